@@ -1,0 +1,79 @@
+"""Engines: what builds and runs an image. One module each, all with the shape of `Engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from trimaran.images import Image
+    from trimaran.reporting import Reporter
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A host folder or file shown inside the container; read-only unless `writable`."""
+
+    source: Path
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is executed, exactly: argument list and the whole environment of the process."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """An image that exists on this machine and can be run.
+
+    Attributes:
+        name: name of the image definition (`resnet-imagenet-torch-cpu`).
+        engine: name of the engine that holds it.
+        reference: SIF path, OCI image reference or virtual environment folder.
+        digest: `sha256:…` of the SIF file or of the OCI manifest; None on the host.
+        inputs: SHA-256 over everything that went into it (definition, locks, sources, base).
+        size: bytes on disk.
+    """
+
+    name: str
+    engine: str
+    reference: str
+    digest: str | None
+    inputs: str
+    size: int
+
+
+class Engine(Protocol):
+    """Builds, finds and runs images of one kind."""
+
+    name: str
+    publishable: bool  # False: a run is no evidence (not in a container)
+
+    def find(self, image: Image) -> BuiltImage | None:
+        """Return the image built from the current inputs of `image`, or None."""
+
+    def build(
+        self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
+    ) -> BuiltImage:
+        """Build `image` (and the framework image it stands on) from its locked wheelhouse."""
+
+    def test(self, built: BuiltImage, reporter: Reporter) -> None:
+        """Run the image's self-test; raises BuildError with its output when it fails."""
+
+    def command(
+        self,
+        built: BuiltImage,
+        args: Sequence[str],
+        *,
+        binds: Sequence[Bind],
+        env: Mapping[str, str],
+        workdir: str,
+    ) -> Command:
+        """Return the exact command that runs the image's entry point with `args`."""

@@ -1,0 +1,58 @@
+"""How long work tells the user about itself, without printing: `terminal` implements this.
+
+Modules take a `Reporter` and stay silent by themselves, so that the same code
+serves the terminal, `--json` and the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+Advance = Callable[[float], None]
+"""Called with the amount of work done since the last call, in the unit of the bar."""
+
+
+class Reporter(Protocol):
+    """Receives notes, warnings and progress of long work."""
+
+    def note(self, text: str) -> None:
+        """Say one line that the user should see now."""
+
+    def warn(self, text: str) -> None:
+        """Say one line about something that went wrong but was survived."""
+
+    def line(self, text: str) -> None:
+        """Pass on one line of a child's output (build log, training log)."""
+
+    def bar(
+        self, description: str, total: float | None, *, unit: str = "", done: float = 0
+    ) -> AbstractContextManager[Advance]:
+        """Show a bar of `total` (unit "B" is shown in bytes); yields its advance function."""
+
+
+class Silent:
+    """A reporter that keeps what it was told: for tests and `--json`."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep `text`."""
+        self.notes.append(text)
+
+    def warn(self, text: str) -> None:
+        """Keep `text`."""
+        self.warnings.append(text)
+
+    def line(self, text: str) -> None:
+        """Drop a child's output."""
+
+    @contextmanager
+    def bar(
+        self, description: str, total: float | None, *, unit: str = "", done: float = 0
+    ) -> Iterator[Advance]:
+        """Yield an advance function that does nothing."""
+        yield lambda amount: None
