@@ -56,7 +56,7 @@ class RunError(TrimaranError):
     exit_code = ExitCode.RUN
 
 
-class Interrupted(TrimaranError):
+class Interrupted(TrimaranError):  # noqa: N818 - a wish of the user, no error
     """The user stopped the command; nothing half-written is left behind."""
 
     exit_code = ExitCode.INTERRUPTED

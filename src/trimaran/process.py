@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess  # noqa: S404 - this module is the gateway that the layering test allows
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

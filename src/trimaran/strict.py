@@ -76,11 +76,11 @@ def _lines(node: yaml.Node | None, at: Location = ()) -> dict[Location, int]:
         found[()] = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            found[(*at, key.value)] = key.start_mark.line + 1
+            found[at + (key.value,)] = key.start_mark.line + 1
             found |= _lines(value, (*at, key.value))
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            found[(*at, index)] = value.start_mark.line + 1
+            found[at + (index,)] = value.start_mark.line + 1
             found |= _lines(value, (*at, index))
     return found
 

@@ -1,0 +1,143 @@
+"""What `trimaran doctor` looks at: whether this machine can build and run, and how well."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from pydantic import BaseModel
+
+from trimaran import paths, process
+from trimaran.hostfacts import host_facts
+
+GIB = 2**30
+BUILD_SPACE_GIB = 8
+"""Free disk that building both CPU images takes: wheelhouse, unpacked tree and SIF."""
+
+
+class Check(BaseModel):
+    """One finding: what was looked at, how it is, and what to do about it."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    hint: str = ""
+
+
+def examine() -> list[Check]:
+    """Run all checks; none of them changes anything or touches the network."""
+    checks: list[Callable[[], Check]] = [
+        _apptainer, _other_engines, _namespaces, _fuse, _root, _disk, _cores, _memory,
+        _instructions, _host_python, _user_site,
+    ]
+    return [check() for check in checks]
+
+
+def _apptainer() -> Check:
+    if shutil.which("apptainer") is None:
+        return Check(
+            name="apptainer", status="warn", detail="not on PATH: runs use the host engine",
+            hint="ask your site for it, or on a Debian family system: make apptainer",
+        )
+    result = process.run(["apptainer", "--version"], timeout=20)
+    return Check(
+        name="apptainer",
+        status="ok" if result.returncode == 0 else "fail",
+        detail=(result.stdout or result.stderr).strip(),
+    )
+
+
+def _other_engines() -> Check:
+    found = [name for name in ("podman", "buildah", "docker") if shutil.which(name)]
+    return Check(name="OCI engines", status="ok", detail=", ".join(found) or "none")
+
+
+def _namespaces() -> Check:
+    if process.run(["unshare", "--user", "--map-root-user", "true"]).returncode == 0:
+        return Check(name="user namespaces", status="ok", detail="usable")
+    return Check(
+        name="user namespaces", status="fail", detail="refused by the kernel",
+        hint="an administrator allows them: sysctl user.max_user_namespaces, "
+        "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns",
+    )
+
+
+def _fuse() -> Check:
+    device = Path("/dev/fuse")
+    if device.exists() and os.access(device, os.R_OK | os.W_OK):
+        return Check(name="/dev/fuse", status="ok", detail="readable and writable")
+    return Check(
+        name="/dev/fuse", status="warn",
+        detail="not usable: Apptainer unpacks the whole SIF at every start (slow)",
+        hint="an administrator makes it usable: chmod 666 /dev/fuse",
+    )
+
+
+def _root() -> Check:
+    if os.geteuid() != 0:
+        return Check(name="user", status="ok", detail="an ordinary user, as intended")
+    return Check(
+        name="user", status="warn", detail="root",
+        hint="nothing here needs root; build images as an ordinary user",
+    )
+
+
+def _disk() -> Check:
+    place = paths.cache()
+    while not place.exists():
+        place = place.parent
+    free = psutil.disk_usage(str(place)).free / GIB
+    return Check(
+        name="disk", status="ok" if free >= BUILD_SPACE_GIB else "warn",
+        detail=f"{free:.1f} GiB free for the cache {paths.cache()}",
+        hint="" if free >= BUILD_SPACE_GIB
+        else f"building wants {BUILD_SPACE_GIB} GiB; set TRIMARAN_CACHE to a larger disk",
+    )
+
+
+def _cores() -> Check:
+    host = host_facts()
+    return Check(name="cores", status="ok", detail=f"{host.cores} usable, {host.processor}")
+
+
+def _memory() -> Check:
+    gib = host_facts().memory_gib
+    return Check(
+        name="memory", status="ok" if gib >= 6 else "warn", detail=f"{gib} GiB",
+        hint="" if gib >= 6 else "the quickstart wants 6 GiB",
+    )
+
+
+def _instructions() -> Check:
+    flags = host_facts().cpu_flags
+    fast = [flag for flag in flags if flag in {"amx_bf16", "avx512_bf16"}]
+    return Check(
+        name="instruction sets", status="ok" if fast else "warn",
+        detail=", ".join(flags) or "none of AVX2, AVX-512, AMX",
+        hint="" if fast else "no bfloat16 instructions: bf16 trains correctly but slowly here",
+    )
+
+
+def _host_python() -> Check:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    usable = sys.version_info[:2] in {(3, 11), (3, 12), (3, 13)}
+    return Check(
+        name="host engine", status="ok" if usable else "warn", detail=f"Python {version}",
+        hint="" if usable else "the locked wheels are for Python 3.11 to 3.13",
+    )
+
+
+def _user_site() -> Check:
+    folder = Path(site.getusersitepackages())
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return Check(name="~/.local", status="ok", detail="no user site-packages that could leak")
+    return Check(
+        name="~/.local", status="warn", detail=f"packages in {folder}",
+        hint="runs set PYTHONNOUSERSITE=1, so they do not see it; your own scripts might",
+    )

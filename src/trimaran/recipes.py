@@ -1,0 +1,184 @@
+"""Recipes: app x target x purpose, with the exact arguments and the expected result."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+
+from trimaran import paths, strict
+from trimaran.errors import UsageError, unknown_name
+
+Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]
+Launcher = Literal["none"]
+Argument = StrictBool | StrictInt | StrictFloat | StrictStr
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+Option = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+When = Annotated[str, Field(pattern=r"^(end|best|median-after-epoch-\d+)$")]
+
+OWN_OPTIONS = frozenset({"data", "out"})
+"""App options that Trimaran sets itself."""
+
+NEUTRAL_OPTIONS = frozenset({"seed"})
+"""Options whose change leaves the experiment the same: references hold over seeds."""
+
+METRIC_UNITS = {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
+"""Metrics that a recipe can expect, with their unit."""
+
+HARDWARE_BOUND = frozenset({"throughput"})
+"""Metrics whose reference holds only on the recipe's own target."""
+
+
+class Measured(strict.Model):
+    """Where a number measured by this project comes from."""
+
+    date: date
+    host: str
+    command: str
+    image_digest: Digest | None = Field(description="null: measured outside a container")
+    seeds: dict[int, float] = Field(min_length=1, description="result of each seed")
+    note: str | None = None
+
+
+class Expectation(strict.Model):
+    """One number that a run must reach, and where the number comes from."""
+
+    metric: Literal["val_top1", "val_top5", "throughput"]
+    unit: Literal["%", "img/s"]
+    at: When
+    value: float
+    lower: float | None = Field(default=None, le=0, description="relative margin below, e.g. -0.01")
+    upper: float | None = Field(default=None, ge=0, description="relative margin above")
+    source: str | None = Field(default=None, description="publication of the number")
+    measured: Measured | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Expectation:
+        if self.unit != METRIC_UNITS[self.metric]:
+            raise ValueError(f"the unit of {self.metric} is {METRIC_UNITS[self.metric]}")
+        if (self.source is None) == (self.measured is None):
+            raise ValueError("give exactly one of 'source' (published) and 'measured' (by us)")
+        if self.lower is None and self.upper is None:
+            raise ValueError("give 'lower', 'upper' or both: without a margin nothing is checked")
+        return self
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """Lowest and highest accepted value, in `unit`."""
+        low = None if self.lower is None else self.value * (1 + self.lower)
+        high = None if self.upper is None else self.value * (1 + self.upper)
+        return low, high
+
+
+class ImageChoice(strict.Model):
+    """The app image; a digest pins a published one, null takes the one built here."""
+
+    name: Name
+    digest: Digest | None = None
+
+
+class DataUse(strict.Model):
+    """How a data set is used: its packed format and the samples that must be there."""
+
+    format: Literal["webdataset"]
+    samples: dict[Name, Annotated[int, Field(gt=0)]]
+
+
+class Resources(strict.Model):
+    """What the run needs from the machine."""
+
+    nodes: Annotated[int, Field(ge=1)] = 1
+    tasks_per_node: Annotated[int, Field(ge=1)] = 1
+    cpus_per_task: Annotated[int, Field(ge=1)]
+    gpus_per_task: Annotated[int, Field(ge=0)] = 0
+    walltime: Annotated[str, Field(pattern=r"^\d{2,}:[0-5]\d:[0-5]\d$")]
+
+
+class Recipe(strict.Model):
+    """One exact experiment and the result that it must reproduce."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    summary: str
+    app: Name
+    target: Name
+    purpose: Purpose
+    image: ImageChoice
+    data: dict[Name, DataUse] = Field(min_length=1, max_length=1)
+    resources: Resources
+    launcher: Launcher
+    env: dict[Variable, StrictStr] = Field(default_factory=dict)
+    args: dict[Option, Argument]
+    expected: list[Expectation] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _own_options(self) -> Recipe:
+        clash = OWN_OPTIONS & self.args.keys()
+        if clash:
+            raise ValueError(f"args: {', '.join(sorted(clash))}: set by Trimaran, remove it")
+        return self
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """A recipe with its identity: `name` is its path below `recipes/`, `sha256` its bytes."""
+
+    name: str
+    path: Path
+    sha256: str
+    recipe: Recipe
+
+    @property
+    def data_name(self) -> str:
+        """Name of the recipe's one data set."""
+        return next(iter(self.recipe.data))
+
+
+def names() -> list[str]:
+    """Return the names of all recipes, sorted."""
+    root = paths.repository() / "recipes"
+    return sorted(
+        f"{path.parent.name}/{path.stem}"
+        for path in root.glob("*/*.yaml")
+        if path.parent.name not in {"targets", "data"}
+    )
+
+
+def load(name: str) -> RecipeFile:
+    """Load the recipe called `name` (`<app>/<recipe>`).
+
+    Raises:
+        UsageError: no such recipe (the nearest are named) or faults in its file.
+    """
+    if name not in names():
+        raise unknown_name("recipe", name, names())
+    path = paths.repository() / "recipes" / f"{name}.yaml"
+    recipe = load_copy(path, name)
+    _check_identity(path, recipe.recipe)
+    return recipe
+
+
+def load_copy(path: Path, name: str) -> RecipeFile:
+    """Load the recipe called `name` from any place, such as the copy in a run directory."""
+    recipe = strict.load(Recipe, path)
+    return RecipeFile(name, path, hashlib.sha256(path.read_bytes()).hexdigest(), recipe)
+
+
+def _check_identity(path: Path, recipe: Recipe) -> None:
+    """The path is the identity: `<app>/<target or its family>-<purpose>.yaml`."""
+    faults = []
+    if path.parent.name != recipe.app:
+        faults.append(f"{path}: app: '{recipe.app}' lies in the folder of '{path.parent.name}'")
+    match = re.fullmatch(rf"(.+)-{recipe.purpose}", path.stem)
+    if match is None:
+        faults.append(f"{path}: purpose: the file name must end with '-{recipe.purpose}'")
+    elif recipe.target != match[1] and not recipe.target.startswith(f"{match[1]}-"):
+        faults.append(f"{path}: target: '{recipe.target}' does not begin with '{match[1]}'")
+    if faults:
+        raise UsageError("\n".join(faults), hint="a recipe's path is its identity")

@@ -1,0 +1,199 @@
+"""Run directories: one execution each, with its provenance in `run.json`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ValidationError
+
+from trimaran import __version__, process
+from trimaran.engines import Command
+from trimaran.errors import RunError, UsageError
+from trimaran.files import write_atomic
+from trimaran.hostfacts import HostFacts, host_facts
+from trimaran.recipes import Argument, RecipeFile
+
+Status = Literal["running", "completed", "failed", "interrupted"]
+
+
+class RecipeRecord(BaseModel):
+    """Which recipe was run, by content, and what was changed on the command line."""
+
+    name: str
+    sha256: str
+    changed: dict[str, Argument]
+
+
+class ImageRecord(BaseModel):
+    """Which image was run; `publishable` is False outside a container."""
+
+    name: str
+    engine: str
+    reference: str
+    digest: str | None
+    inputs: str
+    publishable: bool
+
+
+class DataRecord(BaseModel):
+    """Which packed data set was read: `sha256` is that of its `dataset.json`."""
+
+    name: str
+    path: str
+    sha256: str
+
+
+class GitRecord(BaseModel):
+    """State of the checkout: `dirty` when tracked files differ from the revision."""
+
+    revision: str | None
+    dirty: bool | None
+
+
+class CommandRecord(BaseModel):
+    """The exact command: arguments, whole environment, and both as one shell line."""
+
+    argv: list[str]
+    env: dict[str, str]
+    shell: str
+
+
+class RunRecord(BaseModel):
+    """`run.json`: written when the run starts, completed when it ends."""
+
+    schema_version: Literal[1] = 1
+    status: Status
+    trimaran: str
+    recipe: RecipeRecord
+    image: ImageRecord
+    data: DataRecord
+    git: GitRecord
+    command: CommandRecord
+    host: HostFacts
+    packages: dict[str, object] | None = None
+    started: datetime
+    ended: datetime | None = None
+    seconds: float | None = None
+    exit_status: int | None = None
+
+
+def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
+    """Return the path of a run directory that does not exist yet (or is empty); not created.
+
+    Raises:
+        UsageError: `out` holds something: a run is never overwritten.
+    """
+    if out is not None:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(
+                f"{out} exists and is not empty: a run is never overwritten",
+                hint="choose another --out, or leave it out",
+            )
+        return out.absolute()
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    base = Path.cwd() / "runs" / recipe.name / stamp
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{stamp}-{number}")
+    return path
+
+
+def start(
+    directory: Path,
+    recipe: RecipeFile,
+    changed: dict[str, Argument],
+    image: ImageRecord,
+    data: DataRecord,
+    command: Command,
+) -> RunRecord:
+    """Create `directory` with the recipe's text and a `run.json` that says "running"."""
+    record = RunRecord(
+        status="running",
+        trimaran=__version__,
+        recipe=RecipeRecord(name=recipe.name, sha256=recipe.sha256, changed=changed),
+        image=image,
+        data=data,
+        git=_git(recipe.path.parent),
+        command=CommandRecord(
+            argv=list(command.argv), env=dict(command.env), shell=paste_line(command)
+        ),
+        host=host_facts(),
+        started=datetime.now(timezone.utc),
+    )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(recipe.path, directory / "recipe.yaml")
+        _write(directory, record)
+    except OSError as error:
+        raise RunError(f"cannot write the run directory {directory}: {error.strerror}") from error
+    return record
+
+
+def finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> RunRecord:
+    """Complete `run.json` with the end of the run and what the app said of its packages."""
+    ended = datetime.now(timezone.utc)
+    done = record.model_copy(
+        update={
+            "status": status,
+            "ended": ended,
+            "seconds": round((ended - record.started).total_seconds(), 1),
+            "exit_status": exit_status,
+            "packages": _packages(directory),
+        }
+    )
+    _write(directory, done)
+    return done
+
+
+def load(directory: Path) -> RunRecord:
+    """Read `run.json` of a run directory.
+
+    Raises:
+        UsageError: `directory` is no run directory, or its `run.json` is damaged.
+    """
+    path = directory / "run.json"
+    try:
+        return RunRecord.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{directory} is no run directory: it has no run.json",
+            hint="runs lie below runs/<app>/<recipe>/ unless --out named another place",
+        ) from error
+    except ValidationError as error:
+        raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+
+
+def paste_line(command: Command) -> str:
+    """Return the shell line that gives the same run: an emptied environment, then the command."""
+    assignments = [f"{key}={value}" for key, value in command.env.items()]
+    return process.shell_line(["env", "-i", *assignments, *command.argv])
+
+
+def _write(directory: Path, record: RunRecord) -> None:
+    write_atomic(directory / "run.json", record.model_dump_json(indent=2) + "\n")
+
+
+def _packages(directory: Path) -> dict[str, object] | None:
+    """Return what the app wrote about its own environment, if it came that far."""
+    try:
+        content = json.loads((directory / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _git(folder: Path) -> GitRecord:
+    if shutil.which("git") is None:
+        return GitRecord(revision=None, dirty=None)
+    head = process.run(["git", "-C", str(folder), "rev-parse", "HEAD"])
+    if head.returncode != 0:
+        return GitRecord(revision=None, dirty=None)
+    changes = process.run(
+        ["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"]
+    )
+    return GitRecord(revision=head.stdout.strip(), dirty=bool(changes.stdout.strip()))

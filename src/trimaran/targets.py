@@ -1,0 +1,59 @@
+"""Targets: the hardware facts of a node that a reference holds for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trimaran import paths, strict
+from trimaran.errors import unknown_name
+from trimaran.hostfacts import HostFacts
+
+
+class Node(strict.Model):
+    """One node: what the operating system shows of it."""
+
+    architecture: Literal["x86_64"]
+    cores: Annotated[int, Field(ge=1, description="cores that the run may use")]
+    memory_gib: Annotated[float, Field(gt=0, description="least memory")]
+    cpu_flags: list[str] = Field(default=[], description="instruction sets that must be there")
+    accelerators: Annotated[int, Field(ge=0)] = 0
+
+
+class Target(strict.Model):
+    """Hardware facts; no site's accounts or paths."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    summary: str
+    node: Node
+
+
+def names() -> list[str]:
+    """Return the names of all targets, sorted."""
+    return sorted(path.stem for path in (paths.repository() / "recipes/targets").glob("*.yaml"))
+
+
+def load(name: str) -> Target:
+    """Load the target called `name`."""
+    if name not in names():
+        raise unknown_name("target", name, names())
+    return strict.load(Target, paths.repository() / "recipes/targets" / f"{name}.yaml")
+
+
+def differences(target: Target, host: HostFacts) -> list[str]:
+    """Return what makes `host` another machine than `target`; empty when it is one."""
+    node = target.node
+    found = []
+    if host.architecture != node.architecture:
+        found.append(f"architecture {host.architecture}, not {node.architecture}")
+    if host.cores != node.cores:
+        found.append(f"{host.cores} cores, not {node.cores}")
+    if host.memory_gib < node.memory_gib:
+        found.append(f"{host.memory_gib:.0f} GiB of memory, less than {node.memory_gib:g}")
+    missing = sorted(set(node.cpu_flags) - set(host.cpu_flags))
+    if missing:
+        found.append(f"processor without {', '.join(missing)}")
+    if len(host.accelerators) != node.accelerators:
+        found.append(f"{len(host.accelerators)} accelerators, not {node.accelerators}")
+    return found
