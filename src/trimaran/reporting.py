@@ -31,6 +31,9 @@ class Reporter(Protocol):
     ) -> AbstractContextManager[Advance]:
         """Show a bar of `total` (unit "B" is shown in bytes); yields its advance function."""
 
+    def step(self, number: int, of: int, title: str) -> AbstractContextManager[None]:
+        """Frame one of the steps of a longer way; its wall time is shown at its end."""
+
 
 class Silent:
     """A reporter that keeps what it was told: for tests and `--json`."""
@@ -56,3 +59,8 @@ class Silent:
     ) -> Iterator[Advance]:
         """Yield an advance function that does nothing."""
         yield lambda amount: None
+
+    @contextmanager
+    def step(self, number: int, of: int, title: str) -> Iterator[None]:
+        """Frame nothing."""
+        yield

@@ -54,10 +54,13 @@ class Engine(Protocol):
     """Builds, finds and runs images of one kind."""
 
     name: str
-    publishable: bool  # False: a run is no evidence (not in a container)
+    container: bool  # False: not in a container, so a run is no publishable evidence
 
     def find(self, image: Image) -> BuiltImage | None:
         """Return the image built from the current inputs of `image`, or None."""
+
+    def planned(self, image: Image) -> BuiltImage:
+        """Return what `build` would make from the current inputs (digest None, size 0)."""
 
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
