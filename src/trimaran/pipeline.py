@@ -1,0 +1,178 @@
+"""The way of one run: data -> image -> exact command -> run directory -> verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimaran import data, images, process, report, runs
+from trimaran.command import app_arguments
+from trimaran.engines import Bind, BuiltImage, Command, Engine
+from trimaran.errors import Interrupted, RunError
+from trimaran.files import sha256
+from trimaran.recipes import Argument, RecipeFile
+from trimaran.reporting import Reporter
+from trimaran.runs import DataRecord, ImageRecord, RunRecord
+from trimaran.verdict import Verdict
+
+STEPS = 4
+LOG = "log.txt"
+
+# Exit codes of the app contract (apps/README.md) that end a run without a result.
+_APP_ERRORS = {
+    2: "the app refused its arguments",
+    3: "bad data",
+    4: "training diverged",
+    74: "the checkpoint could not be written",
+    75: "stopped early; the checkpoint is in the run directory",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for.
+
+    Attributes:
+        changes: arguments of the recipe replaced by `--set`.
+        folder: packed data set to use instead of the cached one.
+        out: run directory to make.
+        base: base image to build on instead of the pinned one.
+        offline: never touch the network.
+    """
+
+    recipe: RecipeFile
+    engine: Engine
+    changes: dict[str, Argument]
+    folder: Path | None = None
+    out: Path | None = None
+    base: str | None = None
+    offline: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be executed: the command, its folders, and what has to be made before."""
+
+    command: Command
+    directory: Path
+    missing: tuple[str, ...]
+
+
+def plan(request: Request) -> Plan:
+    """Return what `execute` would run, without making, fetching or changing anything."""
+    directory = runs.new_directory(request.recipe, request.out)
+    image = images.load(request.recipe.recipe.image.name)
+    contract = data.load(request.recipe.data_name)
+    folder = request.folder or data.folder(contract)
+    missing = []
+    if not (folder / "dataset.json").is_file():
+        missing.append(f"data set {contract.name}: trimaran data get {contract.name}")
+    built = request.engine.find(image)
+    if built is None:
+        built = request.engine.planned(image)
+        missing.append(f"image {image.name}: trimaran build {image.name}")
+    return Plan(_command(request, built, folder, directory), directory, tuple(missing))
+
+
+def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verdict]:
+    """Prepare what is missing, run the recipe, and judge the run.
+
+    Returns:
+        The run directory, its completed record, and the verdict.
+
+    Raises:
+        BuildError, RunError: the image or data could not be had, or the app failed.
+        Interrupted: stopped by the user; `run.json` says so.
+    """
+    directory = runs.new_directory(request.recipe, request.out)
+    recipe = request.recipe.recipe
+    image = images.load(recipe.image.name)
+    contract = data.load(request.recipe.data_name)
+    with reporter.step(1, STEPS, f"data: {contract.name}"):
+        folder = _data(request, contract, reporter)
+    with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
+        built = _image(request, image, reporter)
+    command = _command(request, built, folder, directory)
+    with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
+        _train(request, built, folder, directory, command, reporter)
+    with reporter.step(4, STEPS, "verdict and report"):
+        record, verdict = report.write(directory)
+    return directory, record, verdict
+
+
+def _data(request: Request, contract: data.Contract, reporter: Reporter) -> Path:
+    folder = request.folder
+    if folder is None:
+        folder = data.get(contract, offline=request.offline, reporter=reporter)
+    data.check(contract, folder, request.recipe.recipe.data[contract.name].samples)
+    reporter.note(f"  {folder}")
+    return folder.absolute()
+
+
+def _image(request: Request, image: images.Image, reporter: Reporter) -> BuiltImage:
+    built = request.engine.find(image)
+    if built is None:
+        built = request.engine.build(
+            image, base=request.base, offline=request.offline, reporter=reporter
+        )
+    pinned = request.recipe.recipe.image.digest
+    if pinned is not None and request.engine.container and built.digest != pinned:
+        raise RunError(
+            f"the recipe pins {image.name} to {pinned}, the image here is {built.digest}",
+            hint="pull the published image, or run a recipe whose image.digest is null",
+        )
+    reporter.note(f"  {built.reference} {built.digest or ''}".rstrip())
+    if not request.engine.container:
+        reporter.warn("not in a container: not publishable as evidence")
+    return built
+
+
+def _command(request: Request, built: BuiltImage, folder: Path, directory: Path) -> Command:
+    binds = (Bind(folder.absolute(), "/data"), Bind(directory, "/out", writable=True))
+    inside = [bind.target if request.engine.container else str(bind.source) for bind in binds]
+    recipe = request.recipe.recipe
+    words = app_arguments(recipe, request.changes, data=inside[0], out=inside[1])
+    return request.engine.command(built, words, binds=binds, env=recipe.env, workdir=inside[1])
+
+
+def _train(
+    request: Request,
+    built: BuiltImage,
+    folder: Path,
+    directory: Path,
+    command: Command,
+    reporter: Reporter,
+) -> None:
+    """Execute the command in its run directory; `run.json` is whole at every moment."""
+    image = ImageRecord(
+        name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
+        inputs=built.inputs, publishable=request.engine.container,
+    )
+    used = DataRecord(
+        name=request.recipe.data_name, path=str(folder), sha256=sha256(folder / "dataset.json")
+    )
+    record = runs.start(directory, request.recipe, request.changes, image, used, command)
+    reporter.note(f"  {directory}")
+    try:
+        status = process.stream(
+            command.argv, env=command.env, cwd=directory, log=directory / LOG,
+            on_line=reporter.line,
+        )
+    except Interrupted:
+        runs.finish(directory, record, "interrupted", 130)
+        raise
+    except BaseException:
+        runs.finish(directory, record, "failed", 1)
+        raise
+    runs.finish(directory, record, _status(status), status)
+    if status != 0:
+        what = _APP_ERRORS.get(status, "the app failed")
+        raise RunError(
+            f"{what} (exit status {status})", hint=f"its output is in {directory / LOG}"
+        )
+
+
+def _status(exit_status: int) -> runs.Status:
+    if exit_status == 0:
+        return "completed"
+    return "interrupted" if exit_status == 75 else "failed"
