@@ -176,3 +176,12 @@ def _status(exit_status: int) -> runs.Status:
     if exit_status == 0:
         return "completed"
     return "interrupted" if exit_status == 75 else "failed"
+
+
+def script(planned: Plan) -> str:
+    """Return `planned` as shell lines: pasted into a shell, they give the same run."""
+    lines = [f"# first: {what}" for what in planned.missing]
+    lines.append(process.shell_line(["mkdir", "-p", str(planned.directory)]))
+    lines.append(process.shell_line(["cd", str(planned.directory)]))
+    lines.append(runs.paste_line(planned.command))
+    return "\n".join(lines)

@@ -1,0 +1,105 @@
+"""What the checkout holds: names, tables and details of apps, images, targets, recipes, data."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from trimaran import data, images, paths, recipes, targets
+from trimaran.errors import unknown_name
+from trimaran.files import write_atomic
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Row = dict[str, Any]
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of `kind` (apps, images, targets, recipes, data), sorted."""
+    return {
+        "apps": _app_names,
+        "images": images.names,
+        "targets": targets.names,
+        "recipes": recipes.names,
+        "data": data.names,
+    }[kind]()
+
+
+def table(kind: str) -> list[Row]:
+    """Return one row for each of `kind`, with the columns that a listing shows."""
+    row = {
+        "apps": _app_row,
+        "images": _image_row,
+        "targets": _target_row,
+        "recipes": _recipe_row,
+        "data": _data_row,
+    }[kind]
+    return [row(name) for name in names(kind)]
+
+
+def details(kind: str, name: str) -> Row:
+    """Return everything that the file of one definition says, with defaults filled in."""
+    if kind == "apps":
+        return _app(name)
+    if kind == "recipes":
+        return recipes.load(name).recipe.model_dump(mode="json", by_alias=True)
+    module = {"images": images, "targets": targets, "data": data}[kind]
+    return module.load(name).model_dump(mode="json", by_alias=True)
+
+
+def schema_text() -> str:
+    """Return the JSON schema of a recipe, as `recipes/schema.json` holds it."""
+    return json.dumps(recipes.Recipe.model_json_schema(by_alias=True), indent=2) + "\n"
+
+
+def write_schema() -> None:
+    """Write `recipes/schema.json`."""
+    write_atomic(paths.repository() / "recipes/schema.json", schema_text())
+
+
+def _app_names() -> list[str]:
+    found = (paths.repository() / "apps").glob("*/pyproject.toml")
+    return sorted(path.parent.name for path in found if path.parent.name != "trainkit")
+
+
+def _app(name: str) -> Row:
+    if name not in _app_names():
+        raise unknown_name("app", name, _app_names())
+    path = paths.repository() / "apps" / name / "pyproject.toml"
+    project: Row = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+    return project
+
+
+def _app_row(name: str) -> Row:
+    project = _app(name)
+    return {"name": name, "version": project["version"], "summary": project["description"]}
+
+
+def _image_row(name: str) -> Row:
+    image = images.load(name)
+    return {"name": name, "kind": image.kind, "summary": image.summary}
+
+
+def _target_row(name: str) -> Row:
+    return {"name": name, "summary": targets.load(name).summary}
+
+
+def _recipe_row(name: str) -> Row:
+    recipe = recipes.load(name).recipe
+    return {
+        "name": name, "purpose": recipe.purpose, "target": recipe.target,
+        "image": recipe.image.name, "summary": recipe.summary,
+    }
+
+
+def _data_row(name: str) -> Row:
+    contract = data.load(name)
+    return {
+        "name": name, "state": data.state(contract), "licence": contract.licence.id,
+        "samples": " + ".join(f"{split.samples:,}" for split in contract.splits.values()),
+        "title": contract.title,
+    }
