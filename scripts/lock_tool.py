@@ -1,0 +1,38 @@
+"""Resolve the tool's own packages into requirements/*.lock, with hashes, for Python 3.10 to 3.13.
+
+Called by `make lock`. The tests of the apps run in an environment of their own
+(PyTorch and DALI come from the image's lock), so they have their own lock.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OPTIONS = [
+    "--universal", "--python-version", "3.10", "--generate-hashes", "--no-annotate",
+    "--no-header", "--upgrade", "--index-url", "https://pypi.org/simple", "--quiet",
+]
+
+
+def lock(output: str, *inputs: str) -> None:
+    """Compile `inputs` into `requirements/<output>`."""
+    uv = str(Path(sys.executable).with_name("uv"))
+    subprocess.run(
+        [uv, "pip", "compile", *inputs, *OPTIONS, "--output-file", f"requirements/{output}"],
+        cwd=ROOT, check=True, env={**os.environ, "UV_NO_CONFIG": "1"},
+    )
+
+
+def main() -> None:
+    """Write the three locks; the later ones agree with the first on shared packages."""
+    lock("tool.lock", "pyproject.toml")
+    lock("dev.lock", "pyproject.toml", "--group", "dev", "-c", "requirements/tool.lock")
+    lock("apps-test.lock", "requirements/apps-test.in", "-c", "requirements/dev.lock")
+
+
+if __name__ == "__main__":
+    main()
