@@ -1,7 +1,8 @@
-"""Resolve the tool's own packages into requirements/*.lock, with hashes, for Python 3.10 to 3.13.
+"""Resolve the tool's own packages into requirements/*.lock, with hashes.
 
-Called by `make lock`. The tests of the apps run in an environment of their own
-(PyTorch and DALI come from the image's lock), so they have their own lock.
+Called by `make lock`. The tool is locked for Python 3.10 to 3.13. The tests of the apps run in an environment of their own
+(PyTorch and DALI come from the image's lock), so they have their own lock,
+for Python 3.11 to 3.13.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OPTIONS = [
-    "--universal", "--python-version", "3.10", "--generate-hashes", "--no-annotate",
+    "--universal", "--generate-hashes", "--no-annotate",
     "--no-header", "--upgrade", "--index-url", "https://pypi.org/simple", "--quiet",
 ]
 
 
-def lock(output: str, *inputs: str) -> None:
+def lock(output: str, *inputs: str, python: str = "3.10") -> None:
     """Compile `inputs` into `requirements/<output>`."""
     uv = str(Path(sys.executable).with_name("uv"))
     subprocess.run(
-        [uv, "pip", "compile", *inputs, *OPTIONS, "--output-file", f"requirements/{output}"],
+        [uv, "pip", "compile", *inputs, *OPTIONS, "--python-version", python,
+         "--output-file", f"requirements/{output}"],
         cwd=ROOT, check=True, env={**os.environ, "UV_NO_CONFIG": "1"},
     )
 
@@ -31,7 +33,7 @@ def main() -> None:
     """Write the three locks; the later ones agree with the first on shared packages."""
     lock("tool.lock", "pyproject.toml")
     lock("dev.lock", "pyproject.toml", "--group", "dev", "-c", "requirements/tool.lock")
-    lock("apps-test.lock", "requirements/apps-test.in", "-c", "requirements/dev.lock")
+    lock("apps-test.lock", "requirements/apps-test.in", python="3.11")
 
 
 if __name__ == "__main__":

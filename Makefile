@@ -1,0 +1,83 @@
+# Every target sets up what it needs by itself. `make help` lists them.
+PYTHON ?= python3
+ENGINE ?= auto
+RECIPE ?= resnet-imagenet/cpu-quickstart
+VENV   := .venv
+BIN    := $(VENV)/bin
+APPS   := .venv-apps
+PYTEST := $(BIN)/python -m pytest
+
+# A stamp is named after the content of its lock file: another lock, another installation.
+TOOL_STAMP := $(VENV)/.tool-$(shell sha256sum requirements/tool.lock pyproject.toml | sha256sum | cut -c1-12)
+DEV_STAMP  := $(VENV)/.dev-$(shell sha256sum requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
+APPS_STAMP := $(APPS)/.apps-$(shell cat requirements/apps-test.lock containers/frameworks/torch-cpu/requirements.lock apps/*/pyproject.toml | sha256sum | cut -c1-12)
+
+# Apptainer from `make apptainer` is found without changing the user's PATH.
+export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trimaran)/apptainer/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup dev quickstart test test-unit test-apps test-integration lint apptainer generate lock clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
+
+setup: $(TOOL_STAMP) ## Make .venv with the locked tool; no root needed
+
+dev: $(DEV_STAMP) ## Add the locked test tools to .venv
+
+quickstart: $(TOOL_STAMP) ## Train a ResNet on real images and judge it (ENGINE=apptainer|podman|host)
+	$(BIN)/trimaran run $(RECIPE) --engine $(ENGINE)
+
+test: lint test-unit test-apps test-integration ## Run all tests
+
+test-unit: $(DEV_STAMP) ## Run the tool's tests; needs no engine, under 60 s
+	$(PYTEST) tests --ignore=tests/integration -n 2
+
+test-apps: $(APPS_STAMP) ## Run the tests of trainkit and the apps (PyTorch and DALI)
+	$(APPS)/bin/python -m mypy --config-file pyproject.toml apps/trainkit/src/trainkit
+	$(APPS)/bin/python -m pytest apps
+
+test-integration: $(DEV_STAMP) ## Run the tests with real engines (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
+	$(PYTEST) tests/integration
+
+lint: $(DEV_STAMP) ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+apptainer: $(DEV_STAMP) ## Install Apptainer without root on a Debian family system that lacks it
+	$(BIN)/python scripts/apptainer.py
+
+generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile, schema, help)
+	$(BIN)/trimaran render
+	$(BIN)/trimaran schema
+	$(BIN)/python tests/test_cli_help.py
+
+lock: $(DEV_STAMP) ## Resolve the tool's own packages anew (images: trimaran lock IMAGE)
+	$(BIN)/python scripts/lock_tool.py
+
+clean: ## Remove the virtual environments (the cache and runs/ stay)
+	rm -rf $(VENV) $(APPS)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(TOOL_STAMP): requirements/tool.lock | $(VENV)/bin/python
+	@echo "installing the tool (requirements/tool.lock, verified by hash)"
+	$(BIN)/python -m pip install -q --require-hashes -r requirements/tool.lock
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV_STAMP): requirements/dev.lock | $(TOOL_STAMP)
+	@echo "installing the test tools (requirements/dev.lock, verified by hash)"
+	$(BIN)/python -m pip install -q --require-hashes -r requirements/dev.lock
+	@touch $@
+
+$(APPS_STAMP): requirements/apps-test.lock containers/frameworks/torch-cpu/requirements.lock | $(TOOL_STAMP)
+	$(PYTHON) -m venv --clear $(APPS)
+	$(APPS)/bin/python -m pip install -q --no-index --require-hashes \
+	    --find-links "$$($(BIN)/trimaran fetch torch-cpu --python $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))/wheels" \
+	    -r containers/frameworks/torch-cpu/requirements.lock
+	$(APPS)/bin/python -m pip install -q --require-hashes -r requirements/apps-test.lock
+	$(APPS)/bin/python -m pip install -q --no-deps --no-build-isolation -e apps/trainkit -e apps/resnet-imagenet
+	@touch $@

@@ -1,0 +1,33 @@
+"""What all tests share: every test works in a folder and a cache of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran import paths
+
+
+@pytest.fixture(autouse=True)
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run each test in an empty folder with an empty cache and no engine chosen."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("TRIMARAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ENGINE", raising=False)
+    return work
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small checkout of its own that a test may fill and break."""
+    root = tmp_path / "checkout"
+    for folder in ("recipes/targets", "recipes/data", "containers", "apps"):
+        (root / folder).mkdir(parents=True)
+    source = paths.repository()
+    target = "recipes/targets/cpu-2core.yaml"
+    (root / target).write_text((source / target).read_text())
+    monkeypatch.setenv("TRIMARAN_ROOT", str(root))
+    return root

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import GOOD
+
+from trimaran.command import app_arguments, parse_changes, real_changes
+from trimaran.engines import Command
+from trimaran.errors import UsageError
+from trimaran.recipes import Recipe
+from trimaran.runs import paste_line
+
+RECIPE = Recipe.model_validate(
+    {**GOOD, "args": {"model": "resnet20", "epochs": 2, "base-lr": 0.1, "nesterov": True,
+                      "synthetic": False, "seed": 17}}
+)
+TEXT = st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
+def test_arguments_are_one_word_each_in_the_recipes_order() -> None:
+    assert app_arguments(RECIPE, {"epochs": 1, "title": "a b"}, data="/data", out="/out") == [
+        "train", "--data=/data", "--out=/out", "--model=resnet20", "--epochs=1", "--base-lr=0.1",
+        "--nesterov", "--no-synthetic", "--seed=17", "--title=a b",
+    ]
+
+
+def test_changes_are_yaml_scalars() -> None:
+    assert parse_changes(["a=1", "b=0.5", "c=true", "d=x=y", "e=: :"]) == {
+        "a": 1, "b": 0.5, "c": True, "d": "x=y", "e": ": :",
+    }
+
+
+@pytest.mark.parametrize("setting", ["epochs", "=1", "data=/x", "out=/x", "a=[1, 2]", "a="])
+def test_bad_changes_are_refused(setting: str) -> None:
+    with pytest.raises(UsageError):
+        parse_changes([setting])
+
+
+def test_only_what_makes_another_experiment_counts_as_a_change() -> None:
+    assert real_changes(RECIPE, {"seed": 3, "epochs": 2, "base-lr": 0.2}) == ["base-lr"]
+
+
+@given(st.lists(TEXT, min_size=1, max_size=4), TEXT)
+def test_the_pasted_line_gives_the_shell_exactly_the_words(words: list[str], value: str) -> None:
+    line = paste_line(Command(("prog", *words), {"KEY": value}))
+    assert shlex.split(line) == ["env", "-i", f"KEY={value}", "prog", *words]
+
+
+def test_nothing_of_a_recipe_is_run_by_the_shell() -> None:
+    evil = "$(touch evil); `touch evil` & touch evil | '\"\n touch evil"
+    line = paste_line(Command(("/usr/bin/printf", "%s", evil), {"A": evil}))
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout == evil

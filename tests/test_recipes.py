@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from samples import GOOD
+
+from trimaran import catalog, paths, recipes
+from trimaran.errors import UsageError
+
+
+def write(checkout: Path, content: dict[str, Any], name: str = "cpu-smoke") -> None:
+    path = checkout / f"recipes/resnet-imagenet/{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+
+
+def test_every_recipe_of_the_project_is_valid() -> None:
+    assert "resnet-imagenet/cpu-quickstart" in recipes.names()
+    for name in recipes.names():
+        recipes.load(name)
+
+
+def test_schema_json_is_current() -> None:
+    committed = (paths.repository() / "recipes/schema.json").read_text()
+    assert committed == catalog.schema_text(), "run: make generate"
+
+
+def test_schema_refuses_what_the_model_refuses() -> None:
+    schema = json.loads(catalog.schema_text())
+    assert schema["additionalProperties"] is False
+    assert "expected" in schema["required"]
+
+
+def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
+    write(checkout, GOOD)
+    with pytest.raises(UsageError) as caught:
+        recipes.load("resnet-imagenet/cpu-smok")
+    assert caught.value.hint == "did you mean resnet-imagenet/cpu-smoke?"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"expected": []}, "expected: List should have at least 1 item"),
+        ({"args": {"data": "/x"}}, "args: data: set by Trimaran, remove it"),
+        ({"args": {"a b": 1}}, "args.a b"),
+        ({"env": {"A-B": "1"}}, "env.A-B"),
+        ({"env": {"A": 1}}, "env.A: Input should be a valid string (found: 1)"),
+        ({"surprise": 1}, "surprise: unknown key (allowed: schema, summary, app"),
+        ({"data": {}}, "data: Dictionary should have at least 1 item"),
+    ],
+)
+def test_faults_are_refused(checkout: Path, change: dict[str, Any], message: str) -> None:
+    write(checkout, {**GOOD, **change})
+    with pytest.raises(UsageError) as caught:
+        recipes.load("resnet-imagenet/cpu-smoke")
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": None}, "give exactly one of 'source'"),
+        ({"lower": None}, "without a margin nothing is checked"),
+        ({"lower": 0.1}, "Input should be less than or equal to 0"),
+        ({"unit": "img/s"}, "the unit of val_top1 is %"),
+        ({"at": "sometimes"}, "at: String should match pattern"),
+    ],
+)
+def test_expectations_without_source_margin_or_unit_are_refused(
+    checkout: Path, change: dict[str, Any], message: str
+) -> None:
+    write(checkout, {**GOOD, "expected": [{**GOOD["expected"][0], **change}]})
+    with pytest.raises(UsageError) as caught:
+        recipes.load("resnet-imagenet/cpu-smoke")
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["cpu-quickstart", "gpu-smoke"])
+def test_the_path_is_the_identity(checkout: Path, name: str) -> None:
+    write(checkout, GOOD, name)
+    with pytest.raises(UsageError) as caught:
+        recipes.load(f"resnet-imagenet/{name}")
+    assert caught.value.hint == "a recipe's path is its identity"

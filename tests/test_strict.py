@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from trimaran import strict
+from trimaran.errors import UsageError
+
+
+class Inner(strict.Model):
+    size: int
+    tags: list[str] = Field(default_factory=list)
+
+
+class Outer(strict.Model):
+    name: str
+    inner: Inner
+    more: list[Inner] = Field(default_factory=list)
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_right_file_loads(tmp_path: Path) -> None:
+    path = write(tmp_path, "name: a\ninner: {size: 3}\n")
+    assert strict.load(Outer, path) == Outer(name="a", inner=Inner(size=3))
+
+
+def test_every_fault_is_named_at_once_with_line_key_and_what_is_allowed(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "inner:\n  size: large\n  sizee: 3\nmore:\n  - size: 1\n  - {}\ncolour: red\n",
+    )
+    with pytest.raises(UsageError) as caught:
+        strict.load(Outer, path)
+    assert caught.value.message.splitlines() == [
+        f"{path}:1: name: is missing",
+        f"{path}:2: inner.size: Input should be a valid integer, unable to parse string as an "
+        "integer (found: 'large')",
+        f"{path}:3: inner.sizee: unknown key (allowed: size, tags)",
+        f"{path}:6: more.1.size: is missing",
+        f"{path}:7: colour: unknown key (allowed: name, inner, more)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        ("name: a\nname: b\n", 2, "key 'name' is given twice"),
+        ("name: [a\n", 2, "expected ',' or ']'"),
+        ("a: !!python/object/apply:os.getcwd []\n", 1, "could not determine a constructor"),
+    ],
+)
+def test_what_is_no_plain_yaml_is_refused_with_its_line(
+    tmp_path: Path, text: str, line: int, problem: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        strict.load(Outer, path)
+    assert caught.value.message.startswith(f"{path}:{line}: {problem}")
+
+
+def test_missing_file_and_binary_file_are_usage_errors(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        strict.load(Outer, tmp_path / "none.yaml")
+    path = tmp_path / "binary.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        strict.load(Outer, path)
+
+
+@given(st.text(max_size=60))
+def test_no_text_gives_anything_but_a_model_or_a_usage_error(text: str) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "any.yaml"
+        path.write_text(text, encoding="utf-8", errors="replace")
+        with pytest.raises(UsageError):
+            strict.load(Outer, path)
