@@ -6,8 +6,8 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import GOOD
 
+from samples import GOOD
 from trimaran.command import app_arguments, parse_changes, real_changes
 from trimaran.engines import Command
 from trimaran.errors import UsageError

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from samples import GOOD
 
+from samples import GOOD
 from trimaran import catalog, paths, recipes
 from trimaran.errors import UsageError
 

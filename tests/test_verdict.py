@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import GOOD
 
+from samples import GOOD
 from trimaran.errors import RunError
 from trimaran.recipes import Recipe
 from trimaran.verdict import Event, judge, measure, read_events
@@ -102,7 +102,7 @@ def test_a_last_line_cut_short_is_left_out_and_any_other_is_named(tmp_path: Path
     path.write_text(f'{line}\n{line}\n{{"time_ms": 1, "ke')
     assert len(read_events(path)) == 2
     path.write_text(f"{line}\nbroken\n{line}\n")
-    with pytest.raises(RunError, match="metrics.jsonl:2: not a metric"):
+    with pytest.raises(RunError, match=r"metrics\.jsonl:2: not a metric"):
         read_events(path)
     with pytest.raises(RunError, match="is missing"):
         read_events(tmp_path / "none")
