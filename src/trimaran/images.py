@@ -88,11 +88,11 @@ class Image(strict.Model):
         base: of a framework image; the registry image it stands on.
         framework: of an app image; the framework image it stands on.
         debian: Debian packages asked for; `debian.lock` has their whole closure.
+        security: lock Debian's security updates too (see `debian.resolve` for the price).
         python: interpreter; `requirements.in` and `requirements.lock` have the wheels.
         environment: variables set in the running container.
-        files: file of this folder -> place in the image; the first is the self-test,
-            run by the image's own Python.
-        directories: made in the image, empty, writable for nobody but their owner.
+        files: file of this folder -> place in the image.
+        test: which of those places is the self-test; the image's own Python runs it.
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -103,6 +103,7 @@ class Image(strict.Model):
     base: RegistryBase | None = None
     framework: Name | None = None
     debian: tuple[Name, ...] = ()
+    security: bool = False
     python: Python | None = None
     environment: dict[Variable, Plain] = Field(default_factory=dict)
     files: dict[Relative, Absolute] = Field(default_factory=dict)

@@ -1,0 +1,204 @@
+"""Debian packages of an image: resolved into `debian.lock`, fetched from there, verified.
+
+Resolving asks apt under a configuration of its own and against an empty package
+database, so the lock holds the whole closure and does not depend on the machine or
+on what the base image has. Every line of the lock names a file by its SHA-256; the
+files come from deb.debian.org, or from snapshot.debian.org once Debian has moved on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from urllib.parse import unquote
+
+from trimaran import process
+from trimaran.errors import BuildError, UsageError
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+ARCHIVES = {
+    "debian": ("http://deb.debian.org/debian", "{suite}"),
+    "debian-security": ("http://deb.debian.org/debian-security", "{suite}-security"),
+}
+"""Archive -> its mirror and the name of the suite in it."""
+
+SNAPSHOT = "https://snapshot.debian.org/archive/{archive}/{stamp}/{path}"
+
+
+@dataclass(frozen=True)
+class Package:
+    """One line of `debian.lock`: a file of the Debian archive.
+
+    Attributes:
+        archive: key of `ARCHIVES`.
+        snapshot: time stamp at which snapshot.debian.org has the file.
+        path: of the file below the archive's root.
+        size: in bytes.
+    """
+
+    name: str
+    version: str
+    archive: str
+    snapshot: str
+    path: str
+    size: int
+    sha256: str
+
+    @property
+    def filename(self) -> str:
+        """Name of the file, as apt takes it."""
+        return unquote(self.path.rpartition("/")[2])
+
+    @property
+    def urls(self) -> tuple[str, str]:
+        """Where the file is: the mirror, then the archive's history."""
+        mirror = ARCHIVES[self.archive][0]
+        old = SNAPSHOT.format(archive=self.archive, stamp=self.snapshot, path=self.path)
+        return f"{mirror}/{self.path}", old
+
+
+def read(path: Path) -> list[Package]:
+    """Read a `debian.lock`.
+
+    Raises:
+        UsageError: the file is missing, or a line is no lock line.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} is missing", hint=f"run `trimaran lock {path.parent.name}`")
+    packages = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        words = line.split()
+        sound = (
+            len(words) == 7 and words[2] in ARCHIVES and words[5].isdigit()
+            and re.fullmatch(r"[0-9a-f]{64}", words[6])
+        )
+        if not sound:
+            raise UsageError(
+                f"{path}:{number}: not 'name version archive snapshot path size sha256'"
+            )
+        packages.append(Package(*words[:5], size=int(words[5]), sha256=words[6]))
+    return packages
+
+
+def write(packages: Sequence[Package], image: str) -> str:
+    """Return the text of a `debian.lock` with these packages."""
+    lines = [
+        f"# Debian packages of {image}, with all that they depend on.",
+        f"# Written by `trimaran lock {image}`; an image has exactly these versions.",
+        "# name version archive snapshot path size sha256",
+    ]
+    lines += [
+        f"{p.name} {p.version} {p.archive} {p.snapshot} {p.path} {p.size} {p.sha256}"
+        for p in sorted(packages, key=lambda p: p.name)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def resolve(suite: str, wanted: Sequence[str], *, security: bool) -> list[Package]:
+    """Return `wanted` and all that they depend on, at their newest versions in `suite`.
+
+    Args:
+        suite: a Debian release (`bookworm`).
+        wanted: package names.
+        security: take security updates too. Mirrors drop those when the next one comes,
+            and only snapshot.debian.org has them then; a point release stays for years.
+
+    Raises:
+        BuildError: no apt or no archive keys here, no network, or an unknown package.
+    """
+    if shutil.which("apt-get") is None or not KEYRING.is_file():
+        raise BuildError(
+            "resolving Debian packages needs apt and debian-archive-keyring",
+            hint="run `trimaran lock` on a Debian-family machine; building needs neither",
+        )
+    archives = list(ARCHIVES) if security else ["debian"]
+    with tempfile.TemporaryDirectory(prefix="trimaran-apt-") as folder:
+        work = Path(folder)
+        config = _private_apt(work, suite, archives)
+        env = {**os.environ, "APT_CONFIG": str(config), "LC_ALL": "C"}
+        process.run(["apt-get", "update", "--quiet"], env=env, check=BuildError)
+        found = process.run(
+            ["apt-get", "install", "--quiet=2", "--print-uris", *wanted], env=env, check=BuildError
+        )
+        stamps = _snapshots(work / "state/lists", archives)
+    return [_package(line, stamps) for line in found.stdout.splitlines() if line.startswith("'")]
+
+
+def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
+    """Write an apt configuration that shares nothing with the host's but the archive keys."""
+    for folder in ("state/lists/partial", "cache/archives/partial", "etc/apt.conf.d",
+                   "etc/preferences.d"):
+        (work / folder).mkdir(parents=True)
+    (work / "status").touch()
+    (work / "etc/sources.list").write_text("".join(
+        f"deb [signed-by={KEYRING}] {mirror} {name.format(suite=suite)} main\n"
+        for mirror, name in (ARCHIVES[archive] for archive in archives)
+    ))
+    settings = {
+        "Dir": f"{work}/",
+        "Dir::State": "state",
+        "Dir::State::status": f"{work}/status",
+        "Dir::Cache": "cache",
+        "Dir::Etc": "etc",
+        "Dir::Etc::sourceparts": "-",
+        "APT::Architecture": "amd64",
+        "APT::Architectures": "amd64",
+        "APT::Install-Recommends": "false",
+        "APT::Sandbox::User": "",  # no _apt user: we are not root
+        "Acquire::Languages": "none",
+        "Acquire::ForceHash": "SHA256",  # --print-uris would show MD5 otherwise
+        # A mirror that stands still, as air-gapped sites keep; signatures are verified.
+        "Acquire::Check-Valid-Until": "false",
+        "Debug::NoLocking": "true",
+    }
+    config = work / "apt.conf"
+    config.write_text("".join(f'{key} "{value}";\n' for key, value in settings.items()))
+    return config
+
+
+def _snapshots(lists: Path, archives: Sequence[str]) -> dict[str, str]:
+    """Return, for each archive, a time at which snapshot.debian.org has what apt just saw.
+
+    The snapshot service imports an archive some hours after its release file is
+    dated, so a day is added.
+    """
+    stamps = {}
+    for archive in archives:
+        host = ARCHIVES[archive][0].partition("://")[2].replace("/", "_")
+        for path in lists.glob(f"{host}_dists_*InRelease"):
+            dated = re.search(r"^Date: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            if dated:
+                moment = _utc(dated.group(1)) + timedelta(days=1)
+                stamps[archive] = moment.strftime("%Y%m%dT%H%M%SZ")
+    missing = set(archives) - set(stamps)
+    if missing:
+        raise BuildError(f"apt left no release file of {', '.join(missing)}")
+    return stamps
+
+
+def _utc(text: str) -> datetime:
+    return parsedate_to_datetime(text.replace("UTC", "+0000")).astimezone(timezone.utc)
+
+
+def _package(line: str, stamps: dict[str, str]) -> Package:
+    """Parse apt's `'URL' FILE SIZE SHA256:HASH`."""
+    url, filename, size, checksum = line.split()
+    url = url.strip("'")
+    name, version, _ = unquote(filename).rsplit("_", 2)
+    for archive, (mirror, _) in ARCHIVES.items():
+        if url.startswith(f"{mirror}/"):
+            return Package(
+                name=name, version=version, archive=archive, snapshot=stamps[archive],
+                path=url.removeprefix(f"{mirror}/"), size=int(size),
+                sha256=checksum.removeprefix("SHA256:"),
+            )
+    raise BuildError(f"apt offers a file from an unknown archive: {url}")

@@ -1,0 +1,185 @@
+"""Locks of an image: `requirements.lock` (wheels, with hashes) and `debian.lock`.
+
+`requirements.lock` is pip's own format with hashes, resolved by uv for Python 3.11
+and newer on Linux: the image installs it for its interpreter, the host engine for
+its own. Wheels that PyPI does not have are named by official address and hash in
+`image.yaml`; the lock takes their hashes from there.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.markers import Marker
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from trimaran import debian, indexes, paths, process
+from trimaran.download import fetch
+from trimaran.errors import BuildError, UsageError
+from trimaran.files import write_atomic
+from trimaran.images import Image, Wheel
+from trimaran.reporting import Reporter
+
+HOST_VERSIONS = ("3.11", "3.12", "3.13")
+"""Python versions that install a lock: the image's, and any that the host engine runs on."""
+
+
+@dataclass(frozen=True)
+class Locked:
+    """One requirement of a lock: a pinned version, when it applies, and the hashes accepted."""
+
+    name: str
+    version: str
+    marker: str | None
+    hashes: tuple[str, ...]
+
+    def applies_to(self, python: str) -> bool:
+        """Whether this requirement is installed for `python` ("3.11") on Linux x86_64."""
+        return self.marker is None or Marker(self.marker).evaluate(_linux(python))
+
+
+def lock(image: Image, reporter: Reporter) -> None:
+    """Resolve the packages of a framework image anew and write its two locks.
+
+    Raises:
+        UsageError: an app image, which takes all its packages from its framework image.
+        BuildError: something cannot be resolved, or a tool for it is missing.
+    """
+    if image.base is None or image.python is None:
+        raise UsageError(
+            f"{image.name} has no locks of its own", hint=f"trimaran lock {image.framework}"
+        )
+    reporter.note(f"resolving Debian packages of {image.base.suite}")
+    packages = debian.resolve(image.base.suite, image.debian, security=image.security)
+    reporter.note(f"resolving wheels for Python {', '.join(HOST_VERSIONS)}")
+    requirements = _resolve(image, reporter)
+    write_atomic(image.folder / "debian.lock", debian.write(packages, image.name))
+    write_atomic(image.folder / "requirements.lock", requirements)
+    reporter.note(f"locked {len(packages)} Debian packages and the wheels of {image.name}")
+
+
+def read(path: Path) -> list[Locked]:
+    """Read a `requirements.lock`.
+
+    Raises:
+        UsageError: the file is missing, or a requirement in it is not pinned with hashes.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} is missing", hint=f"run `trimaran lock {path.parent.name}`")
+    return [
+        _parse(path, number, block)
+        for number, block in _blocks(path.read_text(encoding="utf-8"))
+    ]
+
+
+def wheel_name(wheel: Wheel) -> str:
+    """Return the file name of a wheel given by address."""
+    return unquote(urlsplit(wheel.url).path.rpartition("/")[2])
+
+
+def _resolve(image: Image, reporter: Reporter) -> str:
+    """Return the text of the new requirements.lock."""
+    if image.python is None:
+        raise UsageError(f"{image.name} has no 'python'")
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if uv is None:
+        raise BuildError("uv not found", hint="run `make setup`: uv is a development tool")
+    sources = indexes.configured()
+    with tempfile.TemporaryDirectory(prefix="trimaran-lock-") as folder:
+        for wheel in image.python.elsewhere:
+            if f"-cp{image.python.version.replace('.', '')}-" in wheel.url:
+                _get(wheel, Path(folder), sources, reporter)
+        result = process.run(
+            [
+                uv, "pip", "compile", "--no-config", "--universal", "--generate-hashes",
+                "--python-version", image.python.version, "--no-header", "--no-emit-index-url",
+                "--default-index", sources.indexes[0], "--find-links", folder, "--quiet",
+                "requirements.in",  # by relative name: the lock repeats it in its comments
+            ],
+            cwd=image.folder, check=BuildError,
+        )
+    header = (
+        f"# Wheels of {image.name}: written by `trimaran lock {image.name}` from requirements.in.\n"
+        "# pip refuses any file whose hash is not here.\n"
+    )
+    blocks = result.stdout.splitlines()
+    return header + _tidy("\n".join(blocks) + "\n", image.python.elsewhere)
+
+
+def _get(wheel: Wheel, folder: Path, sources: indexes.Sources, reporter: Reporter) -> None:
+    """Put a wheel from elsewhere where uv can read its requirements."""
+    name = wheel_name(wheel)
+    kept = paths.cache("wheelhouse", "files", wheel.sha256) / name
+    local = [str(path) for path in sources.local(name)]
+    fetch([*local, wheel.url], kept, sha256=wheel.sha256, size=None, offline=False,
+          reporter=reporter, error=BuildError)
+    (folder / name).symlink_to(kept)
+
+
+def _tidy(text: str, elsewhere: tuple[Wheel, ...]) -> str:
+    """Drop what no supported Python on Linux installs; add the hashes of wheels from elsewhere."""
+    kept = []
+    for number, block in _blocks(text):
+        locked = _parse(Path("uv's output"), number, block)
+        if not any(locked.applies_to(python) for python in HOST_VERSIONS):
+            continue
+        hashes = sorted(
+            wheel.sha256 for wheel in elsewhere if _same(wheel, locked.name, locked.version)
+        )
+        if hashes:
+            comments = [line for line in block.splitlines() if line.strip().startswith("#")]
+            lines = [block.split(" \\")[0], *(f"    --hash=sha256:{h}" for h in hashes)]
+            block = " \\\n".join(lines) + "\n" + "\n".join(comments)
+        kept.append(block.rstrip("\n"))
+    return "\n".join(kept) + "\n"
+
+
+def _same(wheel: Wheel, name: str, version: str) -> bool:
+    found, number, _, _ = parse_wheel_filename(wheel_name(wheel))
+    return found == canonicalize_name(name) and str(number) == version
+
+
+def _blocks(text: str) -> list[tuple[int, str]]:
+    """Split a lock into its requirements: (line number, requirement with hashes and comments)."""
+    blocks: list[tuple[int, str]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line and not line[0].isspace() and not line.startswith("#"):
+            blocks.append((number, line + "\n"))
+        elif blocks and line.strip():
+            blocks[-1] = (blocks[-1][0], blocks[-1][1] + line + "\n")
+    return blocks
+
+
+def _parse(path: Path, number: int, block: str) -> Locked:
+    body = " ".join(
+        line.rstrip("\\").strip()
+        for line in block.splitlines()
+        if not line.strip().startswith("#")
+    )
+    hashes = tuple(re.findall(r"--hash=sha256:([0-9a-f]{64})(?=\s|$)", body))
+    try:
+        requirement = Requirement(body.split(" --hash=")[0])
+    except InvalidRequirement as error:
+        raise UsageError(f"{path}:{number}: {error}") from error
+    pins = [s.version for s in requirement.specifier if s.operator == "=="]
+    if len(pins) != 1 or not hashes:
+        raise UsageError(f"{path}:{number}: {requirement.name} is not pinned with ==, with hashes")
+    marker = str(requirement.marker) if requirement.marker else None
+    return Locked(canonicalize_name(requirement.name), pins[0], marker, hashes)
+
+
+def _linux(python: str) -> dict[str, str]:
+    return {
+        "python_version": python, "python_full_version": f"{python}.0",
+        "implementation_name": "cpython", "platform_python_implementation": "CPython",
+        "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux",
+        "platform_machine": "x86_64", "platform_release": "", "platform_version": "",
+        "implementation_version": f"{python}.0", "extra": "",
+    }
