@@ -1,0 +1,93 @@
+"""The command line: `python -m resnet_imagenet train|evaluate|predict`.
+
+Only arguments are handled here; PyTorch is imported by the command that runs, so
+`--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from resnet_imagenet.settings import EvaluateSettings, PredictSettings, TrainSettings
+from trainkit import exits, options
+
+EXAMPLES = {
+    "train": """examples:
+  # ResNet-50 v1.5 on ImageNet as NVIDIA DeepLearningExamples trains it, one process
+  python -m resnet_imagenet train --data /data/imagenet --out run --model resnet50
+
+  # small images, two minutes a pass on two cores
+  python -m resnet_imagenet train --data /data/fashion-mnist --out run --model resnet20 \\
+      --epochs 3 --batch-size-per-rank 128 --base-lr 0.2 --warmup-epochs 0.5
+
+  # go on after a stop (exit code 75), a crash or kill -9
+  python -m resnet_imagenet train …same options… --resume auto
+
+  # pure compute throughput, no data
+  python -m resnet_imagenet train --synthetic --out bench --max-steps 20 --batch-size-per-rank 32
+
+exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 74 checkpoint not written,
+75 stopped early by SIGTERM, SIGUSR1 or Ctrl-C and resumable""",
+    "evaluate": """examples:
+  python -m resnet_imagenet evaluate --data /data/fashion-mnist --out run
+  python -m resnet_imagenet evaluate --data /data/fashion-mnist \\
+      --checkpoint run/checkpoints/step-00001407.pt --json""",
+    "predict": """examples:
+  python -m resnet_imagenet predict --data photo.jpg --out run
+  python -m resnet_imagenet predict --data folder --out run --top 3 --json""",
+}
+COMMANDS: dict[str, tuple[type[Any], str]] = {
+    "train": (TrainSettings, "train a network, or go on with a training"),
+    "evaluate": (EvaluateSettings, "top-1 and top-5 accuracy of a checkpoint"),
+    "predict": (PredictSettings, "the most likely classes of image files"),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the argument parser of all commands."""
+    top = argparse.ArgumentParser(
+        prog="python -m resnet_imagenet",
+        description="Reference training of ResNets on ImageNet and small images.",
+        epilog="`COMMAND --help` shows the options and examples of a command.",
+    )
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (settings, text) in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=EXAMPLES[name],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        options.add_options(command, settings)
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    parsed = parser().parse_args(arguments)
+    settings: Any = options.collect(COMMANDS[parsed.command][0], parsed)
+
+    def command() -> None:
+        settings.check()
+        if parsed.command == "train":
+            from resnet_imagenet import train
+
+            train.train(settings)
+        elif parsed.command == "evaluate":
+            from resnet_imagenet import evaluate
+
+            evaluate.main(settings)
+        else:
+            from resnet_imagenet import predict
+
+            predict.main(settings)
+
+    return exits.run(f"resnet_imagenet {parsed.command}", command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Top-1 and top-5 accuracy: the evaluation of the training loop, and the command `evaluate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from resnet_imagenet import model
+from resnet_imagenet.data import Batches, Loader
+from resnet_imagenet.dataset import open_dataset
+from resnet_imagenet.pipelines import Preprocessing
+from resnet_imagenet.settings import EvaluateSettings
+from trainkit import checkpoint
+from trainkit.checkpoint import Checkpoints, State
+from trainkit.engine import Engine
+from trainkit.exits import DataError
+from trainkit.outputs import CHECKPOINTS
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """Accuracies as fractions 0..1, and the mean cross-entropy without label smoothing."""
+
+    top1: float
+    top5: float
+    loss: float
+
+    def __str__(self) -> str:
+        return f"top-1 {self.top1:.2%}  top-5 {self.top5:.2%}  loss {self.loss:.4f}"
+
+
+@torch.inference_mode()
+def evaluate(
+    network: nn.Module, batches: Batches, precision: str, stop: Callable[[], bool]
+) -> Scores | None:
+    """Return the scores of `network` over all `batches`, or None if `stop` turned true."""
+    network.eval()
+    top1 = top5 = seen = 0
+    loss = 0.0
+    for images, labels in batches.epoch(0):
+        if stop():
+            return None
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            logits = network(images).float()
+        best = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
+        top1 += int(best[:, 0].sum())
+        top5 += int(best.sum())
+        loss += functional.cross_entropy(logits, labels, reduction="sum").item()
+        seen += len(labels)
+    return Scores(top1 / seen, top5 / seen, loss / seen)
+
+
+def load_checkpoint(out: Path | None, file: Path | None) -> State:
+    """Return the checkpoint `file`, or the newest readable one of the run in `out`."""
+    if file is not None:
+        return checkpoint.load(file)
+    assert out is not None  # noqa: S101 - `settings.check` saw to it
+    folder = out / CHECKPOINTS
+
+    def warn(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    state = Checkpoints(folder).load_newest(warn, set_aside=False)
+    if state is None:
+        raise DataError(f"{folder} has no checkpoint; --out is the folder of a training")
+    return state
+
+
+def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, Any]]:
+    """Return the trained network of a checkpoint, its preprocessing and its description."""
+    about: dict[str, Any] = state["network"]
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in about["preprocessing"].items()
+    }
+    to = Preprocessing(**fields)
+    network = model.build(
+        about["model"], classes=len(about["classes"]), channels=to.channels, stem=about["stem"]
+    )
+    network.load_state_dict(state["model"])
+    return network.to(memory_format=torch.channels_last), to, about  # type: ignore[call-overload]
+
+
+def main(settings: EvaluateSettings) -> None:
+    """Print the scores of a checkpoint on a split."""
+    assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
+    dataset = open_dataset(settings.data)
+    network, to, about = restore_network(load_checkpoint(settings.out, settings.checkpoint))
+    if list(dataset.classes) != about["classes"]:
+        raise DataError(f"{settings.data} has other classes than the checkpoint was trained on")
+    split = settings.split or dataset.evaluation_split()
+    batches = Loader(
+        dataset.records(split),
+        to,
+        batch_per_rank=settings.batch_size,
+        seed=0,
+        threads=settings.threads,
+        training=False,
+        engine=Engine(),
+    )
+    scores = evaluate(network, batches, settings.precision or about["precision"], lambda: False)
+    assert scores is not None  # noqa: S101 - never stopped
+    if settings.json:
+        about_data = {"split": split, "samples": batches.samples}
+        print(json.dumps(about_data | dataclasses.asdict(scores)))
+    else:
+        print(f"{split} ({batches.samples} images)  {scores}")

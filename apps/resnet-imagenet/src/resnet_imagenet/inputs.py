@@ -1,0 +1,84 @@
+"""The batches of a training, real or synthetic, and what the network must know of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from resnet_imagenet import data
+from resnet_imagenet.data import Batches
+from resnet_imagenet.dataset import open_dataset
+from resnet_imagenet.pipelines import Preprocessing
+from resnet_imagenet.settings import TrainSettings
+from trainkit.engine import Engine
+
+# Shapes that --synthetic imitates: CIFAR-10 for the small networks, ImageNet for the others.
+SMALL = {"size": 32, "classes": 10, "train": 50_000, "evaluation": 10_000}
+LARGE = {"size": 224, "classes": 1_000, "train": 1_281_167, "evaluation": 50_000}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Training and evaluation batches of one data set."""
+
+    classes: tuple[str, ...]
+    to: Preprocessing
+    train: Batches
+    evaluation: Batches
+
+    def describe(self, settings: TrainSettings) -> dict[str, Any]:
+        """Return what a checkpoint keeps, so that `evaluate` and `predict` need no settings."""
+        return {
+            "model": settings.model,
+            "stem": settings.stem,
+            "precision": settings.precision,
+            "classes": list(self.classes),
+            "preprocessing": dataclasses.asdict(self.to),
+        }
+
+
+def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
+    """Return the batches that `settings` ask for.
+
+    Raises:
+        DataError: the data set is missing or damaged.
+    """
+    if settings.data is None:
+        return synthetic_inputs(settings)
+    dataset = open_dataset(settings.data)
+    to = data.preprocessing(dataset, settings.image_size)
+
+    def loader(split: str, training: bool) -> data.Loader:
+        return data.Loader(
+            dataset.records(split),
+            to,
+            batch_per_rank=settings.batch_size_per_rank,
+            seed=settings.seed,
+            threads=settings.threads,
+            training=training,
+            engine=engine,
+        )
+
+    train = loader("train", training=True)
+    evaluation = loader(dataset.evaluation_split(), training=False)
+    return Inputs(dataset.classes, to, train, evaluation)
+
+
+def synthetic_inputs(settings: TrainSettings) -> Inputs:
+    """Return random batches of the shape that the model is known for."""
+    shape = SMALL if settings.model in ("resnet20", "resnet32") else LARGE
+    size = settings.image_size or shape["size"]
+    to = Preprocessing(3, size, (0.5,) * 3, (0.25,) * 3, None)
+
+    def batches(samples: int) -> data.Synthetic:
+        return data.Synthetic(
+            to,
+            classes=shape["classes"],
+            batch=settings.batch_size_per_rank,
+            samples=samples,
+            seed=settings.seed,
+        )
+
+    classes = tuple(f"class {number}" for number in range(shape["classes"]))
+    return Inputs(classes, to, batches(shape["train"]), batches(shape["evaluation"]))

@@ -1,0 +1,212 @@
+"""The networks: ResNet v1.5 for photographs, and the 6n+2-layer ResNets for small images.
+
+Sources: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition",
+arXiv:1512.03385: table 1 (ResNet-18/34/50), section 4.2 (ResNet-20/32).
+v1.5 means that a bottleneck halves the resolution in its 3x3 convolution and not
+in its first 1x1, as in fb.resnet.torch and NVIDIA DeepLearningExamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Stem = Literal["imagenet", "small"]
+
+
+def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    """Return a `kernel` x `kernel` convolution with "same" padding and no bias (BN has one)."""
+    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut [arXiv:1512.03385, figure 5 left]."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.conv1 = conv(inputs, width, 3, stride)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = conv(width, width, 3)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, inputs, H, W) to (N, width, H / stride, W / stride)."""
+        out = functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        out = self.bn2(self.conv2(out))
+        out += self.shortcut(x)
+        return functional.relu(out, inplace=True)
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 (with the stride: v1.5), 1x1 and a shortcut [figure 5 right]."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.conv1 = conv(inputs, width, 1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = conv(width, width, 3, stride)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = conv(width, width * self.expansion, 1)
+        self.bn3 = nn.BatchNorm2d(width * self.expansion)
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, inputs, H, W) to (N, 4 * width, H / stride, W / stride)."""
+        out = functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        out = functional.relu(self.bn2(self.conv2(out)), inplace=True)
+        out = self.bn3(self.conv3(out))
+        out += self.shortcut(x)
+        return functional.relu(out, inplace=True)
+
+
+class PadShortcut(nn.Module):
+    """Option A of section 3.3: subsample, and pad the new channels with zeros (no parameters)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.before = (outputs - inputs) // 2
+        self.after = outputs - inputs - self.before
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
+        x = x[:, :, :: self.stride, :: self.stride]
+        return functional.pad(x, (0, 0, 0, 0, self.before, self.after))
+
+
+def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
+    """Return option B of section 3.3: a strided 1x1 convolution with batch normalization."""
+    return nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+
+Block = type[BasicBlock] | type[Bottleneck]
+Shortcut = Callable[[int, int, int], nn.Module]
+
+
+def stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
+    """Return the layers before the first block: /4 for "imagenet", full resolution for "small"."""
+    if kind == "small":
+        return nn.Sequential(conv(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+    return nn.Sequential(
+        conv(channels, width, 7, stride=2),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, stride=2, padding=1),
+    )
+
+
+class ResNet(nn.Module):
+    """Stem, stages of residual blocks (each but the first halves the resolution), pool, linear.
+
+    Args:
+        block: the residual block.
+        depths: blocks per stage.
+        widths: channels per stage (before the block's expansion).
+        classes: outputs of the last layer.
+        channels: channels of the images.
+        stem_kind: "imagenet" (7x7 stride 2 and max-pool) or "small" (3x3 stride 1).
+        shortcut: makes the shortcut of a block that changes the shape.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        depths: Sequence[int],
+        widths: Sequence[int],
+        *,
+        classes: int,
+        channels: int = 3,
+        stem_kind: Stem = "imagenet",
+        shortcut: Shortcut = projection,
+    ) -> None:
+        super().__init__()
+        self.stem = stem(stem_kind, channels, widths[0])
+        stages, inputs = [], widths[0]
+        for number, (depth, width) in enumerate(zip(depths, widths, strict=True)):
+            blocks: list[nn.Module] = []
+            for index in range(depth):
+                stride = 2 if number > 0 and index == 0 else 1
+                outputs = width * block.expansion
+                same = stride == 1 and inputs == outputs
+                skip = nn.Identity() if same else shortcut(inputs, outputs, stride)
+                blocks.append(block(inputs, width, stride, skip))
+                inputs = outputs
+            stages.append(nn.Sequential(*blocks))
+        self.stages = nn.Sequential(*stages)
+        self.head = nn.Linear(inputs, classes)
+        self.apply(initialize)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, classes) for `images` (N, channels, H, W), normalized floats."""
+        features = self.stages(self.stem(images))
+        logits: Tensor = self.head(features.mean(dim=(2, 3)))
+        return logits
+
+
+@torch.no_grad()
+def initialize(module: nn.Module) -> None:
+    """Initialize one module in place, as every large-batch ResNet recipe does.
+
+    Convolutions: He et al., arXiv:1502.01852 (fan out, ReLU). The last BN of a
+    residual branch starts at gamma = 0, so that a block starts as the identity:
+    Goyal et al., arXiv:1706.02677, section 5.1; the linear layer too (std 0.01).
+    """
+    if isinstance(module, nn.Conv2d):
+        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    elif isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=0.01)
+        nn.init.zeros_(module.bias)
+    elif isinstance(module, BasicBlock):
+        nn.init.zeros_(module.bn2.weight)
+    elif isinstance(module, Bottleneck):
+        nn.init.zeros_(module.bn3.weight)
+
+
+IMAGENET: dict[str, tuple[Block, tuple[int, ...]]] = {
+    "resnet18": (BasicBlock, (2, 2, 2, 2)),
+    "resnet34": (BasicBlock, (3, 4, 6, 3)),
+    "resnet50": (Bottleneck, (3, 4, 6, 3)),
+}
+SMALL: dict[str, int] = {"resnet20": 3, "resnet32": 5}  # n of 6n+2
+MODELS = (*SMALL, *IMAGENET)
+
+
+def build(name: str, *, classes: int, channels: int = 3, stem: Stem | None = None) -> ResNet:
+    """Return the untrained network `name`.
+
+    Args:
+        name: one of `MODELS`.
+        classes: number of classes.
+        channels: channels of the images, 1 or 3.
+        stem: default "imagenet" for ResNet-18/34/50 and "small" for ResNet-20/32.
+    """
+    if name in SMALL:
+        depths, widths = (SMALL[name],) * 3, (16, 32, 64)
+        kind = stem or "small"
+        return ResNet(
+            BasicBlock,
+            depths,
+            widths,
+            classes=classes,
+            channels=channels,
+            stem_kind=kind,
+            shortcut=PadShortcut,
+        )
+    block, depths_18_50 = IMAGENET[name]
+    return ResNet(
+        block,
+        depths_18_50,
+        (64, 128, 256, 512),
+        classes=classes,
+        channels=channels,
+        stem_kind=stem or "imagenet",
+    )

@@ -1,0 +1,147 @@
+"""Checkpoints that survive kill -9, a full disk and a damaged file.
+
+A checkpoint is one file `step-NNNNNNNN.pt`, written beside and renamed, so it is
+complete whenever it has its name. `torch.save` makes a zip with a CRC-32 of every
+entry; reading verifies them all, which finds truncation and flipped bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainkit import atomic
+from trainkit.exits import DataError, NoSpaceError
+
+State = dict[str, Any]
+"""Tensors, numbers, strings, lists and dicts only: files are read with `weights_only=True`."""
+
+NAME = re.compile(r"step-(\d{8,})\.pt")
+MARGIN = 1 << 20  # bytes besides the tensors: names, zip directory, small values
+
+
+class Checkpoints:
+    """The checkpoints of one run in one folder, newest last.
+
+    Args:
+        folder: made at the first `save`.
+        keep: how many to keep; the previous one is the fallback for a damaged one.
+    """
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, got {keep}")
+        self.folder = folder
+        self.keep = keep
+
+    def files(self) -> list[Path]:
+        """Return the checkpoint files, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        found = [path for path in self.folder.iterdir() if NAME.fullmatch(path.name)]
+        return sorted(found, key=step_of)
+
+    def save(self, step: int, state: State) -> Path:
+        """Write `state` as the checkpoint of `step` and drop those beyond `keep`.
+
+        Raises:
+            NoSpaceError: the disk is full; earlier checkpoints are intact and no part is left.
+        """
+        import torch
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob(f".*{atomic.TEMPORARY}"):  # of a killed process
+            leftover.unlink()
+        path = self.folder / f"step-{step:08d}.pt"
+        self._check_space(path, _bytes(state) + MARGIN)
+        try:
+            with atomic.replacing(path) as file:
+                torch.save(state, file)
+        except (OSError, RuntimeError) as error:  # torch wraps the OSError of a full disk
+            raise NoSpaceError(self._failure(path, str(error).splitlines()[0])) from error
+        for old in self.files()[: -self.keep]:
+            old.unlink()
+        return path
+
+    def load_newest(self, warn: Callable[[str], None], *, set_aside: bool = True) -> State | None:
+        """Return the newest readable state, or None where there is no checkpoint at all.
+
+        A damaged file is told to `warn`, set aside as `*.corrupt` (so that it is
+        neither deleted nor counted), and the one before it is tried.
+
+        Raises:
+            DataError: there are checkpoints, and all are damaged.
+        """
+        files = self.files()
+        for path in reversed(files):
+            try:
+                return load(path)
+            except DataError as error:
+                warn(f"{error}; trying the checkpoint before it")
+                if set_aside:
+                    path.rename(path.with_name(path.name + ".corrupt"))
+        if files:
+            raise DataError(f"{self.folder}: none of its {len(files)} checkpoints can be read")
+        return None
+
+    def _check_space(self, path: Path, needed: int) -> None:
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise NoSpaceError(
+                self._failure(path, f"it needs {needed / 1e6:.1f} MB and {free / 1e6:.1f} are free")
+            )
+
+    def _failure(self, path: Path, reason: str) -> str:
+        last = self.files()
+        kept = f"{last[-1].name} is intact" if last else "there is no earlier checkpoint"
+        return (
+            f"cannot write checkpoint {path}: {reason}; {kept}. "
+            "Free some space and continue with --resume auto"
+        )
+
+
+def load(path: Path) -> State:
+    """Return the state in `path` (tensors on the CPU) after verifying every byte of it.
+
+    Raises:
+        DataError: the file is missing, truncated, damaged, or not a checkpoint.
+    """
+    import torch
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise DataError(f"checkpoint {path} is damaged (checksum of {damaged})")
+        state: State = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise DataError(f"checkpoint {path} does not exist") from error
+    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError) as error:
+        raise DataError(
+            f"checkpoint {path} is truncated or damaged ({str(error).splitlines()[0]})"
+        ) from error
+    return state
+
+
+def step_of(path: Path) -> int:
+    """Return the step in a checkpoint's file name."""
+    match = NAME.fullmatch(path.name)
+    if match is None:
+        raise ValueError(f"{path.name} is not the name of a checkpoint")
+    return int(match.group(1))
+
+
+def _bytes(value: Any) -> int:
+    """Return the bytes of all tensors inside nested dicts and lists."""
+    if isinstance(value, Mapping):
+        return sum(_bytes(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return sum(_bytes(item) for item in value)
+    with contextlib.suppress(AttributeError):
+        return int(value.nbytes)
+    return 0

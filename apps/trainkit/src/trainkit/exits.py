@@ -1,0 +1,65 @@
+"""The exit codes of the app contract, and the error class that leads to each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every app (`apps/README.md`)."""
+
+    DONE = 0
+    BAD_ARGUMENTS = 2
+    BAD_DATA = 3
+    DIVERGED = 4
+    NO_SPACE = 74
+    """EX_IOERR of sysexits.h: a checkpoint could not be written; the previous one is intact."""
+    STOPPED = 75
+    """EX_TEMPFAIL of sysexits.h: stopped early by a signal, `--resume auto` goes on from here."""
+
+
+class AppError(Exception):
+    """Base of every expected failure; the message says what is wrong, where, and the way out."""
+
+    exit_code: ExitCode = ExitCode.BAD_ARGUMENTS
+
+
+class ArgumentError(AppError):
+    """Arguments that contradict each other, the data, or the run in `--out`."""
+
+
+class DataError(AppError):
+    """A data set, a record or a checkpoint that cannot be read; the message names it."""
+
+    exit_code = ExitCode.BAD_DATA
+
+
+class DivergedError(AppError):
+    """The loss is NaN or infinite; the message names the step."""
+
+    exit_code = ExitCode.DIVERGED
+
+
+class NoSpaceError(AppError):
+    """A checkpoint could not be written; the previous one is intact."""
+
+    exit_code = ExitCode.NO_SPACE
+
+
+class StoppedError(AppError):
+    """A signal asked for an early end and a checkpoint was written."""
+
+    exit_code = ExitCode.STOPPED
+
+
+def run(name: str, main: Callable[[], None]) -> int:
+    """Return the exit code of `main`; an `AppError` is told on stderr without a traceback."""
+    try:
+        main()
+    except AppError as error:
+        sys.stdout.flush()
+        print(f"{name}: {error}", file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    return int(ExitCode.DONE)

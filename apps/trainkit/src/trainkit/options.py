@@ -1,0 +1,112 @@
+"""Command-line options from the fields of a dataclass: each option is documented once, there.
+
+    @dataclass(frozen=True)
+    class Settings:
+        epochs: int = option(90, "passes over the training images", positive_int)
+
+gives `--epochs`, checked and shown in `--help` with its default. A boolean field
+gives `--name` and `--no-name`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+Settings = TypeVar("Settings")
+
+
+def option(
+    default: Any,
+    text: str,
+    kind: Callable[[str], Any] | None = None,
+    *,
+    choices: Sequence[str] | None = None,
+    metavar: str | None = None,
+) -> Any:
+    """Return a dataclass field that is an option: its default, its help, its parser.
+
+    Args:
+        default: the value without the option; a bool makes a `--x/--no-x` pair.
+        text: one line for `--help`.
+        kind: makes the value from the text, raising ArgumentTypeError with what is allowed.
+        choices: the allowed words.
+        metavar: the placeholder in `--help`.
+    """
+    extra = {"help": text, "type": kind, "choices": choices, "metavar": metavar}
+    return dataclasses.field(default=default, metadata=extra)
+
+
+def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
+    """Add an option to `parser` for each field of the dataclass `settings`."""
+    for field in dataclasses.fields(settings):
+        name = "--" + field.name.replace("_", "-")
+        extra = {key: value for key, value in field.metadata.items() if value is not None}
+        if field.default is not None:
+            extra["help"] += " (default: %(default)s)"
+        if isinstance(field.default, bool):
+            extra["action"] = argparse.BooleanOptionalAction
+        parser.add_argument(name, dest=field.name, default=field.default, **extra)
+
+
+def collect(settings: type[Settings], namespace: argparse.Namespace) -> Settings:
+    """Return the dataclass `settings` filled from the parsed `namespace`."""
+    names = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
+    return settings(**{name: getattr(namespace, name) for name in names})
+
+
+def positive_int(text: str) -> int:
+    """Parse a whole number of at least 1."""
+    return _int(text, 1)
+
+
+def non_negative_int(text: str) -> int:
+    """Parse a whole number of at least 0."""
+    return _int(text, 0)
+
+
+def positive_float(text: str) -> float:
+    """Parse a finite number above 0."""
+    value = _float(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return value
+
+
+def non_negative_float(text: str) -> float:
+    """Parse a finite number of at least 0."""
+    value = _float(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
+    return value
+
+
+def fraction(text: str) -> float:
+    """Parse a number from 0 up to, but not, 1."""
+    value = _float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 0 and below 1, got {text}")
+    return value
+
+
+def _int(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, got '{text}'") from None
+    if value < least:
+        raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+    return value
+
+
+def _float(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, got '{text}'") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be finite, got {text}")
+    return value

@@ -1,0 +1,71 @@
+"""`environment.json`: what the numbers of a run depend on besides its arguments."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
+"""The instruction sets that decide which oneDNN kernels run."""
+
+VARIABLES = ("OMP_NUM_THREADS", "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "LD_PRELOAD", "DNNL_VERBOSE")
+
+
+def environment(packages: Sequence[str]) -> dict[str, Any]:
+    """Return versions of Python and `packages`, threads, allocator and CPU of this process."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in packages},
+        "argv": sys.argv,
+        "cpu": _cpu(),
+        "allocator": allocator(),
+        "threads": _threads(),
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+    }
+
+
+def allocator() -> str:
+    """Return the memory allocator that is really loaded: tcmalloc, jemalloc or glibc.
+
+    Read from the process's memory map, because a library named in LD_PRELOAD that
+    does not exist is ignored with a mere warning, and costs a factor in speed.
+    """
+    try:
+        mapped = Path("/proc/self/maps").read_text()
+    except OSError:
+        return "unknown"
+    return next((name for name in ("tcmalloc", "jemalloc") if f"lib{name}" in mapped), "glibc")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> dict[str, Any]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    facts = dict(line.split(":", 1) for line in lines if ":" in line)
+    facts = {key.strip(): value.strip() for key, value in facts.items()}
+    present = set(facts.get("flags", facts.get("Features", "")).split())
+    return {
+        "model": facts.get("model name", platform.machine()),
+        "usable_cores": len(os.sched_getaffinity(0)),
+        "flags": [flag for flag in CPU_FLAGS if flag in present],
+    }
+
+
+def _threads() -> dict[str, int]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    return {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()}

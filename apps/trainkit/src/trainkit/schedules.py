@@ -1,0 +1,50 @@
+"""Learning-rate rules as pure functions of the step; an app combines them in its own file.
+
+Steps count from 0, `step` is the number of updates already made. All rates are
+plain numbers: the same step always gives the same rate, so a resumed run needs no
+schedule state.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def linear_scaling(base_lr: float, batch: int, base_batch: int) -> float:
+    """Return `base_lr` scaled to the global batch: k times the batch, k times the rate.
+
+    Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677, section 2.1.
+    """
+    if batch < 1 or base_batch < 1:
+        raise ValueError(f"batch sizes must be positive, got {batch} and {base_batch}")
+    return base_lr * batch / base_batch
+
+
+def warmup(step: int, steps: int, peak: float, start: float = 0.0) -> float:
+    """Return the rate of gradual warm-up: linear from `start`, and `peak` from `steps` on.
+
+    Goyal et al., arXiv:1706.02677, section 2.2 ("gradual warmup").
+    """
+    if step >= steps:
+        return peak
+    return start + (peak - start) * step / steps
+
+
+def cosine(step: int, steps: int, peak: float, end: float = 0.0) -> float:
+    """Return the rate of half a cosine from `peak` at step 0 to `end` at `steps` and after.
+
+    Loshchilov and Hutter, "SGDR", arXiv:1608.03983, equation 5, without restarts.
+    """
+    part = min(1.0, step / steps) if steps > 0 else 1.0
+    return end + (peak - end) * 0.5 * (1.0 + math.cos(math.pi * part))
+
+
+def polynomial(step: int, steps: int, peak: float, end: float = 0.0, power: float = 2.0) -> float:
+    """Return the rate of polynomial decay from `peak` at step 0 to `end` at `steps` and after.
+
+    You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks" (LARS),
+    arXiv:1708.03888, section 5 (power 2); power 1 is the linear decay of
+    Codreanu et al., arXiv:1711.04291.
+    """
+    part = min(1.0, step / steps) if steps > 0 else 1.0
+    return end + (peak - end) * math.pow(1.0 - part, power)
