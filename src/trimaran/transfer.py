@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 from trimaran import __version__
 from trimaran.reporting import Advance, Reporter
 
-CONNECT_SECONDS = 4.0
+CONNECT_SECONDS = 6.0  # a resolver asks a second time after 5 s, when a packet was lost
 """For resolving a name and connecting, together."""
 
 READ_SECONDS = 15.0

@@ -1,0 +1,274 @@
+"""The wheelhouse: exactly the locked files of an image, verified, for an offline build.
+
+Files lie in the cache by their SHA-256, shared between images. `fetch` gets what is
+missing and checks every byte of what is there; `view` lays out the files of one
+image, as hard links, in the folder that a build sees at /mnt:
+
+    wheels/*.whl  debs/*.deb  apps/*.whl  requirements.lock
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from packaging.tags import Tag, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from trimaran import debian, indexes, lock, paths, process
+from trimaran.download import fetch as download
+from trimaran.errors import BuildError
+from trimaran.files import write_atomic
+from trimaran.images import Image, package_folder
+from trimaran.reporting import Reporter, Silent
+
+PARALLEL = 4
+EPOCH = "1577836800"
+"""Time stamp inside the wheels of our own packages (2020-01-01), so that equal sources
+give equal files; SOURCE_DATE_EPOCH in the environment takes its place."""
+
+# Debian 12 has glibc 2.36: wheels for it or anything older run there.
+_GLIBC_MINOR = 36
+_OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One locked file: where it belongs in a view, its hash, and where it can be had."""
+
+    folder: str
+    filename: str
+    sha256: str
+    size: int | None
+    urls: tuple[str, ...]
+
+    @property
+    def kept(self) -> Path:
+        """Its place in the cache."""
+        return paths.cache("wheelhouse", "files", self.sha256) / self.filename
+
+
+def fetch(image: Image, *, offline: bool, reporter: Reporter) -> list[Item]:
+    """Make sure that every locked file of `image` is in the cache and right.
+
+    Raises:
+        BuildError: a file cannot be had, or is not what the lock says (both hashes are named).
+    """
+    if image.kind == "app":
+        return []  # its packages are built from this repository, the rest is in the framework
+    items = [*_debs(image), *_wheels(image, offline, reporter)]
+    missing = [item for item in items if not item.kept.is_file()]
+    _check_space(missing)
+    if missing:
+        reporter.note(f"  fetching {len(missing)} of {len(items)} files of {image.name}")
+    with reporter.bar(f"wheelhouse of {image.name}", len(items), unit="files") as advance:
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            tasks = [pool.submit(_get, item, offline, reporter) for item in items]
+            try:
+                for task in tasks:
+                    task.result()
+                    advance(1)
+            except BaseException:
+                for task in tasks:
+                    task.cancel()
+                raise
+    return items
+
+
+def _get(item: Item, offline: bool, reporter: Reporter) -> None:
+    # One bar for all: a bar for each of some eighty files would hide what matters.
+    quiet = _Warnings(reporter)
+    download(item.urls, item.kept, sha256=item.sha256, size=item.size, offline=offline,
+             reporter=quiet, error=BuildError)
+
+
+class _Warnings(Silent):
+    """Passes on warnings, drops bars and notes."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__()
+        self._reporter = reporter
+
+    def warn(self, text: str) -> None:
+        """Pass on `text`."""
+        self._reporter.warn(text)
+
+
+@contextmanager
+def view(image: Image, items: Iterable[Item]) -> Iterator[Path]:
+    """Lay out the files of one image for a build; gone afterwards.
+
+    Every file is verified by `fetch` before; the build's pip checks the wheels again.
+    """
+    root = paths.cache("wheelhouse")
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="view-", dir=root) as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # also readable for the build's mapped users
+        for item in items:
+            place = folder / item.folder / item.filename
+            place.parent.mkdir(exist_ok=True)
+            _link(item.kept, place)
+        if image.kind == "framework":
+            shutil.copy(image.folder / "requirements.lock", folder)
+        for package in image.app.packages if image.app else ():
+            build_wheel(package, folder / "apps")
+        yield folder
+
+
+def build_wheel(package: str, destination: Path) -> Path:
+    """Build the wheel of `apps/<package>` into `destination`; equal sources give equal bytes.
+
+    Raises:
+        BuildError: its build failed.
+    """
+    destination.mkdir(parents=True, exist_ok=True)
+    before = set(destination.glob("*.whl"))
+    env = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", EPOCH)}
+    process.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(destination)],
+        env=env, cwd=package_folder(package), check=BuildError,
+    )
+    made = set(destination.glob("*.whl")) - before
+    if len(made) != 1:
+        raise BuildError(f"building {package} gave {len(made)} wheels instead of one")
+    return made.pop()
+
+
+def _debs(image: Image) -> list[Item]:
+    return [
+        Item("debs", package.filename, package.sha256, package.size, package.urls)
+        for package in debian.read(image.folder / "debian.lock")
+    ]
+
+
+def _wheels(image: Image, offline: bool, reporter: Reporter) -> list[Item]:
+    """Return the wheels that the image's Python takes from the lock.
+
+    Which of the accepted hashes that is needs the index once; the answer is kept
+    beside the files, so that the next build can be offline.
+    """
+    if image.python is None:
+        return []
+    path = image.folder / "requirements.lock"
+    key = hashlib.sha256(f"{image.python.version}\n{path.read_text()}".encode()).hexdigest()
+    known = paths.cache("wheelhouse", "resolved", f"{key[:16]}.json")
+    if known.is_file():
+        entries = json.loads(known.read_text(encoding="utf-8"))
+        return [Item(**{**entry, "urls": tuple(entry["urls"])}) for entry in entries]
+    if offline:
+        raise BuildError(
+            f"the wheels of {image.name} were never fetched here",
+            hint=f"run `trimaran fetch {image.name}` once with a network",
+        )
+    items = _select(image, lock.read(path), reporter)
+    known.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(known, json.dumps([asdict(item) for item in items], indent=1) + "\n")
+    return items
+
+
+def _select(image: Image, locked: list[lock.Locked], reporter: Reporter) -> list[Item]:
+    """Choose, for each locked requirement, the best wheel whose hash the lock has."""
+    if image.python is None:
+        return []
+    sources = indexes.configured()
+    tags = supported_tags(image.python.version)
+    elsewhere = {
+        wheel.sha256: indexes.File(lock.wheel_name(wheel), wheel.url, wheel.sha256, None)
+        for wheel in image.python.elsewhere
+    }
+    wanted = [entry for entry in locked if entry.applies_to(image.python.version)]
+
+    def choose(entry: lock.Locked) -> Item:
+        own = [file for hash_, file in elsewhere.items() if hash_ in entry.hashes]
+        offered = own or sources.files(entry.name)
+        return best(entry, offered, tags, sources)
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        items = list(pool.map(choose, wanted))
+    for index, reason in sources.silent.items():
+        reporter.warn(f"{index} did not answer ({reason}); went on without it")
+    return items
+
+
+def best(
+    entry: lock.Locked,
+    offered: Iterable[indexes.File],
+    tags: dict[Tag, int],
+    sources: indexes.Sources,
+) -> Item:
+    """Return the most specific wheel among `offered` that the lock and the image accept.
+
+    Raises:
+        BuildError: there is none.
+    """
+    ranked: list[tuple[int, indexes.File]] = []
+    for file in offered:
+        if file.sha256 not in entry.hashes:
+            continue
+        try:
+            name, _, _, wheel_tags = parse_wheel_filename(file.filename)
+        except InvalidWheelFilename:
+            continue  # a source archive: images install wheels only
+        ranks = [tags[tag] for tag in wheel_tags if tag in tags]
+        if ranks and name == canonicalize_name(entry.name):
+            ranked.append((min(ranks), file))
+    if not ranked:
+        silent = "".join(f"\n  {index}: {why}" for index, why in sources.silent.items())
+        raise BuildError(
+            f"{entry.name}=={entry.version}: no index here offers a wheel with a hash of the lock"
+            f"{silent}",
+            hint="asked: " + ", ".join(sources.indexes),
+        )
+    rank = min(rank for rank, _ in ranked)
+    same = [file for found, file in ranked if found == rank]
+    local = [str(path) for path in sources.local(same[0].filename)]
+    urls = (*local, *dict.fromkeys(file.url for file in same))
+    return Item("wheels", same[0].filename, same[0].sha256, same[0].size, urls)
+
+
+def supported_tags(python: str) -> dict[Tag, int]:
+    """Return the wheel tags that CPython `python` ("3.11") in the image takes, best first."""
+    version = [int(part) for part in python.split(".")]
+    platforms = []
+    for minor in range(_GLIBC_MINOR, 4, -1):
+        platforms.append(f"manylinux_2_{minor}_x86_64")
+        if minor in _OLD_NAMES:
+            platforms.append(f"{_OLD_NAMES[minor]}_x86_64")
+    platforms.append("linux_x86_64")
+    tags = list(cpython_tags(version, platforms=platforms))
+    tags += [
+        Tag(f"py{major}", "none", platform)
+        for platform in (*platforms, "any")
+        for major in (f"3{version[1]}", "3", *(f"3{m}" for m in range(version[1] - 1, -1, -1)))
+    ]
+    return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
+
+
+def _check_space(missing: list[Item]) -> None:
+    needed = sum(item.size or 0 for item in missing)
+    root = paths.cache("wheelhouse")
+    root.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(root).free
+    if needed > free:
+        raise BuildError(
+            f"the wheelhouse needs {needed / 1e6:,.0f} MB more in {root},"
+            f" {free / 1e6:,.0f} MB are free",
+            hint="set TRIMARAN_CACHE to a folder on a larger disk",
+        )
+
+
+def _link(source: Path, place: Path) -> None:
+    try:
+        place.hardlink_to(source)
+    except OSError:  # a file system without hard links
+        shutil.copy(source, place)
