@@ -1,0 +1,220 @@
+"""Pack a data set into WebDataset shards of real image files, each with an index for DALI.
+
+A sample is two members of a tar file, `<number>.png` and `<number>.cls` (the class
+as decimal digits); the number is the sample's place in the source file, so that a
+message about a sample leads back to it. The order is shuffled once, because many
+sources are sorted by class and a sequential reader would see one class at a time.
+The bytes depend only on the contents, on the constants below and on the version of
+the encoder: tar headers carry no time and no owner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import PIL
+from PIL import Image
+
+from trimaran import idx, packed
+from trimaran.contracts import Contract, Split
+from trimaran.download import SPARE_BYTES, check_space
+from trimaran.errors import RunError
+from trimaran.files import sha256, write_atomic
+from trimaran.reporting import Advance, Reporter
+
+SHARD_SAMPLES = 10_000
+ORDER_SEED = 20170825
+COMPRESSION = 6  # of PNG (0 to 9), the default of the format's libraries
+BLOCK = tarfile.BLOCKSIZE
+INDEX_VERSION = "v1.2"  # what DALI's wds2idx writes and its reader expects
+TEMPORARY = ".packing-"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Grey images of one size and their classes, read and checked."""
+
+    name: str
+    height: int
+    width: int
+    pixels: bytes
+    labels: bytes
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def image(self, number: int) -> Image.Image:
+        """Return image `number` of the source file."""
+        size = self.height * self.width
+        raw = self.pixels[number * size : (number + 1) * size]
+        return Image.frombytes("L", (self.width, self.height), raw)
+
+
+def pack(contract: Contract, raw: Path, folder: Path, reporter: Reporter) -> None:
+    """Make the packed data set `folder` from the verified files in `raw`.
+
+    An older `folder` is replaced at the very end; a packing that is killed leaves
+    the older one whole and a hidden temporary folder, which the next one removes.
+
+    Raises:
+        RunError: a file breaks its format, disagrees with the contract, or space is lacking.
+    """
+    splits = {name: read_split(contract, raw, name) for name in contract.splits}
+    total = sum(len(samples) for samples in splits.values())
+    needed = sum(_packed_size_at_most(samples) for samples in splits.values())
+    check_space(folder.parent, needed + SPARE_BYTES, f"packing {contract.name}", RunError)
+    for leftover in folder.parent.glob(f"{TEMPORARY}*"):
+        shutil.rmtree(leftover)
+    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
+    try:
+        with reporter.bar(f"packing {contract.name}", total, unit="images") as advance:
+            shards = {
+                name: list(_write_split(samples, temporary, advance))
+                for name, samples in splits.items()
+            }
+        dataset = _describe(contract, splits, shards)
+        text = dataset.model_dump_json(by_alias=True, indent=2) + "\n"
+        write_atomic(temporary / packed.DATASET, text)
+        temporary.chmod(0o755)
+        _replace(temporary, folder)
+    except OSError as error:
+        raise RunError(f"cannot pack {contract.name} into {folder}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_split(contract: Contract, raw: Path, name: str) -> Samples:
+    """Read one split from its IDX files and check it against the contract."""
+    split: Split = contract.splits[name]
+    images = idx.read(raw / split.images, dimensions=3)
+    labels = idx.read(raw / split.labels, dimensions=1)
+    for path, count in ((split.images, images.shape[0]), (split.labels, labels.shape[0])):
+        if count != split.samples:
+            raise RunError(f"{raw / path} has {count:,} samples, not {split.samples:,}")
+    if 0 in images.shape:
+        raise RunError(f"{raw / split.images} holds images without pixels: {images.shape}")
+    highest = max(labels.values)
+    if highest >= len(contract.classes):
+        record = labels.values.index(highest)
+        raise RunError(
+            f"{raw / split.labels}: record {record} has class {highest},"
+            f" the contract has {len(contract.classes)} classes"
+        )
+    return Samples(name, images.shape[1], images.shape[2], images.values, labels.values)
+
+
+def shuffled(split: str, count: int) -> list[int]:
+    """Return 0..count-1 in an order fixed by `ORDER_SEED`, the same in every Python version."""
+    def key(number: int) -> bytes:
+        return hashlib.sha256(f"{ORDER_SEED}:{split}:{number}".encode()).digest()
+
+    return sorted(range(count), key=key)
+
+
+def _write_split(samples: Samples, folder: Path, advance: Advance) -> Iterator[packed.Shard]:
+    order = shuffled(samples.name, len(samples))
+    for number, start in enumerate(range(0, len(order), SHARD_SAMPLES)):
+        stem = f"{samples.name}-{number:05d}"
+        chosen = order[start : start + SHARD_SAMPLES]
+        path = folder / f"{stem}.tar"
+        lines = _write_shard(samples, chosen, path, advance)
+        index = "\n".join([f"{INDEX_VERSION} {len(lines)}", *lines]) + "\n"
+        write_atomic(path.with_suffix(".idx"), index)
+        yield packed.Shard(
+            file=path.name, index=f"{stem}.idx", samples=len(chosen),
+            bytes=path.stat().st_size, sha256=sha256(path),
+        )
+
+
+def _write_shard(
+    samples: Samples, chosen: list[int], path: Path, advance: Advance
+) -> list[str]:
+    """Write one tar file; return the lines of its index: extension, offset, size, name."""
+    lines = []
+    with path.open("wb") as file:
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            for count, number in enumerate(chosen, start=1):
+                members = {"png": _png(samples.image(number)),
+                           "cls": str(samples.labels[number]).encode()}
+                words = []
+                for extension, content in members.items():
+                    member = tarfile.TarInfo(f"{number:08d}.{extension}")  # time and owner are 0
+                    member.size = len(content)
+                    words += [extension, str(tar.offset + BLOCK), str(len(content)), member.name]
+                    tar.addfile(member, io.BytesIO(content))
+                lines.append(" ".join(words))
+                if count % 100 == 0 or count == len(chosen):
+                    advance(count % 100 or 100)
+        file.flush()
+        os.fsync(file.fileno())
+    return lines
+
+
+def _png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", compress_level=COMPRESSION)
+    return buffer.getvalue()
+
+
+def _packed_size_at_most(samples: Samples) -> int:
+    """Two headers and two roundings per sample, and a PNG that does not compress at all."""
+    png = samples.height * (samples.width + 1) + 128
+    return len(samples) * (4 * BLOCK + png) + tarfile.RECORDSIZE
+
+
+def moments(samples: Samples) -> tuple[float, float]:
+    """Return mean and (population) standard deviation of all pixels, in 0..1."""
+    strip = Image.frombytes(
+        "L", (samples.height * samples.width, len(samples)), samples.pixels
+    )
+    counts = strip.histogram()
+    total = sum(counts)
+    first = sum(value * count for value, count in enumerate(counts))
+    second = sum(value * value * count for value, count in enumerate(counts))
+    mean = first / total
+    return mean / 255, math.sqrt(max(second / total - mean * mean, 0)) / 255
+
+
+def _describe(
+    contract: Contract, splits: dict[str, Samples], shards: dict[str, list[packed.Shard]]
+) -> packed.Dataset:
+    mean, std = moments(splits["train"])
+    sizes = {(samples.height, samples.width) for samples in splits.values()}
+    height, width = sizes.pop() if len(sizes) == 1 else (None, None)
+    return packed.Dataset(
+        schema_=1,
+        name=contract.name,
+        format="webdataset",
+        classes=contract.classes,
+        image=packed.ImageFacts(
+            channels=1, height=height, width=width, encoding="png",
+            mean=[round(mean, 6)], std=[round(std, 6)],
+        ),
+        splits={
+            name: packed.PackedSplit(samples=len(splits[name]), shards=listed)
+            for name, listed in shards.items()
+        },
+        origin=packed.Origin(
+            contents={name: content.sha256 for name, content in contract.files.items()},
+            order_seed=ORDER_SEED,
+            encoder=f"Pillow {PIL.__version__}",
+        ),
+    )
+
+
+def _replace(temporary: Path, folder: Path) -> None:
+    """Put `temporary` in the place of `folder`; a folder cannot be renamed onto a filled one."""
+    old = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
+    if folder.exists():
+        folder.rename(old / "old")
+    temporary.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
