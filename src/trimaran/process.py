@@ -47,7 +47,8 @@ def run(
         env: the whole environment of the child (None: inherited).
         cwd: working directory.
         timeout: seconds after which the child is killed and TimeoutExpired raised.
-        check: raise this error, with the last lines of output, on a non-zero exit.
+        check: raise this error, with the last lines of output, on a non-zero exit, and
+            also instead of TimeoutExpired.
     """
     try:
         done = subprocess.run(
@@ -56,6 +57,10 @@ def run(
         )
     except FileNotFoundError as error:
         raise UsageError(f"program not found: {argv[0]}", hint="see `trimaran doctor`") from error
+    except subprocess.TimeoutExpired as error:
+        if check is None:
+            raise
+        raise check(f"`{shell_line(argv)}` did not end within {timeout:g} s") from error
     result = Result(tuple(argv), done.returncode, done.stdout, done.stderr)
     if check is not None and result.returncode != 0:
         tail = "\n".join((result.stderr or result.stdout).strip().splitlines()[-15:])

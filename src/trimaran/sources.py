@@ -210,9 +210,11 @@ def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content
                 file.write(chunk)
                 digest.update(chunk)
                 size += len(chunk)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        temporary.unlink()
-        raise SourceError(f"{sent_as} is damaged inside: {error}") from error
+    except BaseException as error:
+        temporary.unlink()  # on a full disk, too: it holds what the next attempt needs
+        if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
+            raise SourceError(f"{sent_as} is damaged inside: {error}") from error
+        raise
     if digest.hexdigest() != content.sha256 or size != content.size:
         aside = destination.with_name(f"{destination.name}.refused-{digest.hexdigest()[:8]}")
         temporary.replace(aside)
