@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import lzma
 import shutil
 import sys
 import tarfile
@@ -191,7 +192,9 @@ def _zip_members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[byte
 def _readable(archive: Path) -> Iterator[None]:
     try:
         yield
-    except (DebError, ArError, tarfile.TarError, zipfile.BadZipFile) as error:
+    except (
+        DebError, ArError, tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error,
+    ) as error:
         raise SourceError(f"{archive} cannot be unpacked: {error}") from error
 
 
