@@ -37,7 +37,7 @@ FROM_HOST = (
 )
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
-RECIPE = 1  # counts changes of this script: a prefix made by an older one is made anew
+RECIPE = 2  # counts changes of this script: a prefix made by an older one is made anew
 
 
 def main(arguments: list[str]) -> int:
@@ -53,8 +53,8 @@ def main(arguments: list[str]) -> int:
         return int(error.exit_code)
     for problem in missing_for_builds():
         say(f"warning: {problem}")
-    say(f"Apptainer is {prefix / 'usr/bin/apptainer'}; Trimaran finds it there. For a shell:")
-    say(f'  export PATH="{prefix / "usr/bin"}:$PATH"')
+    say(f"Apptainer is in {prefix.parent / 'bin'}; Trimaran finds it there. For a shell:")
+    say(f'  export PATH="{prefix.parent / "bin"}:$PATH"')
     return 0
 
 
@@ -126,6 +126,9 @@ def assemble(root: Path, *, upgrade: bool = False) -> Path:
         link = work / "current"
         link.symlink_to(prefix.name)
         link.rename(current)
+        shortcut = work / "bin"
+        shortcut.symlink_to("current/usr/bin")
+        shortcut.rename(root / "bin")
     version = process.run([str(current / "usr/bin/apptainer"), "--version"], check=BuildError)
     say(f"assembled {version.stdout.strip()}")
     return current

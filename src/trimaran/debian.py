@@ -85,7 +85,10 @@ def read(path: Path) -> list[Package]:
             raise UsageError(
                 f"{path}:{number}: not 'name version archive snapshot path size sha256'"
             )
-        packages.append(Package(*words[:5], size=int(words[5]), sha256=words[6]))
+        name, version, archive, snapshot, below, size, checksum = words
+        packages.append(
+            Package(name, version, archive, snapshot, below, int(size), checksum)
+        )
     return packages
 
 

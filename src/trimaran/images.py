@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -19,6 +19,9 @@ from trimaran.errors import UsageError, unknown_name
 
 VENV = "/opt/trimaran"
 """The virtual environment inside every image."""
+
+PythonVersion = Literal["3.11", "3.12", "3.13"]
+PYTHONS = get_args(PythonVersion)
 
 # Characters that would mean something else to a shell, to Docker or to Apptainer's
 # templates are refused instead of escaped: one rule, the same text in both formats.
@@ -63,7 +66,7 @@ class Python(strict.Model):
         elsewhere: wheels by official address, for this and other versions (host engine).
     """
 
-    version: Literal["3.11", "3.12", "3.13"]
+    version: PythonVersion
     elsewhere: tuple[Wheel, ...] = ()
 
 
@@ -136,6 +139,21 @@ class Image(strict.Model):
     def folder(self) -> Path:
         """The folder that holds `image.yaml` and the locks."""
         return self._folder
+
+    def with_python(self, version: str) -> Image:
+        """Return the same definition for another Python, as the host engine needs it.
+
+        Raises:
+            UsageError: the locked wheels are not for that version.
+        """
+        if version not in PYTHONS:
+            raise UsageError(
+                f"{self.name}: no wheels are locked for Python {version}",
+                hint=f"use Python {', '.join(PYTHONS)}, for example: make quickstart "
+                f"PYTHON=python{PYTHONS[0]}",
+            )
+        python = self.python and self.python.model_copy(update={"version": version})
+        return self.model_copy(update={"python": python})
 
     @property
     def kind(self) -> Literal["framework", "app"]:

@@ -79,7 +79,8 @@ def configured() -> Sources:
             if parser.has_section(section):
                 settings |= {k.replace("_", "-"): v for k, v in parser.items(section)}
     for key in ("index-url", "extra-index-url", "find-links"):
-        settings[key] = os.environ.get(f"PIP_{key.upper().replace('-', '_')}", settings.get(key, ""))
+        variable = "PIP_" + key.upper().replace("-", "_")
+        settings[key] = os.environ.get(variable, settings.get(key, ""))
     indexes = [settings["index-url"].strip() or PYPI, *settings["extra-index-url"].split()]
     folders = [_local_path(word) for word in settings["find-links"].split()]
     return Sources(

@@ -45,9 +45,11 @@ _PIP = (
     f"PYTHONPATH=$(echo /usr/share/python-wheels/pip-*.whl) {VENV}/bin/python -m pip install"
     " --no-index --no-cache-dir --no-compile --disable-pip-version-check --root-user-action=ignore"
 )
-# Hash-checked bytecode needs no time stamps, so the same wheels give the same files.
+# Bytecode without time stamps: the same wheels give the same files. The files left out
+# are for newer Pythons, by their names, and no code for this one.
 _COMPILE = (
     f"{VENV}/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash"
+    " -x py3[0-9]+_intrinsics"
     f" {VENV}/lib/python*/site-packages"
 )
 
@@ -78,7 +80,7 @@ def check(image: Image) -> None:
         )
 
 
-def primitive(kind: str, **arguments: Any) -> Any:  # noqa: ANN401 - hpccm is untyped
+def primitive(kind: str, **arguments: Any) -> Any:
     """Return hpccm's primitive `kind`, refusing any argument that it would ignore."""
     if kind not in _ALLOWED:
         raise ValueError(f"hpccm primitive '{kind}' is not used here ({', '.join(_ALLOWED)})")
@@ -163,7 +165,9 @@ def _installation(image: Image) -> Iterator[Any]:
         yield primitive("comment", text="Debian packages: exactly those of debian.lock.")
         yield primitive("shell", commands=[
             "DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends"
-            " --no-download --allow-downgrades -o APT::Sandbox::User=root"
+            # No package but those given; the build's root has no _apt user to change to.
+            " --allow-downgrades -o Dir::Etc::sourcelist=/dev/null"
+            " -o Dir::Etc::sourceparts=/dev/null -o APT::Sandbox::User=root"
             f" {WHEELHOUSE}/debs/*.deb",
             "rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/ldconfig/aux-cache"
             " /var/log/apt /var/log/dpkg.log /var/log/alternatives.log",

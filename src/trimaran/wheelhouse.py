@@ -26,10 +26,10 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from trimaran import debian, indexes, lock, paths, process
 from trimaran.download import fetch as download
-from trimaran.errors import BuildError
+from trimaran.errors import BuildError, Interrupted
 from trimaran.files import write_atomic
 from trimaran.images import Image, package_folder
-from trimaran.reporting import Reporter, Silent
+from trimaran.reporting import Advance, Reporter, Silent
 
 PARALLEL = 4
 EPOCH = "1577836800"
@@ -57,50 +57,75 @@ class Item:
         return paths.cache("wheelhouse", "files", self.sha256) / self.filename
 
 
-def fetch(image: Image, *, offline: bool, reporter: Reporter) -> list[Item]:
+def fetch(
+    image: Image, *, offline: bool, reporter: Reporter, python: str | None = None
+) -> list[Item]:
     """Make sure that every locked file of `image` is in the cache and right.
+
+    Args:
+        image: the image; an app image has none of its own.
+        offline: never touch the network.
+        reporter: is told of progress and of sources that do not answer.
+        python: only the wheels, for this version of Python: the host engine's needs.
 
     Raises:
         BuildError: a file cannot be had, or is not what the lock says (both hashes are named).
     """
     if image.kind == "app":
         return []  # its packages are built from this repository, the rest is in the framework
-    items = [*_debs(image), *_wheels(image, offline, reporter)]
+    if python is None:
+        items = [*_debs(image), *_wheels(image, offline, reporter)]
+    else:
+        items = _wheels(image.with_python(python), offline, reporter)
     missing = [item for item in items if not item.kept.is_file()]
     _check_space(missing)
     if missing:
         reporter.note(f"  fetching {len(missing)} of {len(items)} files of {image.name}")
-    with reporter.bar(f"wheelhouse of {image.name}", len(items), unit="files") as advance:
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            tasks = [pool.submit(_get, item, offline, reporter) for item in items]
-            try:
-                for task in tasks:
-                    task.result()
-                    advance(1)
-            except BaseException:
-                for task in tasks:
-                    task.cancel()
-                raise
+    title = f"wheelhouse of {image.name}"
+    with (
+        reporter.bar(title, len(items), unit="files") as advance,
+        ThreadPoolExecutor(PARALLEL) as pool,
+    ):
+        quiet = _Quiet(reporter)
+        tasks = [pool.submit(_get, item, offline, quiet) for item in items]
+        try:
+            for task in tasks:
+                task.result()
+                advance(1)
+        except BaseException:
+            quiet.stopped = True  # ends the downloads under way; each can be resumed
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return items
 
 
 def _get(item: Item, offline: bool, reporter: Reporter) -> None:
-    # One bar for all: a bar for each of some eighty files would hide what matters.
-    quiet = _Warnings(reporter)
     download(item.urls, item.kept, sha256=item.sha256, size=item.size, offline=offline,
-             reporter=quiet, error=BuildError)
+             reporter=reporter, error=BuildError)
 
 
-class _Warnings(Silent):
-    """Passes on warnings, drops bars and notes."""
+class _Quiet(Silent):
+    """Reporter of the single downloads: one bar for all says more than eighty of their own."""
 
     def __init__(self, reporter: Reporter) -> None:
         super().__init__()
+        self.stopped = False
         self._reporter = reporter
 
     def warn(self, text: str) -> None:
         """Pass on `text`."""
         self._reporter.warn(text)
+
+    @contextmanager
+    def bar(
+        self, description: str, total: float | None, *, unit: str = "", done: float = 0
+    ) -> Iterator[Advance]:
+        """Show nothing, but end the download when the others were stopped."""
+        def advance(amount: float) -> None:
+            if self.stopped:
+                raise Interrupted("stopped with the other downloads")
+
+        yield advance
 
 
 @contextmanager

@@ -1,0 +1,235 @@
+"""The base image of a framework image: given, cached, pulled by digest, or assembled.
+
+The pinned image of the registry is the first choice. Where no registry answers, the
+same Debian release is assembled from its packages by mmdebstrap. It is a different
+image, so its labels and digest say what it really is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import requests
+
+from trimaran import paths, process
+from trimaran.debian import ARCHIVES, KEYRING
+from trimaran.errors import BuildError, UsageError
+from trimaran.files import sha256, write_atomic
+from trimaran.images import RegistryBase
+from trimaran.reporting import Reporter
+
+REGISTRY_SECONDS = 4.0
+"""How long a registry may take to answer before the base is assembled instead."""
+
+# What docker.io's debian:*-slim leaves out as well.
+_LEFT_OUT = (
+    "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
+    "/usr/share/groff/*", "/usr/share/lintian/*",
+)
+_API_HOSTS = {"docker.io": "registry-1.docker.io"}
+
+Pull = Callable[[str, Path], None]
+"""Pulls an image reference (with digest) into a file, with the engine's own means."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base image to build on.
+
+    Attributes:
+        bootstrap: Apptainer's agent for it: docker, docker-archive, oci-archive or localimage.
+        reference: path of the file, or image reference of a registry.
+        name: what it is, for the label `base.name`.
+        digest: `sha256:…` of the registry's manifest, the archive's image or the file.
+    """
+
+    bootstrap: str
+    reference: str
+    name: str
+    digest: str
+
+
+def resolve(
+    wanted: RegistryBase,
+    *,
+    given: str | None,
+    offline: bool,
+    pull: Pull,
+    suffix: str,
+    reporter: Reporter,
+) -> Base:
+    """Return the base to build on, getting or making it if need be.
+
+    Args:
+        wanted: what `image.yaml` pins.
+        given: what the user asked for instead (`--base`): archive, SIF or reference.
+        offline: never touch the network.
+        pull: pulls from a registry into a file.
+        suffix: of a file that `pull` writes (".sif", ".oci.tar").
+        reporter: is told which base it is, and why, when it is not the pinned one.
+
+    Raises:
+        BuildError: none can be had; UsageError: the given one is no image.
+    """
+    if given is not None:
+        return from_user(given)
+    bases = paths.cache("bases")
+    tag = wanted.image.rpartition("/")[2].replace(":", "-")
+    pinned = bases / f"{tag}-{wanted.digest.removeprefix('sha256:')[:12]}{suffix}"
+    agent = "localimage" if suffix == ".sif" else "oci-archive"
+    if pinned.is_file():
+        return Base(agent, str(pinned), wanted.image, wanted.digest)
+    assembled = bases / f"debian-{wanted.suite}.docker.tar"
+    why = "offline" if offline else unreachable(wanted.image)
+    if why is None:
+        bases.mkdir(parents=True, exist_ok=True)
+        reporter.note(f"  pulling {wanted.image} ({wanted.digest[:19]}…)")
+        with tempfile.TemporaryDirectory(prefix="pull-", dir=bases) as folder:
+            part = Path(folder) / f"image{suffix}"
+            pull(f"{wanted.image.rpartition(':')[0]}@{wanted.digest}", part)
+            part.rename(pinned)
+        return Base(agent, str(pinned), wanted.image, wanted.digest)
+    if not assembled.is_file():
+        if offline:
+            raise BuildError(
+                f"no base image for {wanted.image} in {bases}, and --offline was given",
+                hint="build once with a network, or give an archive or SIF with --base",
+            )
+        reporter.warn(f"{wanted.image}: {why}; assembling Debian {wanted.suite} instead")
+        assemble(wanted.suite, assembled, reporter)
+    found = json.loads(_about(assembled).read_text(encoding="utf-8"))
+    reporter.note(f"  base: {found['name']} ({why})")
+    return Base(**{**found, "reference": str(assembled)})
+
+
+def from_user(given: str) -> Base:
+    """Return the base that the user named: a file, an unpacked folder, or a reference.
+
+    Raises:
+        UsageError: a path that does not exist or is no image archive.
+    """
+    path = Path(given)
+    if path.is_file():
+        agent = "localimage" if path.suffix == ".sif" else _archive_kind(path)
+        return Base(agent, str(path.resolve()), path.name, f"sha256:{sha256(path)}")
+    if given.startswith(("/", "./", "../", "~")) or path.suffix in (".sif", ".tar"):
+        raise UsageError(f"--base {given}: no such file")
+    reference = given.removeprefix("docker://")
+    _, at, digest = reference.partition("@")
+    return Base("docker", reference, reference, digest if at else "unknown")
+
+
+def unreachable(image: str) -> str | None:
+    """Return why the registry of `image` cannot be asked, or None when it answers."""
+    host = image.split("/")[0]
+    try:
+        requests.get(
+            f"https://{_API_HOSTS.get(host, host)}/v2/", timeout=REGISTRY_SECONDS,
+            allow_redirects=False,
+        )
+    except requests.Timeout:
+        return f"the registry {host} does not answer"
+    except requests.RequestException:
+        return f"the registry {host} cannot be reached"
+    return None
+
+
+def assemble(suite: str, destination: Path, reporter: Reporter) -> None:
+    """Make an archive of a minimal Debian `suite` at `destination`, whole or not at all.
+
+    Raises:
+        BuildError: mmdebstrap is missing or fails.
+    """
+    # The prefix of `make apptainer` has mmdebstrap, for hosts without the package.
+    search = os.pathsep.join([os.environ.get("PATH", os.defpath),
+                              str(paths.cache("apptainer", "current", "usr", "bin"))])
+    program = shutil.which("mmdebstrap", path=search)
+    if program is None or not KEYRING.is_file():
+        raise BuildError(
+            "no registry answers, and a base image cannot be assembled without mmdebstrap"
+            " and debian-archive-keyring",
+            hint="`make apptainer` brings mmdebstrap; or give an archive or SIF with --base",
+        )
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="base-", dir=destination.parent) as folder:
+        layer = Path(folder) / "layer.tar"
+        epoch = os.environ.get("SOURCE_DATE_EPOCH", str(int(datetime.now().timestamp())))
+        argv = [
+            program, "--mode=root" if os.geteuid() == 0 else "--mode=unshare",
+            "--variant=minbase", "--include=ca-certificates", f"--keyring={KEYRING}",
+            # A mirror that stands still, as air-gapped sites keep; signatures are verified.
+            "--aptopt=Acquire::Check-Valid-Until \"false\"",
+            *(f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT),
+            "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+            suite, str(layer), ARCHIVES["debian"][0],
+        ]
+        status = process.stream(
+            argv, env={**os.environ, "SOURCE_DATE_EPOCH": epoch}, on_line=reporter.line
+        )
+        if status != 0:
+            hint = None if os.geteuid() == 0 else "it needs newuidmap (apt-get install uidmap)"
+            raise BuildError(f"mmdebstrap ended with status {status}", hint=hint)
+        day = datetime.fromtimestamp(int(epoch), timezone.utc).strftime("%Y-%m-%d")
+        archive = Path(folder) / "image.tar"
+        digest = pack_archive(layer, archive, int(epoch))
+        name = f"Debian {suite} minbase, assembled by mmdebstrap on {day}"
+        about = Base("docker-archive", destination.name, name, digest)
+        write_atomic(_about(destination), json.dumps(asdict(about), indent=1) + "\n")
+        archive.rename(destination)
+
+
+def pack_archive(layer: Path, archive: Path, epoch: int) -> str:
+    """Write a docker-archive of one layer, and return its digest (of the image's config)."""
+    moment = datetime.fromtimestamp(epoch, timezone.utc).isoformat().replace("+00:00", "Z")
+    layer_hash = sha256(layer)
+    config = json.dumps({
+        "architecture": "amd64", "os": "linux", "created": moment,
+        "config": {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+                   "Cmd": ["bash"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_hash}"]},
+        "history": [{"created": moment, "created_by": "mmdebstrap"}],
+    }).encode()
+    digest = hashlib.sha256(config).hexdigest()
+    manifest = json.dumps([{
+        "Config": f"{digest}.json", "RepoTags": None, "Layers": [f"{layer_hash}/layer.tar"],
+    }]).encode()
+    with tarfile.open(archive, "w") as tar:
+        for name, content in ((f"{digest}.json", config), ("manifest.json", manifest)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+        tar.add(layer, f"{layer_hash}/layer.tar", filter=_anonymous)
+    return f"sha256:{digest}"
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def _archive_kind(path: Path) -> str:
+    try:
+        with tarfile.open(path) as tar:
+            names = {member.name.removeprefix("./") for member in tar}
+    except tarfile.TarError as error:
+        raise UsageError(f"--base {path}: neither a SIF nor an image archive") from error
+    if "manifest.json" in names:
+        return "docker-archive"
+    if "index.json" in names:
+        return "oci-archive"
+    raise UsageError(f"--base {path}: a tar file, but no image archive (docker save, oci-archive)")
+
+
+def _about(archive: Path) -> Path:
+    return archive.with_suffix(".json")

@@ -1,0 +1,277 @@
+"""Apptainer: builds SIF files without root and runs them isolated from the host."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from trimaran import base as bases
+from trimaran import images, paths, process, render, wheelhouse
+from trimaran.base import Base
+from trimaran.engines import Bind, BuiltImage, Command, store
+from trimaran.errors import BuildError
+from trimaran.files import sha256
+from trimaran.images import Image
+from trimaran.reporting import Reporter
+
+CAP_SYS_RESOURCE = 24
+"""Number of the capability that Apptainer asks for as root, and that containers often lack."""
+
+UNPACKED_PER_BYTE = 4.0
+"""Space that a build takes in TMPDIR, per byte of its wheelhouse or of the SIF below."""
+
+
+def program() -> str | None:
+    """Return the path of Apptainer: from PATH, else the one that `make apptainer` assembled."""
+    own = paths.cache("apptainer", "current", "usr", "bin", "apptainer")
+    return shutil.which("apptainer") or (str(own) if own.is_file() else None)
+
+
+def root_lacks_capabilities() -> bool:
+    """Whether this is root in a container that withholds what Apptainer wants of root."""
+    if os.geteuid() != 0:
+        return False
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("CapEff:"):
+            return not int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1
+    return False
+
+
+class Apptainer:
+    """Builds, finds, tests and runs SIF files."""
+
+    name = "apptainer"
+    container = True
+
+    def __init__(self, executable: str | None = None) -> None:
+        found = executable or program()
+        if found is None:
+            raise BuildError(
+                "Apptainer is not installed",
+                hint="`make apptainer` assembles it without root on Debian-family hosts",
+            )
+        self.executable = found
+
+    def find(self, image: Image) -> BuiltImage | None:
+        """Return the newest SIF of the current definition whose bytes are as built, or None."""
+        for record in store.records(image, self.name):
+            sif = Path(record.reference)
+            if sif.is_file() and f"sha256:{sha256(sif)}" == record.digest:
+                return BuiltImage(image.name, self.name, record.reference, record.digest,
+                                  record.inputs, record.size)
+        return None
+
+    def planned(self, image: Image) -> BuiltImage:
+        """Return what `build` would make, as far as it is known before the base is."""
+        content = images.content(image)
+        path = paths.cache("images", f"{image.name}-{content[:12]}.sif")
+        return BuiltImage(image.name, self.name, str(path), None, content, 0)
+
+    def build(
+        self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
+    ) -> BuiltImage:
+        """Build `image`, and the framework image below it, unless they are there already."""
+        if root_lacks_capabilities():
+            raise BuildError(
+                "this root has no CAP_SYS_RESOURCE, which Apptainer needs to build as root",
+                hint="build as an ordinary user, or use ENGINE=host",
+            )
+        below: BuiltImage | None = None
+        for part in images.chain(image):
+            # A given base counts for the framework image; what stands on it follows.
+            built = self.find(part) if base is None else None
+            below = built or self._build_one(part, below, base, offline, reporter)
+        if below is None:
+            raise BuildError(f"{image.name} has no images to build")
+        return below
+
+    def _build_one(
+        self,
+        image: Image,
+        below: BuiltImage | None,
+        given: str | None,
+        offline: bool,
+        reporter: Reporter,
+    ) -> BuiltImage:
+        render.check(image)
+        start = time.monotonic()
+        items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
+        fetched = time.monotonic()
+        reporter.note(f"  {image.name}: wheelhouse verified in {fetched - start:.1f} s")
+        under = self._base(image, below, given, offline, reporter)
+        inputs = store.inputs_of(image, under)
+        target = paths.cache("images", f"{image.name}-{inputs[:12]}.sif")
+        for record in store.records(image, self.name):
+            if record.inputs == inputs and target.is_file():
+                return BuiltImage(image.name, self.name, record.reference, record.digest,
+                                  record.inputs, record.size)
+        grown = sum(item.kept.stat().st_size for item in items) + (below.size if below else 0)
+        begun = time.monotonic()
+        with _workplace(int(grown * UNPACKED_PER_BYTE)) as place:
+            sif = self._make(image, under, items, place, reporter)
+            made = time.monotonic()
+            reporter.note(f"  {image.name}: built in {made - begun:.1f} s")
+            digest, size = f"sha256:{sha256(sif)}", sif.stat().st_size
+            built = BuiltImage(image.name, self.name, str(sif), digest, inputs, size)
+            self.test(built, reporter)
+            reporter.note(f"  {image.name}: self-test passed in {time.monotonic() - made:.1f} s")
+            sif.rename(target)
+        store.save(store.Record(
+            name=image.name, engine=self.name, reference=str(target), digest=digest,
+            content=images.content(image), inputs=inputs, built=store.created(),
+            base_name=under.name, base_digest=under.digest, size=size,
+        ))
+        return BuiltImage(image.name, self.name, str(target), digest, inputs, size)
+
+    def _base(
+        self,
+        image: Image,
+        below: BuiltImage | None,
+        given: str | None,
+        offline: bool,
+        reporter: Reporter,
+    ) -> Base:
+        if below is not None:
+            return Base("localimage", below.reference, below.name, str(below.digest))
+        if image.base is None:
+            raise BuildError(f"{image.name} has no base image")
+        return bases.resolve(image.base, given=given, offline=offline, pull=self._pull,
+                             suffix=".sif", reporter=reporter)
+
+    def _pull(self, reference: str, destination: Path) -> None:
+        process.run(
+            [self.executable, "pull", str(destination), f"docker://{reference}"],
+            env=store.engine_environment(self.executable), check=BuildError,
+        )
+
+    def _make(
+        self,
+        image: Image,
+        under: Base,
+        items: Sequence[wheelhouse.Item],
+        place: Path,
+        reporter: Reporter,
+    ) -> Path:
+        """Run the build in `place` and return the new SIF there."""
+        for name in ("image.def", *image.files):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(image.folder / name, place / name)
+        reference = under.reference
+        if under.bootstrap != "docker":
+            # By a link in the working directory: labels would keep a path of this machine.
+            link = place / f"base{Path(reference).suffix}"
+            link.symlink_to(reference)
+            reference = link.name
+        arguments = {"BOOTSTRAP": under.bootstrap, "BASE": reference,
+                     **store.label_arguments(under)}
+        env = store.engine_environment(str(place / "bin" / "singularity"), self.executable)
+        env["APPTAINER_TMPDIR"] = str(place / "tmp")
+        (place / "bin").mkdir()
+        (place / "bin/singularity").symlink_to(self.executable)  # the name that spython calls
+        with wheelhouse.view(image, items) as folder:
+            options = ["--notest", "--bind", f"{folder}:{render.WHEELHOUSE}:ro"]
+            # In a file: `--build-arg` splits its value at commas.
+            lines = [f"{key}={value}\n" for key, value in arguments.items()]
+            (place / "arguments").write_text("".join(lines), encoding="utf-8")
+            options += ["--build-arg-file", "arguments"]
+            status = process.stream(
+                [sys.executable, "-m", "trimaran.engines.spython_build", "image.sif",
+                 "image.def", *options],
+                env=env, cwd=place, log=place / "build.log", on_line=reporter.line,
+            )
+        sif = place / "image.sif"
+        if status != 0 or not sif.is_file():
+            tail = (place / "build.log").read_text(encoding="utf-8").splitlines()[-20:]
+            raise BuildError(
+                f"building {image.name} failed with status {status}:\n" + "\n".join(tail)
+            )
+        return sif
+
+    def test(self, built: BuiltImage, reporter: Reporter) -> None:
+        """Run the SIF's own `%test`, isolated as a run is."""
+        output: list[str] = []
+
+        def keep(line: str) -> None:
+            output.append(line)
+            reporter.line(line)
+
+        status = process.stream(
+            [self.executable, "--quiet", "test", *self._isolation(), built.reference],
+            env=store.engine_environment(self.executable), on_line=keep,
+        )
+        if status != 0:
+            tail = "\n".join(output[-20:])
+            raise BuildError(f"the self-test of {built.name} failed (status {status}):\n{tail}")
+
+    def command(
+        self,
+        built: BuiltImage,
+        args: Sequence[str],
+        *,
+        binds: Sequence[Bind],
+        env: Mapping[str, str],
+        workdir: str,
+    ) -> Command:
+        """Return the exact command that runs the SIF's `%runscript` with `args`.
+
+        Variables travel as APPTAINERENV_*: `--env` splits its argument at commas.
+        """
+        argv = [self.executable, "--quiet", "run", *self._isolation(), "--pwd", workdir]
+        for bind in binds:
+            argv += ["--mount", _mount(bind)]
+        variables = {f"APPTAINERENV_{key}": value for key, value in env.items()}
+        return Command(
+            (*argv, built.reference, *args),
+            {**store.engine_environment(self.executable), **variables},
+        )
+
+    def _isolation(self) -> list[str]:
+        # --containall: own /tmp, /dev, processes and no host folders; --no-home: not even an
+        # empty home; --cleanenv: no variable of the host but those given on purpose.
+        flags = ["--containall", "--no-home", "--cleanenv"]
+        if root_lacks_capabilities():
+            # As root, Apptainer would set limits that this root may not set; in a user
+            # namespace it does not try.
+            flags.append("--userns")
+        return flags
+
+
+def _mount(bind: Bind) -> str:
+    """Return the value of `--mount`: comma separated, with CSV quoting of what needs it."""
+    fields = ["type=bind", f"source={bind.source}", f"destination={bind.target}"]
+    if not bind.writable:
+        fields.append("ro")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(fields)
+    return text.getvalue()
+
+
+@contextmanager
+def _workplace(needed: int) -> Iterator[Path]:
+    """Yield a folder beside the finished images; gone afterwards, whatever happens.
+
+    It is on the same file system as the finished images, so that the finished SIF is
+    renamed into place. Apptainer unpacks into `tmp` in it, which is a link to a folder
+    under TMPDIR, usually a local disk.
+    """
+    finished = paths.cache("images")
+    finished.mkdir(parents=True, exist_ok=True)
+    scratch_root = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
+    store.check_space(scratch_root, needed, "unpacking the image")
+    store.check_space(finished, needed // 3, "the finished image")
+    scratch = Path(tempfile.mkdtemp(prefix="trimaran-build-", dir=scratch_root))
+    place = Path(tempfile.mkdtemp(prefix="part-", dir=finished))
+    try:
+        (place / "tmp").symlink_to(scratch)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)

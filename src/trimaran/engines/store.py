@@ -1,0 +1,128 @@
+"""What both container engines share: the record beside each built image, and build facts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from trimaran import images, paths, process
+from trimaran.base import Base
+from trimaran.errors import BuildError
+from trimaran.files import write_atomic
+from trimaran.images import Image
+
+PASSED_ON = (
+    "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH",
+    # pulling a base image may need the site's proxy and certificates
+    "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "SSL_CERT_FILE", "SSL_CERT_DIR",
+)
+"""The only variables of the host that an engine's own process gets (PATH is set apart)."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a built image; lies as JSON beside it.
+
+    Attributes:
+        content: `images.content` of the definition it was built from.
+        inputs: `content` and the base's digest in one hash: equal inputs, equal image.
+        built: when, in UTC.
+    """
+
+    name: str
+    engine: str
+    reference: str
+    digest: str
+    content: str
+    inputs: str
+    built: str
+    base_name: str
+    base_digest: str
+    size: int
+
+
+def inputs_of(image: Image, base: Base) -> str:
+    """Return the hash over everything that decides what an image built on `base` becomes."""
+    return hashlib.sha256(f"{images.content(image)}\n{base.digest}".encode()).hexdigest()
+
+
+def save(record: Record) -> None:
+    """Write the record; its presence says that the image is whole."""
+    path = paths.cache("images", f"{record.name}-{record.inputs[:12]}.{record.engine}.json")
+    write_atomic(path, json.dumps(asdict(record), indent=1) + "\n")
+
+
+def records(image: Image, engine: str) -> list[Record]:
+    """Return the records of images built from the current definition, the newest first."""
+    content = images.content(image)
+    found = []
+    for path in paths.cache("images").glob(f"{image.name}-*.{engine}.json"):
+        try:
+            record = Record(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            continue  # a foreign or damaged file: the image is built anew
+        if record.content == content and record.name == image.name:
+            found.append(record)
+    return sorted(found, key=lambda record: record.built, reverse=True)
+
+
+def engine_environment(*programs: str) -> dict[str, str]:
+    """Return a small environment for an engine's process: no setting of the user leaks in."""
+    folders = [str(Path(program).parent) for program in programs]
+    folders += ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+    env = {"PATH": os.pathsep.join(dict.fromkeys(folders))}
+    return env | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def label_arguments(base: Base) -> Mapping[str, str]:
+    """Return the build arguments that end up in the image's labels."""
+    return {
+        "BASE_NAME": base.name,
+        "BASE_DIGEST": base.digest,
+        "CREATED": created(),
+        "REVISION": _git("rev-parse", "HEAD") or "unknown",
+        "SOURCE": _public(_git("config", "--get", "remote.origin.url")),
+    }
+
+
+def created() -> str:
+    """Return the date of the image: SOURCE_DATE_EPOCH if set, else now."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    moment = (
+        datetime.fromtimestamp(int(epoch), timezone.utc) if epoch else datetime.now(timezone.utc)
+    )
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def check_space(folder: Path, needed: int, what: str) -> None:
+    """Raise BuildError when `folder` has less than `needed` bytes free for `what`."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BuildError(
+            f"{what} needs {needed / 1e9:.1f} GB in {folder}, {free / 1e9:.1f} GB are free",
+            hint="set TMPDIR (build) and TRIMARAN_CACHE (images) to folders on larger disks",
+        )
+
+
+def _git(*arguments: str) -> str:
+    if shutil.which("git") is None:
+        return ""
+    result = process.run(["git", "-C", str(paths.repository()), *arguments])
+    return result.stdout.strip() if result.returncode == 0 else ""
+
+
+def _public(url: str) -> str:
+    """Return a web address without credentials; anything else is nobody's business."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "unknown"
+    host = parts.hostname + (f":{parts.port}" if parts.port else "")
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
