@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from trimaran import data, images, paths, recipes, targets
+from trimaran import data, images, paths, recipes, strict, targets
 from trimaran.errors import unknown_name
 from trimaran.files import write_atomic
 
@@ -47,8 +48,10 @@ def details(kind: str, name: str) -> Row:
         return _app(name)
     if kind == "recipes":
         return recipes.load(name).recipe.model_dump(mode="json", by_alias=True)
-    module = {"images": images, "targets": targets, "data": data}[kind]
-    return module.load(name).model_dump(mode="json", by_alias=True)
+    load: dict[str, Callable[[str], strict.Model]] = {
+        "images": images.load, "targets": targets.load, "data": data.load,
+    }
+    return load[kind](name).model_dump(mode="json", by_alias=True)
 
 
 def schema_text() -> str:

@@ -1,0 +1,134 @@
+"""The host engine: a virtual environment with the wheels of an image's lock, no container.
+
+It is for machines without a container engine, and for development. Nothing
+shields a run from the host's libraries, so its results are no evidence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trimaran import images, paths, process, wheelhouse
+from trimaran.engines import Bind, BuiltImage, Command
+from trimaran.errors import BuildError
+from trimaran.images import Image
+from trimaran.reporting import Reporter
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+COMPLETE = ".complete"
+TCMALLOC = "libtcmalloc_minimal.so.4"
+
+
+class Host:
+    """Virtual environments in the cache, named after the content that they are made from."""
+
+    name = "host"
+    container = False
+
+    def find(self, image: Image) -> BuiltImage | None:
+        """Return the environment made from the current inputs of `image`, or None."""
+        planned = self.planned(image)
+        return planned if Path(planned.reference, COMPLETE).exists() else None
+
+    def planned(self, image: Image) -> BuiltImage:
+        """Return the environment that `build` makes; it does not need to exist."""
+        inputs = hashlib.sha256(f"{images.content(image)} {sys.version}".encode()).hexdigest()
+        place = paths.cache("host", f"{image.name}-{inputs[:12]}")
+        return BuiltImage(image.name, self.name, str(place), None, inputs, 0)
+
+    def build(
+        self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
+    ) -> BuiltImage:
+        """Make the environment from the locked wheels; a half-made one is never left.
+
+        Raises:
+            UsageError: no wheels are locked for this Python.
+            BuildError: a base image is asked for, or a wheel cannot be had or is refused.
+        """
+        if base is not None:
+            raise BuildError("the host engine has no base image", hint="leave out --base")
+        planned = self.planned(image)
+        place = Path(planned.reference)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # pip writes absolute paths into an environment, so it is made in its place, not
+        # renamed there, and a file that is written last marks it as whole.
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            self._fill(image, place, offline, reporter)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        return planned
+
+    def _fill(self, image: Image, place: Path, offline: bool, reporter: Reporter) -> None:
+        process.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=BuildError)
+        python = place / "bin/python"
+        for part in images.chain(image):
+            items = wheelhouse.fetch(part, offline=offline, reporter=reporter, python=PYTHON)
+            with wheelhouse.view(part, items) as folder:
+                reporter.note(f"  installing {part.name} into {place}")
+                if part.kind == "framework":
+                    self._pip(
+                        python, "--require-hashes", "--find-links", str(folder / "wheels"),
+                        "--requirement", str(folder / "requirements.lock"),
+                    )
+                else:
+                    self._pip(python, "--no-deps", *map(str, (folder / "apps").glob("*.whl")))
+        (place / COMPLETE).touch()
+
+    def _pip(self, python: Path, *words: str) -> None:
+        process.run(
+            [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet",
+             "--no-index", "--no-cache-dir", "--disable-pip-version-check", *words],
+            check=BuildError, env={"PATH": SYSTEM_PATH, "PIP_CONFIG_FILE": "/dev/null"},
+        )
+
+    def test(self, built: BuiltImage, reporter: Reporter) -> None:
+        """Run the self-test of the image in the environment."""
+        image = images.load(built.name)
+        script = next(image.folder / name for name, to in image.files.items() if to == image.test)
+        with tempfile.TemporaryDirectory(prefix="trimaran-test-") as folder:
+            command = self._command(built, [str(script)], {}, folder)
+            process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
+
+    def command(
+        self,
+        built: BuiltImage,
+        args: Sequence[str],
+        *,
+        binds: Sequence[Bind],
+        env: Mapping[str, str],
+        workdir: str,
+    ) -> Command:
+        """Return the command that runs the app in the environment; `binds` are plain paths here."""
+        image = images.load(built.name)
+        entry = ["-m", image.app.module] if image.app else []
+        return self._command(built, [*entry, *args], env, workdir)
+
+    def _command(
+        self, built: BuiltImage, words: Sequence[str], env: Mapping[str, str], home: str
+    ) -> Command:
+        place = Path(built.reference)
+        clean = {
+            "PATH": f"{place / 'bin'}:{SYSTEM_PATH}",
+            "HOME": home,  # nothing of the user's own is read or written
+            "LANG": "C.UTF-8",
+            "PYTHONNOUSERSITE": "1",
+            **_preload(),
+            **env,
+        }
+        return Command((str(place / "bin/python"), *words), clean)
+
+
+def _preload() -> dict[str, str]:
+    """Preload tcmalloc where the host has it: training is several times slower without."""
+    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"):
+        if (library := Path(folder, TCMALLOC)).exists():
+            return {"LD_PRELOAD": str(library)}
+    return {}
