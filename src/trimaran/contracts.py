@@ -8,12 +8,14 @@ which is checked first.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError, unknown_name
+from trimaran.files import sha256 as sha256_of
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -45,6 +47,12 @@ class Content(strict.Model):
 
     sha256: Sha256
     size: Size
+
+    def is_in(self, path: Path) -> bool:
+        """Return True if the file at `path` holds exactly this."""
+        return (
+            path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
+        )
 
 
 class Sent(strict.Model):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from trimaran import packed, paths, sources
+from trimaran import packed, paths
 from trimaran.contracts import Contract as Contract
 from trimaran.contracts import load as load
 from trimaran.contracts import names as names
@@ -75,10 +75,12 @@ def get(contract: Contract, *, offline: bool, reporter: Reporter) -> Path:
 
 
 def _get(contract: Contract, home: Path, offline: bool, reporter: Reporter) -> None:
-    from trimaran.pack import pack  # Pillow: needed here only, and slow to import
+    # Needed here only, and slow to import (Pillow, requests).
+    from trimaran.pack import pack
+    from trimaran.sources import fetch_raw
 
     raw, downloads = home / "raw", home / "download"
-    sources.fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
+    fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
     pack(contract, raw, folder(contract), reporter)
     shutil.rmtree(downloads, ignore_errors=True)
     (home / _DAMAGED).unlink(missing_ok=True)
@@ -97,7 +99,7 @@ def verify(contract: Contract, *, reporter: Reporter) -> list[str]:
         path = home / "raw" / name
         if not path.is_file():
             faults.append(f"{path} is missing")
-        elif not sources.is_right(path, content):
+        elif not content.is_in(path):
             faults.append(f"{path} is damaged: its content is not that of the contract")
     faults += verify_folder(contract, folder(contract), reporter=reporter)
     if faults:

@@ -23,7 +23,6 @@ from trimaran import process
 from trimaran.contracts import Archive, Content, Contract, DebianSource, Source, UrlSource
 from trimaran.download import SPARE_BYTES, check_space, fetch
 from trimaran.errors import RunError
-from trimaran.files import sha256
 from trimaran.reporting import Reporter
 
 DEBIAN = "http://deb.debian.org/debian/"
@@ -40,14 +39,7 @@ class SourceError(RunError):
 
 def missing(contract: Contract, raw: Path) -> list[str]:
     """Return the names of the files that are not in `raw` with the content they must have."""
-    return [name for name, content in contract.files.items() if not is_right(raw / name, content)]
-
-
-def is_right(path: Path, content: Content) -> bool:
-    """Return True if `path` holds exactly `content`."""
-    return (
-        path.is_file() and path.stat().st_size == content.size and sha256(path) == content.sha256
-    )
+    return [name for name, content in contract.files.items() if not content.is_in(raw / name)]
 
 
 def fetch_raw(
@@ -193,7 +185,8 @@ def _readable(archive: Path) -> Iterator[None]:
     try:
         yield
     except (
-        DebError, ArError, tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error,
+        DebError, ArError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+        EOFError,
     ) as error:
         raise SourceError(f"{archive} cannot be unpacked: {error}") from error
 
