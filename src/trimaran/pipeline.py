@@ -105,6 +105,9 @@ def _data(request: Request, contract: data.Contract, reporter: Reporter) -> Path
     if folder is None:
         folder = data.get(contract, offline=request.offline, reporter=reporter)
     data.check(contract, folder, request.recipe.recipe.data[contract.name].samples)
+    faults = data.verify_folder(contract, folder, reporter=reporter)
+    if faults:
+        raise RunError("\n".join(faults), hint=f"`trimaran data get {contract.name}` makes it anew")
     reporter.note(f"  {folder}")
     return folder.absolute()
 
