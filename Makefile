@@ -13,7 +13,7 @@ DEV_STAMP  := $(VENV)/.dev-$(shell sha256sum requirements/dev.lock pyproject.tom
 APPS_STAMP := $(APPS)/.apps-$(shell cat requirements/apps-test.lock containers/frameworks/torch-cpu/requirements.lock apps/*/pyproject.toml | sha256sum | cut -c1-12)
 
 # Apptainer from `make apptainer` is found without changing the user's PATH.
-export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trimaran)/apptainer/bin
+export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trimaran)/apptainer/current/usr/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help

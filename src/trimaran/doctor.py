@@ -33,7 +33,7 @@ class Check(BaseModel):
 def examine() -> list[Check]:
     """Run all checks; none of them changes anything or touches the network."""
     checks: list[Callable[[], Check]] = [
-        _apptainer, _other_engines, _namespaces, _fuse, _root, _disk, _cores, _memory,
+        _apptainer, _other_engines, _namespaces, _mapped_users, _fuse, _root, _disk, _cores, _memory,
         _instructions, _host_python, _user_site,
     ]
     return [check() for check in checks]
@@ -65,6 +65,15 @@ def _namespaces() -> Check:
         name="user namespaces", status="fail", detail="refused by the kernel",
         hint="an administrator allows them: sysctl user.max_user_namespaces, "
         "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns",
+    )
+
+
+def _mapped_users() -> Check:
+    if shutil.which("newuidmap") is not None:
+        return Check(name="uidmap", status="ok", detail="newuidmap is installed")
+    return Check(
+        name="uidmap", status="warn", detail="newuidmap is missing: images cannot be built here",
+        hint="an administrator installs it (Debian: uidmap); running images works without",
     )
 
 
