@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from resnet_imagenet import pipelines
-from resnet_imagenet.dataset import Dataset, Records
+from resnet_imagenet.dataset import Bytes, Dataset, Records
 from resnet_imagenet.pipelines import DRAWS, Preprocessing
 from trainkit.engine import Engine
 from trainkit.exits import DataError
@@ -127,17 +127,17 @@ class Loader:
             for step in range(first, self.steps):
                 start = step * self.plan.batch
                 numbers = order[start : start + self.plan.batch]
-                draws = self.plan.draws(epoch, step)[: len(numbers)]
                 mine = np.array_split(np.arange(len(numbers)), self._engine.size)[self._engine.rank]
-                yield self._inputs(numbers[mine], draws[mine])
+                inputs = self._inputs(numbers[mine])
+                yield (*inputs, self.plan.draws(epoch, step)[mine]) if self._training else inputs
             epoch, first = epoch + 1 if self._training else 0, 0
 
-    def _inputs(self, numbers: NDArray[np.int64], draws: NDArray[np.float32]) -> Any:
+    def _inputs(self, numbers: NDArray[np.int64]) -> tuple[list[Bytes], NDArray[np.int64]]:
         self._recent.append(numbers)
         chosen = numbers.tolist()
         encoded = [self._records.encoded(number) for number in chosen]
         labels = np.array([[self._records.label(number)] for number in chosen], np.int64)
-        return encoded, labels, draws
+        return encoded, labels
 
     def _run(self) -> tuple[Tensor, Tensor]:
         try:

@@ -117,7 +117,8 @@ class Records:
     def encoded(self, number: int) -> Bytes:
         """Return the bytes of the image file of sample `number`, a view into the shard."""
         shard, start, size, _, _ = self._table[number].tolist()
-        return self._maps[shard][start : start + size]
+        view: Bytes = self._maps[shard][start : start + size]
+        return view
 
     def label(self, number: int) -> int:
         """Return the class of sample `number`."""

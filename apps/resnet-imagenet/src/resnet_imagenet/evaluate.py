@@ -86,7 +86,8 @@ def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, A
         about["model"], classes=len(about["classes"]), channels=to.channels, stem=about["stem"]
     )
     network.load_state_dict(state["model"])
-    return network.to(memory_format=torch.channels_last), to, about  # type: ignore[call-overload]
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network, to, about
 
 
 def main(settings: EvaluateSettings) -> None:

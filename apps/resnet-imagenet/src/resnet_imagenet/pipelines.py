@@ -64,25 +64,27 @@ def pipeline(
 
     Args:
         preprocessing: the wanted tensors.
-        source: yields (list of encoded images, labels (n, 1), draws (n, DRAWS)); the
-            image bytes are not copied and must stay valid.
+        source: yields (list of encoded images, labels (n, 1)) and, for training, draws
+            (n, DRAWS); the image bytes are not copied and must stay valid.
         batch: the largest n.
         threads: decoding threads.
         training: augment, else the centre of each image.
     """
     pipe = Pipeline(batch, threads, device_id=None, prefetch_queue_depth=QUEUE, seed=0)
+    kinds = [types.UINT8, types.INT64, types.FLOAT][: 3 if training else 2]
     with pipe:
-        encoded, labels, draws = fn.external_source(
+        encoded, labels, *draws = fn.external_source(
             source=source,
-            num_outputs=3,
+            num_outputs=len(kinds),
             no_copy=True,
-            dtype=[types.UINT8, types.INT64, types.FLOAT],
-            ndim=[1, 1, 1],
+            dtype=kinds,
+            ndim=[1] * len(kinds),
         )
-        images = augmented(encoded, draws, preprocessing) if training else centred(
-            encoded, preprocessing
-        )
-        mirror = fn.cast(draws[DRAWS - 1] < 0.5, dtype=types.INT32) if training else 0
+        if training:
+            images = augmented(encoded, draws[0], preprocessing)
+            mirror = fn.cast(draws[0][DRAWS - 1] < 0.5, dtype=types.INT32)
+        else:
+            images, mirror = centred(encoded, preprocessing), 0
         pipe.set_outputs(normalized(images, preprocessing, mirror), labels)
     pipe.build()
     return pipe

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from resnet_imagenet import pipelines
 from resnet_imagenet.evaluate import load_checkpoint, restore_network
-from resnet_imagenet.pipelines import DRAWS, Preprocessing
+from resnet_imagenet.pipelines import Preprocessing
 from resnet_imagenet.settings import PredictSettings
 from trainkit.exits import DataError
 
@@ -66,8 +66,7 @@ def read_images(files: Sequence[Path], to: Preprocessing, threads: int) -> Tenso
     except OSError as error:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
     labels = np.zeros((len(files), 1), np.int64)  # unknown, and the graph wants some
-    draws = np.zeros((len(files), DRAWS), np.float32)
-    source = itertools.repeat((encoded, labels, draws))
+    source = itertools.repeat((encoded, labels))
     pipe = pipelines.pipeline(to, source, batch=len(files), threads=threads, training=False)
     try:
         images, _ = pipe.run()

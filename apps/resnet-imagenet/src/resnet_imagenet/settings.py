@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from trainkit.engine import ENGINES
 from trainkit.exits import ArgumentError
@@ -31,7 +32,7 @@ class TrainSettings:
     data: Path | None = option(None, "folder of the packed data set (dataset.json)", Path)
     out: Path | None = option(None, "folder of this run: metrics, checkpoints, result", Path)
     model: str = option("resnet50", "network", choices=MODELS)
-    stem: str | None = option(
+    stem: Literal["imagenet", "small"] | None = option(
         None,
         "first layers: 7x7 stride 2 and max-pool, or 3x3 (default: the model's own)",
         choices=("imagenet", "small"),

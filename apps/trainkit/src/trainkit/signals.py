@@ -29,6 +29,11 @@ class StopFlag:
         """Return whether a stop was asked for."""
         return self.received is not None
 
+    @property
+    def name(self) -> str:
+        """Return the name of the signal that asked for the stop, "no signal" without one."""
+        return "no signal" if self.received is None else self.received.name
+
     def __enter__(self) -> StopFlag:
         for number in SIGNALS:
             self._previous[number] = signal.signal(number, self._handle)

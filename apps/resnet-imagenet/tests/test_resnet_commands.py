@@ -1,0 +1,169 @@
+"""The command line, and the commands that use a checkpoint: evaluate and predict."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from resnet_imagenet.__main__ import COMMANDS, main, parser
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("commands") / "run"
+    arguments = "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.05"
+    more = ["--warmup-epochs", "1", "--momentum", "0.9"]
+    assert main(["train", "--data", str(tiny), "--out", str(out), *arguments.split(), *more]) == 0
+    return out
+
+
+def test_help_is_quick_has_examples_and_loads_no_framework() -> None:
+    code = (
+        "import sys; sys.argv = ['x', 'train', '--help']\n"
+        "from resnet_imagenet.__main__ import main\n"
+        "try: main()\n"
+        "finally: assert not {'torch', 'nvidia.dali'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "examples:" in done.stdout
+    assert "75 stopped early" in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_examples(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    assert f"python -m resnet_imagenet {command} --data" in capsys.readouterr().out
+
+
+def test_the_examples_in_the_help_are_valid() -> None:
+    from resnet_imagenet.__main__ import EXAMPLES
+
+    for text in EXAMPLES.values():
+        for line in text.replace("\\\n", " ").splitlines():
+            if line.strip().startswith("python -m resnet_imagenet") and "…" not in line:
+                parser().parse_args(line.split()[3:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("train --data d", "needs --out DIR"),
+        ("train --out o", "either --data DIR or --synthetic"),
+        ("train --out o --data d --synthetic", "either --data DIR or --synthetic"),
+        ("train --out o --data d --epochs 2 --warmup-epochs 3", "longer than --epochs 2"),
+        ("train --out o --data d --resume gone.pt", "--resume gone.pt: no such file"),
+        ("train --out o --data d --image-size 4", "at least 8"),
+        ("evaluate --out o", "needs --data"),
+        ("evaluate --data d", "either --out DIR or --checkpoint FILE"),
+        ("predict --out o", "needs --data"),
+        ("predict --data d --out o --checkpoint c", "either --out DIR or --checkpoint FILE"),
+    ],
+)
+def test_contradictions_end_with_2(
+    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("train --epochs 0", "argument --epochs: must be at least 1, got 0"),
+        ("train --model resnet51", "invalid choice: 'resnet51'"),
+        ("train --momentum 1", "must be at least 0 and below 1"),
+        ("train --epoch 3", "unrecognized arguments: --epoch"),
+        ("", "the following arguments are required: COMMAND"),
+    ],
+)
+def test_wrong_options_end_with_2(
+    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments.split())
+    assert said in capsys.readouterr().err
+
+
+def test_evaluate_agrees_with_the_training(
+    tiny: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = json.loads((run / "result.json").read_text())["evaluation"]
+    common = ["evaluate", "--data", str(tiny), "--json"]
+    for more in (
+        ["--out", str(run)],
+        ["--checkpoint", str(run / "checkpoints" / "step-00000028.pt"), "--batch-size", "16"],
+    ):
+        assert main([*common, *more]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["split"], answer["samples"]) == ("test", 30)
+        assert answer["top1"] == result["top1"]
+        assert answer["loss"] == pytest.approx(result["loss"], rel=0.02)
+    assert main(["evaluate", "--data", str(tiny), "--out", str(run), "--split", "train"]) == 0
+    assert "train (100 images)  top-1 " in capsys.readouterr().out
+
+
+def test_evaluate_refuses_other_classes_and_folders_without_a_checkpoint(
+    photographs: Path, tiny: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "--data", str(tiny), "--out", str(tmp_path)]) == 3
+    assert "has no checkpoint" in capsys.readouterr().err
+    assert main(["evaluate", "--data", str(tiny), "--out", str(run), "--split", "x"]) == 3
+    assert "no split 'x'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, tiny: Path) -> Path:
+    """Return a folder with three images of the test split and one other file."""
+    from resnet_imagenet.dataset import open_dataset
+
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    records = open_dataset(tiny).records("test")
+    for number in range(3):
+        name = f"{number}-class-{records.label(number)}.png"
+        (folder / name).write_bytes(records.encoded(number).tobytes())
+    (folder / "notes.txt").write_text("not an image")
+    return folder
+
+
+def test_predict_names_classes_with_probabilities(
+    run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", "--data", str(pictures), "--out", str(run), "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)
+    assert len(answers) == 3
+    for answer in answers:
+        wanted = f"class {answer['file'][-5]}"
+        best, other = answer["classes"]
+        assert best["class"] == wanted
+        assert best["probability"] > other["probability"]
+        assert best["probability"] + other["probability"] == pytest.approx(1)
+
+
+def test_predict_shows_a_table_for_one_file(
+    run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = sorted(pictures.iterdir())[0]
+    assert main(["predict", "--data", str(file), "--out", str(run), "--top", "1"]) == 0
+    name, line = capsys.readouterr().out.splitlines()
+    assert name == str(file)
+    assert line.split()[0].endswith("%")
+
+
+def test_predict_names_what_it_cannot_read(
+    run: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pictures / "broken.png").write_bytes(b"no picture at all")
+    assert main(["predict", "--data", str(pictures), "--out", str(run)]) == 3
+    assert "broken.png cannot be decoded" in capsys.readouterr().err
+    assert main(["predict", "--data", str(tmp_path / "gone.png"), "--out", str(run)]) == 3
+    assert "gone.png does not exist" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["predict", "--data", str(tmp_path / "empty"), "--out", str(run)]) == 3
+    assert "has no image files" in capsys.readouterr().err

@@ -1,0 +1,208 @@
+"""Batches: each sample once, the same again from (seed, epoch, step), on any number of ranks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali import fn, types
+from nvidia.dali.pipeline import Pipeline
+
+from resnet_imagenet import data, pipelines
+from resnet_imagenet.data import Loader, Plan
+from resnet_imagenet.dataset import open_dataset
+from trainkit.engine import Engine
+from trainkit.exits import DataError
+
+
+def loader(
+    folder: Path, *, training: bool = True, seed: int = 1, engine: Engine | None = None, batch=16
+) -> Loader:
+    dataset = open_dataset(folder)
+    split = "train" if training else dataset.evaluation_split()
+    return Loader(
+        dataset.records(split),
+        data.preprocessing(dataset, None),
+        batch_per_rank=batch,
+        seed=seed,
+        threads=1,
+        training=training,
+        engine=engine or Engine(),
+    )
+
+
+def numbers(images: torch.Tensor) -> list[int]:
+    """Return the sample numbers of the flat images of `numbered` (brightness / 2)."""
+    peak = images.amax(dim=(1, 2, 3)) * 0.25 + 0.5
+    return (peak * 255 / 2).round().int().tolist()
+
+
+def test_an_epoch_has_each_sample_once_with_its_label(numbered: Path) -> None:
+    batches = list(loader(numbered).epoch(0))
+    seen = [n for images, _ in batches for n in numbers(images)]
+    assert sorted(seen) == list(range(100))
+    assert seen != sorted(seen)
+    assert [len(labels) for _, labels in batches] == [16] * 6 + [4]
+    assert [n % 2 for n in seen] == [int(x) for _, labels in batches for x in labels]
+
+
+def test_evaluation_keeps_order_and_pixels(numbered: Path) -> None:
+    batches = list(loader(numbered, training=False).epoch(0))
+    assert [n for images, _ in batches for n in numbers(images)] == list(range(30))
+    images = batches[0][0]
+    assert images.shape == (16, 1, 12, 12)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    expected = (2 * 3 / 255 - 0.5) / 0.25
+    assert torch.allclose(images[3], torch.tensor(expected), atol=1e-6)
+    again = list(loader(numbered, training=False).epoch(5))
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(batches, again, strict=True))
+
+
+def same(one, two) -> bool:
+    pairs = list(zip(one, two, strict=True))
+    return all(torch.equal(a, b) and torch.equal(x, y) for (a, x), (b, y) in pairs)
+
+
+def test_epochs_differ_and_seeds_differ_and_both_repeat(tiny: Path) -> None:
+    one = loader(tiny)
+    first, second = list(one.epoch(0)), list(one.epoch(1))
+    assert not same(first, second)
+    assert not same(first, list(loader(tiny, seed=2).epoch(0)))
+    assert same(second, list(loader(tiny).epoch(1)))  # without having made epoch 0
+
+
+@pytest.mark.parametrize("first", [0, 1, 6])
+def test_going_on_in_the_middle_gives_the_rest_and_the_next_epoch(tiny: Path, first: int) -> None:
+    whole, resumed = loader(tiny), loader(tiny)
+    assert same(list(whole.epoch(3))[first:], list(resumed.epoch(3, first)))
+    assert same(list(whole.epoch(4)), list(resumed.epoch(4)))
+
+
+def test_the_ranks_share_the_global_batch_with_the_same_augmentation(tiny: Path) -> None:
+    alone = list(loader(tiny, batch=16).epoch(0))
+    parts = [list(loader(tiny, batch=4, engine=Engine("single", r, 4)).epoch(0)) for r in range(4)]
+    together = [
+        tuple(torch.cat([part[step][i] for part in parts]) for i in (0, 1)) for step in range(7)
+    ]
+    assert same(alone, together)
+
+
+def test_small_images_are_padded_cropped_and_flipped(tmp_path: Path, tiny: Path) -> None:
+    plan = Plan(100, 16, 1, training=True)
+    dataset = open_dataset(tiny)
+    plain = {
+        n: image[0]
+        for n, image in enumerate(
+            image for images, _ in tiny_in_order(tiny) for image in images
+        )
+    }
+    images, _ = next(loader(tiny).epoch(0))
+    draws = plan.draws(0, 0)
+    black = (0 - dataset.mean[0]) / dataset.std[0]
+    for row, number in enumerate(plan.order(0)[:16].tolist()):
+        padded = torch.full((20, 20), black)
+        padded[4:16, 4:16] = plain[number]
+        y, x = (int(v * 9) for v in draws[row, 20:22])
+        wanted = padded[y : y + 12, x : x + 12]
+        wanted = wanted.flip(1) if draws[row, 22] < 0.5 else wanted
+        assert torch.allclose(images[row, 0], wanted, atol=1e-6)
+
+
+def tiny_in_order(folder: Path):
+    dataset = open_dataset(folder)
+    return Loader(
+        dataset.records("train"),
+        data.preprocessing(dataset, None),
+        batch_per_rank=16,
+        seed=0,
+        threads=1,
+        training=False,
+        engine=Engine(),
+    ).epoch(0)
+
+
+def test_photographs_become_224_pixels_of_three_channels(photographs: Path) -> None:
+    for training in (True, False):
+        images, labels = next(loader(photographs, training=training, batch=4).epoch(0))
+        assert images.shape == (4, 3, 224, 224)
+        assert labels.shape == (4,)
+        assert images.std() > 0.3  # pixels, not a constant
+    centre = next(loader(photographs, training=False, batch=4).epoch(0))[0][0]
+    value = (centre * 0.25 + 0.5) * 255
+    # The picture's red rises from 0 to 255 over its width, green over its height: the middle
+    # of both is 127, and a centre crop of 224 / 256 of the height keeps 1/16 to 15/16 of green.
+    assert value[0, :, 111:113].mean() == pytest.approx(127.5, abs=4)
+    assert value[1, 0, :].mean() == pytest.approx(255 / 16, abs=4)
+    assert value[1, -1, :].mean() == pytest.approx(255 * 15 / 16, abs=4)
+
+
+def windows(height: int, width: int, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the DALI graph of `random_window` computes for many draws."""
+    count = len(draws)
+    pipe = Pipeline(count, 1, device_id=None, prefetch_queue_depth=1)
+    with pipe:
+        shape = np.array([height, width, 3], np.int64)
+        inputs = fn.external_source(lambda: [shape] * count, dtype=types.INT64, ndim=1)
+        uniform = fn.external_source(lambda: draws, dtype=types.FLOAT, ndim=1)
+        pipe.set_outputs(*pipelines.random_window(inputs, uniform, uniform[20:22]))
+    pipe.build()
+    start, window = pipe.run()
+    return np.array(start.as_tensor()), np.array(window.as_tensor())
+
+
+def window_by_hand(height: int, width: int, draw: np.ndarray) -> tuple[int, int]:
+    """Return the height and width of the window as torchvision's documentation has the rule."""
+    for area, ratio in zip(draw[:10], draw[10:20], strict=True):
+        pixels = (0.08 + 0.92 * area) * height * width
+        aspect = np.exp(np.log(3 / 4) + ratio * (np.log(4 / 3) - np.log(3 / 4)))
+        w, h = int(np.sqrt(pixels * aspect) + 0.5), int(np.sqrt(pixels / aspect) + 0.5)
+        if 0 < w <= width and 0 < h <= height:
+            return h, w
+    return min(height, int(width / 0.75)), min(width, int(height * 4 / 3))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 900), st.integers(1, 900), st.integers(0, 2**32))
+def test_random_windows_lie_inside_and_follow_the_rule(height: int, width: int, seed: int) -> None:
+    draws = np.random.default_rng(seed).random((64, pipelines.DRAWS), np.float32)
+    start, window = windows(height, width, draws)
+    assert (start >= 0).all()
+    assert (window >= 1).all()
+    assert (start + window <= [height, width]).all()
+    by_hand = np.array([window_by_hand(height, width, draw) for draw in draws])
+    assert (np.abs(window - by_hand).max(axis=1) <= 1).mean() > 0.95  # float32 against float64
+
+
+def copy_with(folder: Path, source: Path, change) -> Path:
+    """Copy a data set, with `change` applied to the bytes of the second training shard."""
+    folder.mkdir()
+    for path in source.iterdir():
+        content = path.read_bytes()
+        if path.name == "train-00001.tar":
+            content = change(bytearray(content))
+        (folder / path.name).write_bytes(content)
+    return folder
+
+
+def garbage(content: bytearray) -> bytes:
+    at = content.index(b"00000053.png") + 512
+    content[at : at + 60] = b"x" * 60
+    return bytes(content)
+
+
+def test_a_corrupt_image_is_named(tmp_path: Path, tiny: Path) -> None:
+    folder = copy_with(tmp_path / "bad", tiny, garbage)
+    with pytest.raises(DataError, match=r"train-00001\.tar: record 00000053\.png .*cannot be dec"):
+        list(loader(folder).epoch(0))
+
+
+def test_a_wrong_class_is_named(tmp_path: Path, tiny: Path) -> None:
+    def change(content: bytearray) -> bytes:
+        content[content.index(b"00000041.cls") + 512] = ord("7")
+        return bytes(content)
+
+    folder = copy_with(tmp_path / "bad", tiny, change)
+    with pytest.raises(DataError, match=r"record 00000041\.png .*class is b'7', not a number from"):
+        list(loader(folder).epoch(0))

@@ -1,0 +1,105 @@
+"""Opening a packed data set: whatever is wrong is said with the file's name."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from resnet_imagenet import data
+from resnet_imagenet.dataset import open_dataset
+from trainkit.exits import DataError
+
+
+@pytest.fixture
+def copy(tiny: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny, tmp_path / "copy"))
+
+
+def edit(folder: Path, change) -> None:
+    document = json.loads((folder / "dataset.json").read_text())
+    change(document)
+    (folder / "dataset.json").write_text(json.dumps(document))
+
+
+def test_what_is_there_is_read(tiny: Path) -> None:
+    dataset = open_dataset(tiny)
+    records = dataset.records("train")
+    assert len(records) == 100
+    assert dataset.evaluation_split() == "test"
+    assert records.encoded(57)[:4].tobytes() == b"\x89PNG"
+    assert records.label(57) in (0, 1)
+    assert records.describe(57).startswith(f"{tiny / 'train-00001.tar'}: record 00000057.png")
+
+
+def test_small_images_are_used_whole_and_photographs_at_224(tiny: Path, photographs: Path) -> None:
+    small = data.preprocessing(open_dataset(tiny), None)
+    assert (small.size, small.native) == (12, (12, 12))
+    large = data.preprocessing(open_dataset(photographs), None)
+    assert (large.size, large.native, large.channels) == (224, None, 3)
+    assert data.preprocessing(open_dataset(photographs), 160).size == 160
+
+
+def test_a_missing_folder_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"dataset\.json does not exist.*trimaran data get"):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"schema": 1, "format": "webdataset"}'])
+def test_a_malformed_description_is_named(copy: Path, text: str) -> None:
+    (copy / "dataset.json").write_text(text)
+    with pytest.raises(DataError, match=r"dataset\.json"):
+        open_dataset(copy)
+
+
+def test_other_schemas_and_channels_are_refused(copy: Path) -> None:
+    edit(copy, lambda d: d.update(schema=2))
+    with pytest.raises(DataError, match="schema 1"):
+        open_dataset(copy)
+    edit(copy, lambda d: (d.update(schema=1), d["image"].update(channels=4)))
+    with pytest.raises(DataError, match="1 or 3 channels"):
+        open_dataset(copy)
+
+
+def test_an_unknown_split_lists_the_known(copy: Path) -> None:
+    with pytest.raises(DataError, match=r"no split 'val' \(it has test, train\)"):
+        open_dataset(copy).records("val")
+
+
+@pytest.mark.parametrize("name", ["train-00001.tar", "train-00001.idx"])
+def test_a_missing_file_is_named(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    with pytest.raises(DataError, match=f"{name} does not exist, dataset.json lists it"):
+        open_dataset(copy).records("train")
+
+
+def test_a_truncated_shard_is_named_with_both_sizes(copy: Path) -> None:
+    shard = copy / "train-00002.tar"
+    shard.write_bytes(shard.read_bytes()[:-1024])
+    with pytest.raises(DataError, match=r"train-00002\.tar has \d+ bytes, dataset\.json says \d+"):
+        open_dataset(copy).records("train")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace("v1.2 40", "v1.1 40"), "expected v1.2 with 40"),
+        (lambda text: "\n".join(text.splitlines()[:-1]), "40 announced and 39 listed"),
+        (lambda text: text.replace("png 512 ", "png many "), "malformed"),
+        (lambda text: text.replace("cls", "txt"), "malformed"),
+        (lambda text: text.replace("png 512 ", "png 512000000 "), "beyond the end"),
+        (lambda text: text.replace("png 512 ", "png 1536 "), "does not belong to"),
+        (lambda text: "", "malformed"),
+    ],
+)
+def test_a_wrong_index_is_named(copy: Path, change, said: str) -> None:
+    index = copy / "train-00000.idx"
+    index.write_text(change(index.read_text()))
+    with pytest.raises(DataError, match=f"train-00000.idx.*{said}"):
+        open_dataset(copy).records("train")
+
+
+def test_a_split_without_samples_is_refused(copy: Path) -> None:
+    edit(copy, lambda d: d["splits"]["train"].update(shards=[]))
+    with pytest.raises(DataError, match="without samples"):
+        open_dataset(copy).records("train")

@@ -1,0 +1,78 @@
+"""The networks have the sizes, strides and starting point of their papers."""
+
+import pytest
+import torch
+from torch import nn
+
+from resnet_imagenet import model
+from resnet_imagenet.settings import MODELS
+
+
+def parameters(network: nn.Module) -> int:
+    return sum(p.numel() for p in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("resnet18", 11_689_512), ("resnet34", 21_797_672), ("resnet50", 25_557_032)],
+)
+def test_imagenet_parameters_as_published(name: str, count: int) -> None:
+    assert parameters(model.build(name, classes=1000)) == count
+
+
+@pytest.mark.parametrize(("name", "millions"), [("resnet20", 0.27), ("resnet32", 0.46)])
+def test_cifar_parameters_as_in_table_6(name: str, millions: float) -> None:
+    network = model.build(name, classes=10)
+    assert parameters(network) / 1e6 == pytest.approx(millions, abs=0.006)
+
+
+@pytest.mark.parametrize(("name", "layers"), [("resnet20", 20), ("resnet32", 32), ("resnet50", 50)])
+def test_weighted_layers_are_as_many_as_the_name_says(name: str, layers: int) -> None:
+    network = model.build(name, classes=10)
+    projections = {
+        id(m) for s in network.modules() if isinstance(s, nn.Sequential) and len(s) == 2
+        for m in s if isinstance(m, nn.Conv2d)
+    }
+    weighted = [
+        m
+        for m in network.modules()
+        if isinstance(m, nn.Conv2d | nn.Linear) and id(m) not in projections
+    ]
+    assert len(weighted) == layers
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_have_one_column_per_class(name: str) -> None:
+    network = model.build(name, classes=7, channels=1, stem="small").eval()
+    with torch.inference_mode():
+        assert network(torch.zeros(2, 1, 32, 32)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(("stem", "side"), [("imagenet", 8), ("small", 32)])
+def test_stems_reduce_by_four_or_not_at_all(stem, side: int) -> None:
+    network = model.build("resnet18", classes=10, stem=stem).eval()
+    assert network.stem(torch.zeros(1, 3, 32, 32)).shape == (1, 64, side, side)
+
+
+def test_v1_5_halves_in_the_3x3_convolution() -> None:
+    block = model.build("resnet50", classes=10).stages[1][0]
+    assert block.conv1.stride == (1, 1)
+    assert block.conv2.stride == (2, 2)
+    assert block.conv2.kernel_size == (3, 3)
+
+
+def test_a_new_block_is_the_identity_of_its_non_negative_input() -> None:
+    block = model.build("resnet20", classes=10).stages[0][0].train()
+    x = torch.rand(2, 16, 8, 8)
+    assert torch.equal(block(x), x)
+
+
+def test_option_a_subsamples_pads_with_zeros_and_has_no_parameters() -> None:
+    shortcut = model.PadShortcut(2, 6, 2)
+    x = torch.arange(32.0).reshape(1, 2, 4, 4)
+    y = shortcut(x)
+    assert y.shape == (1, 6, 2, 2)
+    assert torch.equal(y[:, 2:4], x[:, :, ::2, ::2])
+    assert y[:, :2].abs().sum() == y[:, 4:].abs().sum() == 0
+    assert parameters(shortcut) == 0
+    assert parameters(model.build("resnet20", classes=10)) == 269_722

@@ -1,0 +1,267 @@
+"""The app contract, kept by real trainings of a small network on small images."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from resnet_imagenet.__main__ import main
+from trainkit import checkpoint
+
+LAST = "step-00000028.pt"
+
+
+def lines(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def values(out: Path, key: str) -> list[tuple[int, float]]:
+    return [(x["metadata"]["step"], x["value"]) for x in lines(out) if x["key"] == key]
+
+
+def weights(out: Path, name: str = LAST) -> dict[str, torch.Tensor]:
+    return checkpoint.load(out / "checkpoints" / name)["model"]
+
+
+def equal(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+CURVES = ("train_loss", "learning_rate", "eval_accuracy", "eval_accuracy_top5", "eval_loss")
+
+
+@pytest.fixture(scope="module")
+def reference(tiny: Path, start, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an uninterrupted run, in a process like those that will be killed."""
+    out = tmp_path_factory.mktemp("reference") / "run"
+    finish(start(tiny, out))
+    return out
+
+
+def finish(child: "subprocess.Popen[str]", code: int = 0) -> str:
+    """Wait for `child`, check its exit code, return what it said."""
+    said = child.communicate(timeout=120)[0]
+    assert child.returncode == code, said
+    return said
+
+
+def test_a_run_learns_and_writes_what_the_contract_says(reference: Path) -> None:
+    result = json.loads((reference / "result.json").read_text())
+    assert result["status"] == "success"
+    assert (result["steps"], result["epochs"]) == (28, 4)
+    assert result["evaluation"]["top1"] > 0.9
+    assert result["evaluation"]["top5"] == 1.0
+    environment = json.loads((reference / "environment.json").read_text())
+    assert environment["threads"]["intra_op"] == 1
+    assert environment["packages"]["nvidia-dali-cuda120"]
+    names = sorted(p.name for p in (reference / "checkpoints").iterdir())
+    assert names == ["step-00000027.pt", LAST]
+
+
+def test_metrics_tell_the_whole_run_in_order(reference: Path) -> None:
+    keys = [line["key"] for line in lines(reference)]
+    assert keys[:5] == [
+        "run_start",
+        "seed",
+        "global_batch_size",
+        "train_samples",
+        "eval_samples",
+    ]
+    assert keys[5] == "epoch_start"
+    assert keys[-1] == "run_stop"
+    assert lines(reference)[-1]["metadata"]["status"] == "success"
+    assert keys.count("epoch_start") == keys.count("epoch_stop") == 4
+    assert [step for step, _ in values(reference, "eval_accuracy")] == [7, 14, 21, 28]
+    # every 5 steps, and the rest of each epoch of 7
+    assert [step for step, _ in values(reference, "train_loss")] == [5, 7, 10, 14, 15, 20, 21, 25, 28]
+    rates = [rate for _, rate in values(reference, "learning_rate")]
+    assert max(rates) == pytest.approx(0.05)
+    assert rates[1:] == sorted(rates[1:], reverse=True)
+    assert all(value > 0 for _, value in values(reference, "throughput"))
+    assert all(0 <= value < 1 for _, value in values(reference, "data_wait_fraction"))
+
+
+def test_equal_settings_give_equal_weights_and_another_seed_others(
+    tiny: Path, tmp_path: Path, start, reference: Path
+) -> None:
+    finish(start(tiny, tmp_path / "other", "--seed", "18"))
+    finish(start(tiny, tmp_path / "same", "--threads", "2"))
+    assert equal(weights(reference), weights(tmp_path / "same"))
+    assert not equal(weights(reference), weights(tmp_path / "other"))
+
+
+def test_kill_9_at_random_moments_and_resume_gives_the_same_weights(
+    tiny: Path, tmp_path: Path, start, reference: Path
+) -> None:
+    out, random = tmp_path / "run", torch.Generator()
+    random.seed()
+    for _ in range(3):
+        child = start(tiny, out, "--resume", "auto")
+        for line in child.stdout:  # let it make some way, then any moment will do
+            if "step" in line and "/28" in line:
+                break
+        time.sleep(float(torch.rand((), generator=random)) * 0.5)
+        child.kill()
+        child.communicate()
+    finish(start(tiny, out, "--resume", "auto"))
+    assert equal(weights(reference), weights(out))
+    for key in CURVES:
+        assert values(out, key) == values(reference, key)
+    assert len([x for x in lines(out) if x["key"] in ("run_start", "run_stop")]) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_ends_with_75_and_resume_gives_the_same_weights(
+    tiny: Path, tmp_path: Path, start, reference: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "run"
+    child = start(tiny, out)
+    while "step 10/28" not in child.stdout.readline():
+        pass
+    child.send_signal(number)
+    assert f"stopped by {number.name} after step" in finish(child, 75)
+    assert lines(out)[-1]["metadata"]["status"] == "aborted"
+    assert not (out / "result.json").exists()
+    assert "going on from step" in finish(start(tiny, out, "--resume", "auto"))
+    assert equal(weights(reference), weights(out))
+    for key in CURVES:
+        assert values(out, key) == values(reference, key)
+
+
+def test_a_stop_during_the_evaluation_repeats_it(
+    tiny: Path, tmp_path: Path, train: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from resnet_imagenet import train as module
+
+    real = module.evaluate
+
+    def interrupted(network, batches, precision, stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(network, batches, precision, stop)
+
+    monkeypatch.setattr(module, "evaluate", interrupted)
+    assert train(tiny, tmp_path / "run") == 75
+    monkeypatch.undo()
+    assert train(tiny, tmp_path / "run", "--resume", "auto") == 0
+    assert train(tiny, tmp_path / "whole") == 0
+    assert equal(weights(tmp_path / "run"), weights(tmp_path / "whole"))
+    for key in CURVES:
+        assert values(tmp_path / "run", key) == values(tmp_path / "whole", key)
+    keys = [line["key"] for line in lines(tmp_path / "run")]
+    assert keys.count("epoch_stop") == keys.count("eval_start") == 4
+
+
+def test_a_truncated_checkpoint_falls_back_to_the_one_before(
+    tiny: Path, tmp_path: Path, train, reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert train(tiny, out, "--max-steps", "13") == 0
+    (out / "result.json").unlink()  # as if it had been stopped there
+    newest = out / "checkpoints" / "step-00000013.pt"
+    newest.write_bytes(newest.read_bytes()[:5000])
+    assert train(tiny, out, "--resume", "auto") == 0
+    said = capsys.readouterr().out
+    assert "step-00000013.pt is truncated or damaged" in said
+    assert "going on from step 12 of 28" in said
+    assert [step for step, _ in values(out, "eval_accuracy")] == [7, 14, 21, 28]
+
+
+def test_an_existing_run_is_never_overwritten(
+    tiny: Path, train, reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (reference / "metrics.jsonl").read_bytes()
+    assert train(tiny, reference) == 2
+    assert "already has a run" in capsys.readouterr().err
+    assert train(tiny, reference, "--resume", "auto") == 0
+    assert "nothing to go on with" in capsys.readouterr().out
+    assert (reference / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_checkpoint_of_other_settings_is_refused(
+    tiny: Path, tmp_path: Path, train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert train(tiny, out, "--max-steps", "3") == 0
+    (out / "result.json").unlink()
+    assert train(tiny, out, "--resume", "auto", "--seed", "99") == 2
+    assert "seed: 17 then, 99 now" in capsys.readouterr().err
+
+
+def test_a_checkpoint_file_starts_a_new_folder(
+    tiny: Path, tmp_path: Path, train, reference: Path
+) -> None:
+    assert train(tiny, tmp_path / "a", "--max-steps", "14") == 0
+    file = tmp_path / "a" / "checkpoints" / "step-00000014.pt"
+    assert train(tiny, tmp_path / "b", "--resume", str(file)) == 0
+    assert [step for step, _ in values(tmp_path / "b", "eval_accuracy")] == [21, 28]
+
+
+def test_divergence_ends_with_4_and_names_the_step(
+    tiny: Path, tmp_path: Path, train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tiny, tmp_path / "run", "--base-lr", "1e30", "--warmup-epochs", "0") == 4
+    assert "at step " in (said := capsys.readouterr().err)
+    assert "the loss is" in said
+    assert lines(tmp_path / "run")[-1]["metadata"]["status"] == "aborted"
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_bad_data_ends_with_3(
+    tiny: Path, tmp_path: Path, train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path / "nowhere", tmp_path / "run") == 3
+    assert "nowhere/dataset.json does not exist" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_ends_with_74_and_keeps_the_checkpoint(
+    tiny: Path,
+    tmp_path: Path,
+    train,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import shutil
+
+    real = shutil.disk_usage
+    calls: list[int] = []
+
+    def full_after_two(path):
+        calls.append(1)
+        return real(path)._replace(free=0) if len(calls) > 2 else real(path)
+
+    monkeypatch.setattr(shutil, "disk_usage", full_after_two)
+    assert train(tiny, tmp_path / "run") == 74
+    assert "step-00000006.pt is intact" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert train(tiny, tmp_path / "run", "--resume", "auto") == 0
+
+
+def test_synthetic_needs_no_data_and_measures_throughput(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = "--synthetic --model resnet20 --max-steps 4 --batch-size-per-rank 8 --log-every 2"
+    assert main(["train", "--out", str(out), *arguments.split()]) == 0
+    assert [step for step, _ in values(out, "throughput")] == [2, 4]
+    assert json.loads((out / "result.json").read_text())["evaluation"] is None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("schedule", ["cosine", "polynomial"])
+def test_photographs_train_in_both_precisions_and_schedules(
+    photographs: Path, tmp_path: Path, precision: str, schedule: str
+) -> None:
+    arguments = (
+        "--model resnet18 --image-size 64 --epochs 1 --warmup-epochs 0.5 --batch-size-per-rank 4 "
+        f"--base-lr 0.1 --base-batch 256 --precision {precision} --schedule {schedule} --log-every 1"
+    )
+    out = tmp_path / "run"
+    assert main(["train", "--data", str(photographs), "--out", str(out), *arguments.split()]) == 0
+    rates = [rate for _, rate in values(out, "learning_rate")]
+    assert rates == pytest.approx([0.1 * 4 / 256] * 2)

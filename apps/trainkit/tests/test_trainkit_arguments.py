@@ -1,0 +1,114 @@
+"""Options made from dataclass fields, and the rules of the --out folder."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from trainkit import options, outputs
+from trainkit.exits import ArgumentError
+from trainkit.options import option
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sample options."""
+
+    epochs: int = option(90, "passes over the images", options.positive_int)
+    base_lr: float = option(0.1, "learning rate", options.positive_float)
+    data: Path | None = option(None, "folder", Path)
+    model: str = option("a", "network", choices=("a", "b"))
+    synthetic: bool = option(False, "no data")
+
+
+def parse(*arguments: str) -> Settings:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    options.add_options(parser, Settings)
+    return options.collect(Settings, parser.parse_args(arguments))
+
+
+def test_defaults_and_values() -> None:
+    assert parse() == Settings(90, 0.1, None, "a", False)
+    assert parse(
+        "--epochs", "3", "--base-lr", "1e-2", "--data", "d", "--model", "b", "--synthetic"
+    ) == Settings(3, 0.01, Path("d"), "b", True)
+    assert parse("--no-synthetic").synthetic is False
+
+
+def test_help_shows_each_option_with_its_default() -> None:
+    parser = argparse.ArgumentParser()
+    options.add_options(parser, Settings)
+    text = parser.format_help()
+    for part in ("--epochs", "passes over the images", "(default: 90)", "--no-synthetic"):
+        assert part in text
+    assert "default: None" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (options.positive_int, "0", "at least 1"),
+        (options.positive_int, "two", "whole number"),
+        (options.non_negative_int, "-1", "at least 0"),
+        (options.positive_float, "0", "above 0"),
+        (options.positive_float, "nan", "finite"),
+        (options.non_negative_float, "-0.1", "at least 0"),
+        (options.fraction, "1", "below 1"),
+        (options.fraction, "half", "a number"),
+    ],
+)
+def test_wrong_values_say_what_is_allowed(kind, text: str, said: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=said):
+        kind(text)
+
+
+def test_right_values() -> None:
+    assert options.non_negative_int("0") == 0
+    assert options.non_negative_float("0") == 0.0
+    assert options.fraction("0.9") == 0.9
+
+
+def open_new(folder: Path, resume: str = "never", **identity: object) -> outputs.Outputs:
+    return outputs.open_outputs(
+        folder, resume, identity, keep=2, packages=["trainkit"], warn=lambda text: None
+    )
+
+
+def test_a_new_folder_is_made_and_says_where_it_ran(tmp_path: Path) -> None:
+    out = open_new(tmp_path / "a" / "b")
+    assert out.state is None
+    assert (tmp_path / "a" / "b" / "environment.json").exists()
+    out.log.close()
+
+
+def test_files_of_others_do_not_make_a_run(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert outputs.is_finished(tmp_path, "never") is False
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "checkpoints"])
+def test_an_existing_run_is_never_overwritten(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    for resume in ("never", str(tmp_path / "elsewhere" / "step-00000001.pt")):
+        with pytest.raises(ArgumentError, match=f"already has a run \\({name}\\)"):
+            outputs.is_finished(tmp_path, resume)
+
+
+def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
+    out = open_new(tmp_path)
+    assert not outputs.is_finished(tmp_path, "auto")
+    out.finish({"status": "success"})
+    out.log.close()
+    assert outputs.is_finished(tmp_path, "auto")
+
+
+def test_other_settings_than_the_checkpoints_are_refused(tmp_path: Path) -> None:
+    out = open_new(tmp_path, seed=1, epochs=3)
+    out.log.close()
+    out.checkpoints.save(5, {"identity": {"seed": 1, "epochs": 3}, "metrics_offset": 0})
+    again = open_new(tmp_path, "auto", seed=1, epochs=3)
+    again.log.close()
+    assert again.state is not None
+    with pytest.raises(ArgumentError, match="epochs: 3 then, 4 now"):
+        open_new(tmp_path, "auto", seed=1, epochs=4)

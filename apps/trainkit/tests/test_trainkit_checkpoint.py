@@ -1,0 +1,155 @@
+"""Checkpoints survive truncation, flipped bits, a full disk and kill -9."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainkit import checkpoint
+from trainkit.checkpoint import Checkpoints
+from trainkit.exits import DataError, NoSpaceError
+
+
+def state(value: float) -> dict:
+    return {"model": {"weight": torch.full((1000,), float(value))}, "step": int(value), "note": "é"}
+
+
+def silent(text: str) -> None:
+    raise AssertionError(f"unexpected warning: {text}")
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path / "deep" / "checkpoints")
+    assert store.load_newest(silent) is None
+    path = store.save(7, state(7))
+    assert path.name == "step-00000007.pt"
+    loaded = store.load_newest(silent)
+    assert loaded is not None
+    assert torch.equal(loaded["model"]["weight"], torch.full((1000,), 7.0))
+    assert (loaded["step"], loaded["note"]) == (7, "é")
+
+
+def test_only_the_last_are_kept_and_no_temporary_file_is_left(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep=2)
+    (tmp_path / ".step-00000001.pt.tmp").write_bytes(b"of a killed process")
+    for step in (1, 2, 10, 100_000_000):
+        store.save(step, state(step))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000010.pt", "step-100000000.pt"]
+    assert [checkpoint.step_of(p) for p in store.files()] == [10, 100_000_000]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\x00\x00\x00@") + 2] ^= 1  # inside the tensor of 2.0
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("damage", [truncate, empty, flip])
+def test_a_damaged_file_is_set_aside_for_the_one_before(tmp_path: Path, damage) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(1, state(1))
+    damage(store.save(2, state(2)))
+    said: list[str] = []
+    loaded = store.load_newest(said.append)
+    assert loaded is not None
+    assert loaded["step"] == 1
+    assert len(said) == 1
+    assert "step-00000002.pt" in said[0]
+    assert "damaged" in said[0]
+    assert (tmp_path / "step-00000002.pt.corrupt").exists()
+    assert [p.name for p in store.files()] == ["step-00000001.pt"]
+
+
+def test_a_reader_does_not_rename(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(1, state(1))
+    truncate(store.save(2, state(2)))
+    assert store.load_newest([].append, set_aside=False) is not None
+    assert len(store.files()) == 2
+
+
+def test_all_damaged_is_an_error_and_not_a_new_start(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    truncate(store.save(1, state(1)))
+    with pytest.raises(DataError, match="none of its 1"):
+        store.load_newest([].append)
+
+
+def test_a_missing_or_foreign_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.pt does not exist"):
+        checkpoint.load(tmp_path / "gone.pt")
+    (tmp_path / "notes.pt").write_text("hello")
+    with pytest.raises(DataError, match=r"notes\.pt is truncated or damaged"):
+        checkpoint.load(tmp_path / "notes.pt")
+    with pytest.raises(ValueError, match="not the name"):
+        checkpoint.step_of(tmp_path / "notes.pt")
+    with pytest.raises(ValueError, match="at least 1"):
+        Checkpoints(tmp_path, keep=0)
+
+
+def test_too_little_space_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(1, state(1))
+    usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(NoSpaceError, match=r"needs 1\.1 MB and 1\.0 are free.*00000001.pt is int"):
+        store.save(2, state(2))
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001.pt"]
+
+
+def test_a_disk_that_fills_while_writing_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(1, state(1))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)  # a file-size limit fails like a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    try:
+        with pytest.raises(NoSpaceError, match="cannot write checkpoint"):
+            store.save(2, state(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001.pt"]
+    assert store.load_newest(silent) is not None
+
+
+SAVER = """
+import sys, torch
+from pathlib import Path
+from trainkit.checkpoint import Checkpoints
+store = Checkpoints(Path(sys.argv[1]))
+for step in range(1, 10**6):
+    store.save(step, {"step": step, "weight": torch.full((3_000_000,), float(step))})
+    print(step, flush=True)
+"""
+
+
+def test_kill_9_while_saving_leaves_a_readable_checkpoint(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    for _ in range(3):
+        child.stdout.readline()
+    time.sleep(0.013)
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    loaded = Checkpoints(tmp_path).load_newest(silent)
+    assert loaded is not None
+    assert loaded["step"] >= 3
+    assert bool((loaded["weight"] == loaded["step"]).all())

@@ -1,0 +1,81 @@
+"""What a process says and how it ends: exit codes, signals, atomic files, environment.json."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainkit import atomic, exits, provenance
+from trainkit.engine import Engine
+from trainkit.signals import StopFlag
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (exits.ArgumentError, 2),
+        (exits.DataError, 3),
+        (exits.DivergedError, 4),
+        (exits.NoSpaceError, 74),
+        (exits.StoppedError, 75),
+    ],
+)
+def test_each_error_ends_with_its_code_and_no_traceback(
+    error: type[exits.AppError], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> None:
+        raise error("what is wrong")
+
+    assert exits.run("app train", main) == code
+    assert capsys.readouterr().err == "app train: what is wrong\n"
+
+
+def test_success_is_0_and_a_defect_keeps_its_traceback() -> None:
+    assert exits.run("app", lambda: None) == 0
+    with pytest.raises(ZeroDivisionError):
+        exits.run("app", lambda: print(1 / 0))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_sets_the_flag_and_the_handlers_come_back(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with StopFlag() as stop:
+        assert not stop
+        assert stop.name == "no signal"
+        os.kill(os.getpid(), number)
+        assert stop
+        assert stop.name == number.name
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    with StopFlag():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_atomic_json_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    atomic.write_json(path, {"top1": 0.9})
+    with pytest.raises(ValueError, match="JSON"):
+        atomic.write_json(path, {"top1": float("inf")})
+    assert json.loads(path.read_text()) == {"top1": 0.9}
+    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_environment_names_versions_threads_allocator_and_cpu() -> None:
+    facts = provenance.environment(["trainkit", "no-such-package"])
+    assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert facts["packages"] == {"trainkit": "0.1.0", "no-such-package": None}
+    assert facts["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
+    assert facts["allocator"] in {"glibc", "tcmalloc", "jemalloc"}
+    json.dumps(facts)
+
+
+def test_the_single_engine_is_the_main_one() -> None:
+    assert Engine().is_main
+    assert not Engine(rank=1, size=2).is_main

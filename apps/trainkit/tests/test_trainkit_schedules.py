@@ -1,0 +1,80 @@
+"""Learning-rate rules: the properties that make them what their papers say."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainkit import schedules
+
+rates = st.floats(1e-6, 100.0)
+counts = st.integers(1, 100_000)
+steps = st.integers(0, 200_000)
+
+
+@given(rates, counts, st.integers(1, 64))
+def test_linear_scaling_multiplies_the_rate_as_the_batch(lr: float, batch: int, k: int) -> None:
+    assert schedules.linear_scaling(lr, k * batch, batch) == pytest.approx(k * lr)
+
+
+def test_linear_scaling_of_the_paper() -> None:
+    # Goyal et al., section 5.1: 0.1 for 256 images, 3.2 for 8192.
+    assert schedules.linear_scaling(0.1, 8192, 256) == pytest.approx(3.2)
+
+
+@pytest.mark.parametrize(("batch", "base"), [(0, 256), (256, 0), (-1, 1)])
+def test_linear_scaling_refuses_batches_that_are_none(batch: int, base: int) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        schedules.linear_scaling(0.1, batch, base)
+
+
+@given(steps, counts, rates)
+def test_warmup_rises_to_the_peak_and_stays(step: int, length: int, peak: float) -> None:
+    now, after = (schedules.warmup(s, length, peak) for s in (step, step + 1))
+    assert 0 <= now <= after <= peak
+    assert schedules.warmup(length, length, peak) == peak
+
+
+def test_no_warmup_is_the_peak_at_once() -> None:
+    assert schedules.warmup(0, 0, 0.5) == 0.5
+
+
+def test_warmup_is_linear_from_its_start() -> None:
+    assert [schedules.warmup(s, 4, 1.0, start=0.2) for s in range(5)] == pytest.approx(
+        [0.2, 0.4, 0.6, 0.8, 1.0]
+    )
+
+
+@pytest.mark.parametrize("rule", [schedules.cosine, schedules.polynomial])
+@given(step=steps, length=counts, peak=rates)
+def test_decay_falls_from_peak_to_end_and_stays(rule, step: int, length: int, peak: float) -> None:
+    end = peak / 10
+    now, after = (rule(s, length, peak, end) for s in (step, step + 1))
+    assert end * (1 - 1e-9) <= after <= now <= peak * (1 + 1e-9)
+    assert rule(0, length, peak, end) == pytest.approx(peak)
+    assert rule(length, length, peak, end) == pytest.approx(end)
+    assert rule(length + step, length, peak, end) == pytest.approx(end)
+
+
+@given(counts, rates)
+def test_cosine_is_symmetric_about_its_middle(length: int, peak: float) -> None:
+    for step in (0, length // 3, length // 2):
+        pair = schedules.cosine(step, length, peak) + schedules.cosine(length - step, length, peak)
+        assert pair == pytest.approx(peak)
+
+
+@given(steps, counts, rates)
+def test_polynomial_of_power_one_is_linear(step: int, length: int, peak: float) -> None:
+    linear = peak * max(0.0, 1 - step / length)
+    assert schedules.polynomial(step, length, peak, power=1.0) == pytest.approx(linear, abs=1e-12)
+
+
+def test_values_known_by_hand() -> None:
+    assert schedules.cosine(1, 4, 2.0) == pytest.approx(1 + math.sqrt(0.5))
+    assert schedules.polynomial(5, 10, 4.0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("rule", [schedules.cosine, schedules.polynomial])
+def test_a_decay_of_no_steps_is_over(rule) -> None:
+    assert rule(0, 0, 1.0, 0.1) == pytest.approx(0.1)
