@@ -33,8 +33,8 @@ class Check(BaseModel):
 def examine() -> list[Check]:
     """Run all checks; none of them changes anything or touches the network."""
     checks: list[Callable[[], Check]] = [
-        _apptainer, _other_engines, _namespaces, _mapped_users, _fuse, _root, _disk, _cores, _memory,
-        _instructions, _host_python, _user_site,
+        _apptainer, _other_engines, _namespaces, _mapped_users, _fuse, _root, _disk, _cores,
+        _memory, _instructions, _host_python, _user_site,
     ]
     return [check() for check in checks]
 
