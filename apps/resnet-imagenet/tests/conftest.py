@@ -29,7 +29,8 @@ def png(pixels: Pixels) -> bytes:
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
 
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        checksum = struct.pack(">I", zlib.crc32(kind + body))
+        return struct.pack(">I", len(body)) + kind + body + checksum
 
     head = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
     body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
@@ -134,10 +135,11 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack(folder, splits, classes=2, channels=3, size=None, ending="jpg")
 
 
-SMALL_RUN = (
-    "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.05 --warmup-epochs 1 "
+OPTIONS = (
+    "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1 --warmup-epochs 1 "
     "--momentum 0.9 --log-every 5 --checkpoint-every 3 --threads 1"
-).split()
+)
+SMALL_RUN = OPTIONS.split()
 """28 steps of a training; `--log-every` and `--checkpoint-every` do not divide each other."""
 
 

@@ -13,7 +13,7 @@ from resnet_imagenet.__main__ import COMMANDS, main, parser
 @pytest.fixture(scope="module")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("commands") / "run"
-    arguments = "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.05"
+    arguments = "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1"
     more = ["--warmup-epochs", "1", "--momentum", "0.9"]
     assert main(["train", "--data", str(tiny), "--out", str(out), *arguments.split(), *more]) == 0
     return out

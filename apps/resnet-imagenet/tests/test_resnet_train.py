@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +44,7 @@ def reference(tiny: Path, start, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return out
 
 
-def finish(child: "subprocess.Popen[str]", code: int = 0) -> str:
+def finish(child: subprocess.Popen[str], code: int = 0) -> str:
     """Wait for `child`, check its exit code, return what it said."""
     said = child.communicate(timeout=120)[0]
     assert child.returncode == code, said
@@ -80,9 +79,10 @@ def test_metrics_tell_the_whole_run_in_order(reference: Path) -> None:
     assert keys.count("epoch_start") == keys.count("epoch_stop") == 4
     assert [step for step, _ in values(reference, "eval_accuracy")] == [7, 14, 21, 28]
     # every 5 steps, and the rest of each epoch of 7
-    assert [step for step, _ in values(reference, "train_loss")] == [5, 7, 10, 14, 15, 20, 21, 25, 28]
+    reported = [step for step, _ in values(reference, "train_loss")]
+    assert reported == [5, 7, 10, 14, 15, 20, 21, 25, 28]
     rates = [rate for _, rate in values(reference, "learning_rate")]
-    assert max(rates) == pytest.approx(0.05)
+    assert max(rates) == pytest.approx(0.1)
     assert rates[1:] == sorted(rates[1:], reverse=True)
     assert all(value > 0 for _, value in values(reference, "throughput"))
     assert all(0 <= value < 1 for _, value in values(reference, "data_wait_fraction"))
@@ -117,18 +117,19 @@ def test_kill_9_at_random_moments_and_resume_gives_the_same_weights(
     assert len([x for x in lines(out) if x["key"] in ("run_start", "run_stop")]) == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_ends_with_75_and_resume_gives_the_same_weights(
-    tiny: Path, tmp_path: Path, start, reference: Path, number: signal.Signals
+    tiny: Path, tmp_path: Path, start, reference: Path
 ) -> None:
     out = tmp_path / "run"
-    child = start(tiny, out)
-    while "step 10/28" not in child.stdout.readline():
-        pass
-    child.send_signal(number)
-    assert f"stopped by {number.name} after step" in finish(child, 75)
-    assert lines(out)[-1]["metadata"]["status"] == "aborted"
-    assert not (out / "result.json").exists()
+    for number, moment in ((signal.SIGTERM, "step 5/28"), (signal.SIGUSR1, "step 15/28")):
+        child = start(tiny, out, "--resume", "auto")
+        for line in child.stdout:
+            if moment in line:
+                break
+        child.send_signal(number)
+        assert f"stopped by {number.name} after step" in finish(child, 75)
+        assert lines(out)[-1]["metadata"]["status"] == "aborted"
+        assert not (out / "result.json").exists()
     assert "going on from step" in finish(start(tiny, out, "--resume", "auto"))
     assert equal(weights(reference), weights(out))
     for key in CURVES:
@@ -259,7 +260,8 @@ def test_photographs_train_in_both_precisions_and_schedules(
 ) -> None:
     arguments = (
         "--model resnet18 --image-size 64 --epochs 1 --warmup-epochs 0.5 --batch-size-per-rank 4 "
-        f"--base-lr 0.1 --base-batch 256 --precision {precision} --schedule {schedule} --log-every 1"
+        f"--base-lr 0.1 --base-batch 256 --log-every 1 --precision {precision} "
+        f"--schedule {schedule}"
     )
     out = tmp_path / "run"
     assert main(["train", "--data", str(photographs), "--out", str(out), *arguments.split()]) == 0

@@ -1,5 +1,6 @@
 """Options made from dataclass fields, and the rules of the --out folder."""
 
+# ruff: noqa: RUF009 - `option` returns a dataclasses.field
 import argparse
 from dataclasses import dataclass
 from pathlib import Path

@@ -53,10 +53,11 @@ def test_mlperf_parser_reads_the_prefixed_lines(tmp_path: Path) -> None:
 def test_mlperf_has_the_keys_that_we_take_from_it() -> None:
     from mlperf_logging.mllog import constants
 
-    for name in (
+    names = (
         "RUN_START RUN_STOP EPOCH_START EPOCH_STOP EVAL_START EVAL_STOP EVAL_ACCURACY SEED "
         "GLOBAL_BATCH_SIZE TRAIN_SAMPLES EVAL_SAMPLES STATUS SUCCESS ABORTED"
-    ).split():
+    )
+    for name in names.split():
         assert getattr(metrics, name) == getattr(constants, name)
 
 

@@ -65,7 +65,7 @@ def train(settings: TrainSettings, engine: Engine | None = None) -> None:
         packages=PACKAGES,
         warn=print,
     )
-    with StopFlag() as stop:
+    with StopFlag() as stop, out.log:
         Training(settings, engine, data, network, out).run(stop)
 
 

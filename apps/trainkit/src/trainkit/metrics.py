@@ -76,6 +76,12 @@ class MetricsLog:
         os.fsync(self._file.fileno())
         return self._file.seek(0, os.SEEK_END)
 
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
