@@ -37,7 +37,7 @@ FROM_HOST = (
 )
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
-RECIPE = 2  # counts changes of this script: a prefix made by an older one is made anew
+RECIPE = 3  # counts changes of this script: a prefix made by an older one is made anew
 
 
 def main(arguments: list[str]) -> int:
@@ -119,7 +119,7 @@ def assemble(root: Path, *, upgrade: bool = False) -> Path:
             tree = work / "prefix"
             unpack(debs, tree)
             point_programs_at(tree, prefix)
-            wire_configuration(tree)
+            wire_configuration(tree, prefix)
             about = {"recipe": RECIPE, "packages": [deb.stem for deb in debs]}
             (tree / "prefix.json").write_text(json.dumps(about, indent=1) + "\n")
             tree.rename(prefix)
@@ -222,9 +222,15 @@ def point_programs_at(tree: Path, prefix: Path) -> None:
         )
 
 
-def wire_configuration(tree: Path) -> None:
+def wire_configuration(tree: Path, prefix: Path) -> None:
     """Put configuration and session folders where a relocated Apptainer looks for them."""
     shutil.copytree(tree / "etc/apptainer", tree / "usr/etc/apptainer")
+    # Its helpers (squashfuse, fuse-overlayfs) are found also when it is called by its path.
+    config = tree / "usr/etc/apptainer/apptainer.conf"
+    lines = config.read_text(encoding="utf-8").splitlines()
+    lines = [line for line in lines if not line.startswith("binary path")]
+    lines.append(f"binary path = {prefix / 'usr/bin'}:$PATH:/usr/sbin:/usr/bin:/sbin:/bin")
+    config.write_text("\n".join(lines) + "\n", encoding="utf-8")
     (tree / "usr/lib/etc").mkdir(parents=True)
     (tree / "usr/lib/etc/apptainer").symlink_to("../../etc/apptainer")
     for folder in ("usr/var/lib", "usr/lib/var/lib"):

@@ -50,8 +50,8 @@ _PIP = (
 _COMPILE = (
     f"{VENV}/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash"
     " -x py3[0-9]+_intrinsics"
-    f" {VENV}/lib/python*/site-packages"
 )
+_SITE = f"{VENV}/lib/python*/site-packages"
 
 
 def text(image: Image, file: str) -> str:
@@ -179,7 +179,7 @@ def _installation(image: Image) -> Iterator[Any]:
             f"python3 -m venv --without-pip {VENV}",
             f"{_PIP} --require-hashes --find-links {WHEELHOUSE}/wheels"
             f" --requirement {WHEELHOUSE}/requirements.lock",
-            _COMPILE,
+            f"{_COMPILE} {_SITE}",
         ])
     if image.app is not None:
         yield primitive("comment", text=(
@@ -187,7 +187,9 @@ def _installation(image: Image) -> Iterator[Any]:
         ))
         yield primitive("shell", commands=[
             f"{_PIP} --no-deps {WHEELHOUSE}/apps/*.whl",
-            _COMPILE,
+            # Only its own: compileall would compile all of the framework's again.
+            " ".join([_COMPILE, *(f"{_SITE}/{name.replace('-', '_')}"
+                                  for name in image.app.packages)]),
         ])
 
 

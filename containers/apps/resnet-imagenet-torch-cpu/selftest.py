@@ -1,51 +1,39 @@
-"""Self-test of torch-cpu: the parts are there, compute, and come from the image alone."""
+"""Self-test of resnet-imagenet-torch-cpu: the command line answers, and training learns."""
 
-import os
+import json
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-
-def check_isolation() -> None:
-    """The allocator is preloaded, and no package comes from the user's home."""
-    maps = Path("/proc/self/maps").read_text()
-    assert "libtcmalloc_minimal" in maps, "tcmalloc is not preloaded"
-    assert not any("/.local/" in entry for entry in sys.path), sys.path
-    assert os.environ.get("PYTHONNOUSERSITE") == "1", "PYTHONNOUSERSITE is not set"
+APP = [sys.executable, "-m", "resnet_imagenet"]
 
 
-def check_torch() -> None:
-    """A bf16 matrix product is right to bf16's precision."""
-    import torch
-
-    torch.manual_seed(0)
-    left, right = torch.randn(128, 128), torch.randn(128, 128)
-    product = (left.bfloat16() @ right.bfloat16()).float()
-    error = ((product - left @ right).norm() / (left @ right).norm()).item()
-    assert error < 0.02, f"bf16 product is off by {error:.3f}"
-    assert torch.backends.mkldnn.is_available(), "oneDNN is missing"
-    print(f"torch {torch.__version__}: bf16 product within {error:.4f}")
+def check_help() -> None:
+    """Every verb explains itself."""
+    for verb in ("train", "evaluate", "predict"):
+        text = subprocess.run([*APP, verb, "--help"], check=True, capture_output=True, text=True)
+        assert "--data" in text.stdout, f"{verb} --help lacks --data"
 
 
-def check_dali() -> None:
-    """DALI decodes an image without a GPU, to the pixel."""
-    import numpy as np
-    import nvidia.dali as dali
-    from nvidia.dali import fn, pipeline_def
-
-    rows = np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)
-    picture = np.frombuffer(b"P6 16 16 255\n" + rows.tobytes(), dtype=np.uint8)
-
-    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
-    def pipeline():  # noqa: ANN202 - DALI builds a graph of its own from this
-        return fn.decoders.image(fn.external_source(lambda: [picture] * 2), device="cpu")
-
-    (images,) = pipeline().run()
-    assert (images.at(0) == rows).all(), "DALI decoded wrong pixels"
-    print(f"DALI {dali.__version__}: decodes on the CPU")
+def check_training() -> None:
+    """Five steps on one random batch run, are logged, and lower the loss."""
+    with tempfile.TemporaryDirectory() as out:
+        options = [
+            f"--out={out}", "--synthetic", "--model=resnet20", "--image-size=32", "--max-steps=5",
+            "--batch-size-per-rank=16", "--base-lr=0.1", "--epochs=1", "--warmup-epochs=0",
+            "--eval-every=0", "--log-every=1",
+        ]
+        subprocess.run([*APP, "train", *options], check=True, stdout=subprocess.DEVNULL)
+        lines = (Path(out) / "metrics.jsonl").read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+    losses = [event["value"] for event in events if event["key"] == "train_loss"]
+    assert len(losses) == 5, f"expected 5 losses, found {losses}"
+    assert losses[-1] < losses[0], f"the loss did not fall: {losses}"
+    print(f"training: loss {losses[0]:.3f} -> {losses[-1]:.3f} in 5 steps")
 
 
 if __name__ == "__main__":
-    check_isolation()
-    check_torch()
-    check_dali()
+    check_help()
+    check_training()
     print("self-test passed")

@@ -25,6 +25,9 @@ from trimaran.reporting import Reporter
 CAP_SYS_RESOURCE = 24
 """Number of the capability that Apptainer asks for as root, and that containers often lack."""
 
+SQUASHFS = "-comp gzip -Xcompression-level 1"
+"""gzip, for every kernel can mount it; the default level 9 takes minutes for a few per cent."""
+
 UNPACKED_PER_BYTE = 4.0
 """Space that a build takes in TMPDIR, per byte of its wheelhouse or of the SIF below."""
 
@@ -177,7 +180,12 @@ class Apptainer:
         (place / "bin").mkdir()
         (place / "bin/singularity").symlink_to(self.executable)  # the name that spython calls
         with wheelhouse.view(image, items) as folder:
-            options = ["--notest", "--bind", f"{folder}:{render.WHEELHOUSE}:ro"]
+            options = [
+                "--notest",  # the finished SIF is tested instead, as it will be run
+                "--force",  # else labels and help of the image below stay
+                "--mksquashfs-args", SQUASHFS,
+                "--bind", f"{folder}:{render.WHEELHOUSE}:ro",
+            ]
             # In a file: `--build-arg` splits its value at commas.
             lines = [f"{key}={value}\n" for key, value in arguments.items()]
             (place / "arguments").write_text("".join(lines), encoding="utf-8")
@@ -204,7 +212,7 @@ class Apptainer:
             reporter.line(line)
 
         status = process.stream(
-            [self.executable, "--quiet", "test", *self._isolation(), built.reference],
+            [self.executable, "--quiet", "test", *self._isolation(), "--pwd", "/", built.reference],
             env=store.engine_environment(self.executable), on_line=keep,
         )
         if status != 0:
