@@ -14,6 +14,7 @@ import psutil
 from pydantic import BaseModel
 
 from trimaran import paths, process
+from trimaran.engines.apptainer import program, root_lacks_capabilities
 from trimaran.hostfacts import host_facts
 
 GIB = 2**30
@@ -40,16 +41,17 @@ def examine() -> list[Check]:
 
 
 def _apptainer() -> Check:
-    if shutil.which("apptainer") is None:
+    found = program()
+    if found is None:
         return Check(
-            name="apptainer", status="warn", detail="not on PATH: runs use the host engine",
+            name="apptainer", status="warn", detail="not installed: runs use the host engine",
             hint="ask your site for it, or on a Debian family system: make apptainer",
         )
-    result = process.run(["apptainer", "--version"], timeout=20)
+    result = process.run([found, "--version"], timeout=20)
     return Check(
         name="apptainer",
         status="ok" if result.returncode == 0 else "fail",
-        detail=(result.stdout or result.stderr).strip(),
+        detail=f"{(result.stdout or result.stderr).strip()}, {found}",
     )
 
 
@@ -91,10 +93,12 @@ def _fuse() -> Check:
 def _root() -> Check:
     if os.geteuid() != 0:
         return Check(name="user", status="ok", detail="an ordinary user, as intended")
-    return Check(
-        name="user", status="warn", detail="root",
-        hint="nothing here needs root; build images as an ordinary user",
-    )
+    if root_lacks_capabilities():
+        return Check(
+            name="user", status="warn", detail="root without CAP_SYS_RESOURCE",
+            hint="Apptainer cannot build images so: build as an ordinary user, or ENGINE=host",
+        )
+    return Check(name="user", status="ok", detail="root, which nothing here needs")
 
 
 def _disk() -> Check:
