@@ -1,0 +1,217 @@
+"""OCI images: buildah builds them from the same definition, podman runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trimaran import base as bases
+from trimaran import images, paths, process, render, wheelhouse
+from trimaran.base import Base
+from trimaran.engines import Bind, BuiltImage, Command, store
+from trimaran.engines.apptainer import UNPACKED_PER_BYTE
+from trimaran.errors import BuildError
+from trimaran.images import VENV, Image
+from trimaran.reporting import Reporter
+
+# vfs needs neither FUSE nor kernel support; chroot isolation needs no privilege beyond
+# the user namespace. Both are slower than overlay and runc, and work everywhere.
+STORAGE = ("--storage-driver", "vfs")
+ISOLATION = ("--isolation", "chroot")
+
+
+class Podman:
+    """Builds with buildah; finds, tests and runs with podman, in one storage."""
+
+    name = "podman"
+    container = True
+
+    def __init__(self) -> None:
+        for program in ("buildah", "podman"):
+            if shutil.which(program) is None:
+                raise BuildError(
+                    f"{program} is not installed", hint="apt-get install buildah podman"
+                )
+
+    def find(self, image: Image) -> BuiltImage | None:
+        """Return the newest image of the current definition that the storage holds, or None."""
+        for record in store.records(image, self.name):
+            if self._id(record.reference) == record.digest:
+                return BuiltImage(image.name, self.name, record.reference, record.digest,
+                                  record.inputs, record.size)
+        return None
+
+    def planned(self, image: Image) -> BuiltImage:
+        """Return what `build` would make, as far as it is known before the base is."""
+        content = images.content(image)
+        return BuiltImage(image.name, self.name, _tag(image, content), None, content, 0)
+
+    def build(
+        self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
+    ) -> BuiltImage:
+        """Build `image`, and the framework image below it, unless they are there already."""
+        below: BuiltImage | None = None
+        for part in images.chain(image):
+            built = self.find(part) if base is None else None
+            below = built or self._build_one(part, below, base, offline, reporter)
+        if below is None:
+            raise BuildError(f"{image.name} has no images to build")
+        return below
+
+    def _build_one(
+        self,
+        image: Image,
+        below: BuiltImage | None,
+        given: str | None,
+        offline: bool,
+        reporter: Reporter,
+    ) -> BuiltImage:
+        render.check(image)
+        items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
+        if below is not None:
+            under = Base("storage", below.reference, below.name, str(below.digest))
+        elif image.base is not None:
+            under = bases.resolve(image.base, given=given, offline=offline, pull=self._pull,
+                                  suffix=".oci.tar", reporter=reporter)
+        else:
+            raise BuildError(f"{image.name} has no base image")
+        if under.bootstrap == "localimage":
+            raise BuildError(f"buildah cannot build on {under.reference}",
+                             hint="give --base an image archive or a reference instead of a SIF")
+        inputs = store.inputs_of(image, under)
+        grown = sum(item.kept.stat().st_size for item in items) + (below.size if below else 0)
+        # vfs keeps a whole copy of the layer below for each new one.
+        store.check_space(self._root(), int(2 * grown * UNPACKED_PER_BYTE), "building the image")
+        begun = time.monotonic()
+        tag = _tag(image, inputs)
+        self._make(image, under, items, tag, reporter)
+        digest = self._id(tag)
+        if digest is None:
+            raise BuildError(f"buildah left no image {tag}")
+        built = BuiltImage(image.name, self.name, tag, digest, inputs, self._size(tag))
+        reporter.note(f"  {image.name}: built in {time.monotonic() - begun:.1f} s")
+        self.test(built, reporter)
+        reporter.note(f"  {image.name}: self-test passed")
+        paths.cache("images").mkdir(parents=True, exist_ok=True)
+        store.save(store.Record(
+            name=image.name, engine=self.name, reference=tag, digest=digest,
+            content=images.content(image), inputs=inputs, built=store.created(),
+            base_name=under.name, base_digest=under.digest, size=built.size,
+        ))
+        return built
+
+    def _make(
+        self,
+        image: Image,
+        under: Base,
+        items: Sequence[wheelhouse.Item],
+        tag: str,
+        reporter: Reporter,
+    ) -> None:
+        transport = {"docker-archive": "docker-archive:", "oci-archive": "oci-archive:"}
+        reference = transport.get(under.bootstrap, "") + under.reference
+        options = ["--tag", tag, "--layers=false", "--format", "docker",
+                   "--pull-never" if under.bootstrap == "storage" else "--pull"]
+        arguments = {"BASE": reference, **store.label_arguments(under)}
+        for key, value in arguments.items():
+            options += ["--build-arg", f"{key}={value}"]
+        if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
+            options += ["--timestamp", epoch]
+        output: list[str] = []
+
+        def keep(line: str) -> None:
+            output.append(line)
+            reporter.line(line)
+
+        with wheelhouse.view(image, items) as folder:
+            status = process.stream(
+                ["buildah", *STORAGE, "build", *ISOLATION, *options,
+                 "--volume", f"{folder}:{render.WHEELHOUSE}:ro",
+                 "--file", str(image.folder / "Dockerfile"), str(image.folder)],
+                env=_environment(), on_line=keep,
+            )
+        if status != 0:
+            tail = "\n".join(output[-20:])
+            raise BuildError(f"building {image.name} failed with status {status}:\n{tail}")
+
+    def _pull(self, reference: str, destination: Path) -> None:
+        env = _environment()
+        process.run(["buildah", *STORAGE, "pull", reference], env=env, check=BuildError)
+        process.run(["buildah", *STORAGE, "push", reference, f"oci-archive:{destination}"],
+                    env=env, check=BuildError)
+
+    def test(self, built: BuiltImage, reporter: Reporter) -> None:
+        """Run the image's self-test, isolated as a run is."""
+        image = images.load(built.name) if built.name in images.names() else None
+        script = image.test if image else f"{VENV}/libexec/selftest.py"
+        result = process.run(
+            [*self._run("/"), "--entrypoint", f"{VENV}/bin/python", built.reference, script],
+            env=_environment(),
+        )
+        for line in result.stdout.splitlines():
+            reporter.line(line)
+        if result.returncode != 0:
+            tail = "\n".join((result.stdout + result.stderr).splitlines()[-20:])
+            raise BuildError(
+                f"the self-test of {built.name} failed (status {result.returncode}):\n{tail}"
+            )
+
+    def command(
+        self,
+        built: BuiltImage,
+        args: Sequence[str],
+        *,
+        binds: Sequence[Bind],
+        env: Mapping[str, str],
+        workdir: str,
+    ) -> Command:
+        """Return the exact command that runs the image's entry point with `args`."""
+        argv = self._run(workdir)
+        for bind in binds:
+            mode = "rw" if bind.writable else "ro"
+            argv += ["--volume", f"{bind.source}:{bind.target}:{mode}"]
+        for key, value in env.items():
+            argv += ["--env", f"{key}={value}"]
+        return Command((*argv, built.reference, *args), _environment())
+
+    def _run(self, workdir: str) -> list[str]:
+        return [
+            "podman", *STORAGE, "run", "--rm", "--network=none",
+            "--cgroups=disabled",  # rootless and in containers there is often none to give
+            "--read-only",  # /out is the only writable place; /tmp is in memory
+            f"--workdir={workdir}",
+        ]
+
+    def _id(self, tag: str) -> str | None:
+        result = process.run(
+            ["buildah", *STORAGE, "images", "--json", "--no-trunc", tag], env=_environment()
+        )
+        if result.returncode != 0:
+            return None
+        found = json.loads(result.stdout or "[]")
+        return f"sha256:{found[0]['id'].removeprefix('sha256:')}" if found else None
+
+    def _size(self, tag: str) -> int:
+        result = process.run(
+            ["podman", *STORAGE, "image", "inspect", "--format", "{{.Size}}", tag],
+            env=_environment(), check=BuildError,
+        )
+        return int(result.stdout)
+
+    def _root(self) -> Path:
+        info = process.run(["buildah", *STORAGE, "info"], env=_environment(), check=BuildError)
+        place = Path(json.loads(info.stdout)["store"]["GraphRoot"])
+        return place if place.is_dir() else Path(tempfile.gettempdir())
+
+
+def _tag(image: Image, inputs: str) -> str:
+    return f"localhost/trimaran/{image.name}:{inputs[:12]}"
+
+
+def _environment() -> dict[str, str]:
+    return store.engine_environment("/usr/bin/podman")
