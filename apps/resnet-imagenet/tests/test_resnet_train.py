@@ -195,6 +195,16 @@ def test_a_checkpoint_of_other_settings_is_refused(
     assert "seed: 17 then, 99 now" in capsys.readouterr().err
 
 
+def test_a_checkpoint_of_other_data_is_refused(
+    tiny: Path, numbered: Path, tmp_path: Path, train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert train(tiny, out, "--max-steps", "3") == 0
+    (out / "result.json").unlink()
+    assert train(numbered, out, "--resume", "auto") == 2
+    assert "data: tiny " in capsys.readouterr().err
+
+
 def test_a_checkpoint_file_starts_a_new_folder(
     tiny: Path, tmp_path: Path, train, reference: Path
 ) -> None:

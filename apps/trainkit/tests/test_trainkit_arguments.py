@@ -83,6 +83,12 @@ def test_a_new_folder_is_made_and_says_where_it_ran(tmp_path: Path) -> None:
     out.log.close()
 
 
+def test_a_folder_that_cannot_be_made_is_a_wrong_argument(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError, match="cannot be written to"):
+        open_new(tmp_path / "file" / "run")
+
+
 def test_files_of_others_do_not_make_a_run(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     assert outputs.is_finished(tmp_path, "never") is False

@@ -1,5 +1,6 @@
 """What a process says and how it ends: exit codes, signals, atomic files, environment.json."""
 
+import errno
 import json
 import os
 import signal
@@ -31,6 +32,25 @@ def test_each_error_ends_with_its_code_and_no_traceback(
 
     assert exits.run("app train", main) == code
     assert capsys.readouterr().err == "app train: what is wrong\n"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_wherever_it_is_met(
+    number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> None:
+        raise OSError(number, os.strerror(number), "metrics.jsonl")
+
+    assert exits.run("app", main) == 74
+    assert "metrics.jsonl" in capsys.readouterr().err
+
+
+def test_other_system_errors_are_defects() -> None:
+    def main() -> None:
+        raise PermissionError(errno.EACCES, "denied")
+
+    with pytest.raises(PermissionError):
+        exits.run("app", main)
 
 
 def test_success_is_0_and_a_defect_keeps_its_traceback() -> None:

@@ -9,6 +9,7 @@ into memory, so that a record is a view of its bytes: no read, no copy, any orde
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +50,11 @@ class Dataset:
             known = ", ".join(sorted(self.splits))
             raise DataError(f"{self.folder / 'dataset.json'}: no split '{split}' (it has {known})")
         return Records(self, self.splits[split])
+
+    def fingerprint(self) -> str:
+        """Return the name with a hash of all shards' checksums: equal only for equal data."""
+        sums = [entry["sha256"] for shards in self.splits.values() for entry in shards]
+        return f"{self.name} {hashlib.sha256(' '.join(sums).encode()).hexdigest()[:12]}"
 
     def evaluation_split(self) -> str:
         """Return the name of the split to evaluate on: "val" where there is one, else "test"."""

@@ -20,8 +20,9 @@ LARGE = {"size": 224, "classes": 1_000, "train": 1_281_167, "evaluation": 50_000
 
 @dataclass(frozen=True)
 class Inputs:
-    """Training and evaluation batches of one data set."""
+    """Training and evaluation batches of one data set, whose `name` tells its content too."""
 
+    name: str
     classes: tuple[str, ...]
     to: Preprocessing
     train: Batches
@@ -62,7 +63,7 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
 
     train = loader("train", training=True)
     evaluation = loader(dataset.evaluation_split(), training=False)
-    return Inputs(dataset.classes, to, train, evaluation)
+    return Inputs(dataset.fingerprint(), dataset.classes, to, train, evaluation)
 
 
 def synthetic_inputs(settings: TrainSettings) -> Inputs:
@@ -81,4 +82,4 @@ def synthetic_inputs(settings: TrainSettings) -> Inputs:
         )
 
     classes = tuple(f"class {number}" for number in range(shape["classes"]))
-    return Inputs(classes, to, batches(shape["train"]), batches(shape["evaluation"]))
+    return Inputs("synthetic", classes, to, batches(shape["train"]), batches(shape["evaluation"]))

@@ -13,6 +13,7 @@ app shares: metrics, checkpoints, signals.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -60,7 +61,7 @@ def train(settings: TrainSettings, engine: Engine | None = None) -> None:
     out = outputs.open_outputs(
         settings.out,
         settings.resume,
-        identity(settings),
+        identity(settings, data),
         keep=settings.keep,
         packages=PACKAGES,
         warn=print,
@@ -77,10 +78,10 @@ def be_deterministic(seed: int) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def identity(settings: TrainSettings) -> dict[str, Any]:
-    """Return the settings that a resumed training must share with its checkpoint."""
+def identity(settings: TrainSettings, data: Inputs) -> dict[str, Any]:
+    """Return the settings, and the data, that a resumed training shares with its checkpoint."""
     values = dataclasses.asdict(settings)
-    return {name: value for name, value in values.items() if name not in FREE}
+    return {"data": data.name} | {key: values[key] for key in values if key not in FREE}
 
 
 def sgd(network: nn.Module, settings: TrainSettings) -> torch.optim.SGD:
@@ -156,7 +157,8 @@ class Training:
             while self.at.steps_done < self.last_step:
                 self.run_epoch(stop)
         except AppError:
-            self.log.stop(metrics.RUN_STOP, status=metrics.ABORTED, **self.at.where)
+            with contextlib.suppress(OSError):  # a full disk must not hide the first error
+                self.log.stop(metrics.RUN_STOP, status=metrics.ABORTED, **self.at.where)
             raise
         finally:
             self.console.close()
@@ -245,7 +247,7 @@ class Training:
         """Write a checkpoint; `offset` is the size of the metrics that belong to it."""
         if self.engine.is_main:
             about = {
-                "identity": identity(self.settings),
+                "identity": identity(self.settings, self.data),
                 "metrics_offset": offset,
                 "network": self.data.describe(self.settings),
             }

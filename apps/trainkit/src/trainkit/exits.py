@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from enum import IntEnum
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ExitCode(IntEnum):
@@ -55,11 +58,24 @@ class StoppedError(AppError):
 
 
 def run(name: str, main: Callable[[], None]) -> int:
-    """Return the exit code of `main`; an `AppError` is told on stderr without a traceback."""
+    """Return the exit code of `main`.
+
+    An `AppError`, and a full disk wherever it is met, is told on stderr without a
+    traceback; anything else is a defect and keeps it.
+    """
     try:
         main()
     except AppError as error:
-        sys.stdout.flush()
-        print(f"{name}: {error}", file=sys.stderr, flush=True)
-        return int(error.exit_code)
+        return _tell(name, str(error), error.exit_code)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        text = f"{error}; checkpoints are intact. Free some space and use --resume auto"
+        return _tell(name, text, ExitCode.NO_SPACE)
     return int(ExitCode.DONE)
+
+
+def _tell(name: str, text: str, code: ExitCode) -> int:
+    sys.stdout.flush()
+    print(f"{name}: {text}", file=sys.stderr, flush=True)
+    return int(code)

@@ -44,7 +44,7 @@ STOP: Final = "INTERVAL_END"
 
 
 class MetricsLog:
-    """Appends lines to `metrics.jsonl`; each line is flushed, so a reader can follow the run.
+    """Appends lines to `metrics.jsonl`, unbuffered, so that a reader can follow the run.
 
     Args:
         path: the file; only a process with `path` writes (rank 0), None swallows all.
@@ -53,7 +53,7 @@ class MetricsLog:
     """
 
     def __init__(self, path: Path | None, offset: int = 0) -> None:
-        self._file = None if path is None else path.open("ab")
+        self._file = None if path is None else path.open("ab", buffering=0)
         if self._file is not None and self._file.tell() > offset:
             self._file.truncate(offset)
 
@@ -101,7 +101,6 @@ class MetricsLog:
             "metadata": where | metadata,
         }
         self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
-        self._file.flush()
 
 
 class Console:

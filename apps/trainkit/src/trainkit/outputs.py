@@ -77,7 +77,11 @@ def open_outputs(
         packages: whose versions go to `environment.json`.
         warn: told about damaged checkpoints.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic.write_json(folder / ENVIRONMENT, provenance.environment(packages))
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise ArgumentError(f"--out {folder} cannot be written to: {error.strerror}") from error
     checkpoints = Checkpoints(folder / CHECKPOINTS, keep)
     state = None
     if resume == "auto":
@@ -87,7 +91,6 @@ def open_outputs(
     if state is not None:
         _same_training(state["identity"], identity)
     log = metrics.MetricsLog(folder / METRICS, 0 if state is None else state["metrics_offset"])
-    atomic.write_json(folder / ENVIRONMENT, provenance.environment(packages))
     return Outputs(folder, checkpoints, log, state)
 
 
