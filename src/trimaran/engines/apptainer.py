@@ -244,7 +244,8 @@ class Apptainer:
     def _isolation(self) -> list[str]:
         # --containall: own /tmp, /dev, processes and no host folders; --no-home: not even an
         # empty home; --cleanenv: no variable of the host but those given on purpose.
-        flags = ["--containall", "--no-home", "--cleanenv"]
+        # --no-eval: else a shell in the container expands `$` and backquotes in their values.
+        flags = ["--containall", "--no-home", "--cleanenv", "--no-eval"]
         if root_lacks_capabilities():
             # As root, Apptainer would set limits that this root may not set; in a user
             # namespace it does not try.

@@ -14,7 +14,7 @@ from trimaran import base as bases
 from trimaran import images, paths, process, render, wheelhouse
 from trimaran.base import Base
 from trimaran.engines import Bind, BuiltImage, Command, store
-from trimaran.engines.apptainer import UNPACKED_PER_BYTE
+from trimaran.engines.apptainer import UNPACKED_PER_BYTE, root_lacks_capabilities
 from trimaran.errors import BuildError
 from trimaran.images import VENV, Image
 from trimaran.reporting import Reporter
@@ -55,6 +55,11 @@ class Podman:
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
         """Build `image`, and the framework image below it, unless they are there already."""
+        if root_lacks_capabilities():
+            raise BuildError(
+                "this root has no CAP_SYS_RESOURCE: buildah could build, podman could not run",
+                hint="build as an ordinary user (rootless), or use ENGINE=host",
+            )
         below: BuiltImage | None = None
         for part in images.chain(image):
             built = self.find(part) if base is None else None
@@ -181,8 +186,7 @@ class Podman:
 
     def _run(self, workdir: str) -> list[str]:
         return [
-            "podman", *STORAGE, "run", "--rm", "--network=none",
-            "--cgroups=disabled",  # rootless and in containers there is often none to give
+            "podman", *STORAGE, *_runtime(), "run", "--rm", "--network=none",
             "--read-only",  # /out is the only writable place; /tmp is in memory
             f"--workdir={workdir}",
         ]
@@ -207,6 +211,12 @@ class Podman:
         info = process.run(["buildah", *STORAGE, "info"], env=_environment(), check=BuildError)
         place = Path(json.loads(info.stdout)["store"]["GraphRoot"])
         return place if place.is_dir() else Path(tempfile.gettempdir())
+
+
+def _runtime() -> list[str]:
+    # Where cgroups are not version 2 alone, crun refuses to run as a user; runc does not.
+    unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    return ["--runtime=runc"] if not unified and shutil.which("runc") else []
 
 
 def _tag(image: Image, inputs: str) -> str:

@@ -1,0 +1,69 @@
+"""Real engines: a test marked `engine(NAME)` runs where the engine is, and is skipped elsewhere.
+
+With TRIMARAN_REQUIRE_ENGINES=1, as in CI, a missing engine is a failure.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trimaran import images, paths
+from trimaran.engines import apptainer
+
+USER_CACHE = paths.cache()
+"""The cache outside the tests: what is big and checked by hash is taken from there."""
+
+TINY = Path(__file__).parents[1] / "images/tiny/image.yaml"
+
+
+@functools.cache  # asked while tests are collected, before they change the cache
+def missing(engine: str) -> str | None:
+    """Return why `engine` cannot be used here, or None."""
+    if engine == "apptainer" and apptainer.program() is None:
+        return "Apptainer is not installed (make apptainer)"
+    if engine == "podman":
+        lacking = [name for name in ("buildah", "podman") if shutil.which(name) is None]
+        if lacking:
+            return f"{' and '.join(lacking)} not installed"
+    if engine in ("apptainer", "podman") and apptainer.root_lacks_capabilities():
+        return "this root has no CAP_SYS_RESOURCE: run the tests as an ordinary user"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, or with TRIMARAN_REQUIRE_ENGINES=1 fail, what has no engine here."""
+    for item in items:
+        for marker in item.iter_markers("engine"):
+            reason = missing(str(marker.args[0]))
+            if reason and os.environ.get("TRIMARAN_REQUIRE_ENGINES") != "1":
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def require_engines(request: pytest.FixtureRequest) -> None:
+    """Fail where an engine is required and missing (the skip mark above came first else)."""
+    for marker in request.node.iter_markers("engine"):
+        reason = missing(str(marker.args[0]))
+        if reason:
+            pytest.fail(f"TRIMARAN_REQUIRE_ENGINES=1, and {reason}")
+
+
+@pytest.fixture(scope="module")
+def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache without images, which shares verified downloads with the user's own."""
+    cache = tmp_path_factory.mktemp("cache")
+    for name in ("bases", "wheelhouse", "apptainer"):
+        (USER_CACHE / name).mkdir(parents=True, exist_ok=True)
+        (cache / name).symlink_to(USER_CACHE / name)
+    return cache
+
+
+@pytest.fixture(scope="session")
+def tiny() -> images.Image:
+    """Debian, Python and one wheel: builds in seconds."""
+    return images.read(TINY)

@@ -1,0 +1,73 @@
+"""buildah and podman for real: the same definition, the same packages, isolated."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trimaran import debian, images
+from trimaran.engines import Bind, BuiltImage
+from trimaran.engines.oci import Podman
+from trimaran.reporting import Silent
+
+pytestmark = [pytest.mark.engine("podman"), pytest.mark.timeout(280)]
+
+
+@pytest.fixture(scope="module")
+def built(tiny: images.Image, engine_cache: Path) -> Iterator[BuiltImage]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
+        yield Podman().build(tiny, base=None, offline=False, reporter=Silent())
+
+
+@pytest.fixture(autouse=True)
+def same_cache(own_place: Path, engine_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
+
+
+def run(built: BuiltImage, script: str, *binds: Bind, **env: str) -> str:
+    workdir = "/out" if binds else "/"
+    command = Podman().command(built, ["-c", script], binds=binds, env=env, workdir=workdir)
+    done = subprocess.run(
+        command.argv, env={**command.env, "HOSTVAR": "1"}, capture_output=True, text=True,
+        check=False, timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_image_has_exactly_the_locked_debian_packages(
+    built: BuiltImage, tiny: images.Image
+) -> None:
+    listing = run(
+        built, "import subprocess as s; s.run(['dpkg-query', '-W', '-f', '${Package} ${Version}\\n'])"
+    )
+    found = dict(line.split(" ") for line in listing.splitlines())
+    locked = {p.name: p.version for p in debian.read(tiny.folder / "debian.lock")}
+    assert {name: found.get(name) for name in locked} == locked
+
+
+def test_a_built_image_is_found(built: BuiltImage, tiny: images.Image) -> None:
+    assert Podman().find(tiny) == built
+
+
+def test_environment_and_writing(built: BuiltImage, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "out").mkdir()
+    script = (
+        "import os; print(ascii(os.environ['ODD']), 'HOSTVAR' in os.environ)\n"
+        "open('/out/new', 'w').close()\n"
+        "for path in ('/data/new', '/opt/new'):\n"
+        "    try: open(path, 'w'); print('written')\n"
+        "    except OSError as error: print(error.errno)\n"
+    )
+    value = "a,b 'c' \"d\"\ne $HOME"
+    printed = run(
+        built, script, Bind(tmp_path / "data", "/data"),
+        Bind(tmp_path / "out", "/out", writable=True), ODD=value,
+    )
+    assert printed.splitlines() == [f"{ascii(value)} False", "30", "30"]
+    assert (tmp_path / "out/new").exists()
