@@ -152,11 +152,9 @@ class Loader:
         """Return an error that names the record: the first of the last batches that fails alone."""
         for numbers in self._recent:
             for number in numbers.tolist():
-                reason = pipelines.decode_failure(self._records.encoded(number))
-                if reason is not None:
-                    return DataError(
-                        f"{self._records.describe(number)} cannot be decoded: {reason}"
-                    )
+                defect = pipelines.defect(self._records.encoded(number))
+                if defect is not None:
+                    return DataError(f"{self._records.describe(number)} {defect}")
         return error
 
 

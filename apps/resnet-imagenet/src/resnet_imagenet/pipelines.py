@@ -168,8 +168,11 @@ def normalized(images: Any, to: Preprocessing, mirror: Any) -> Any:
     )
 
 
-def decode_failure(encoded: Any) -> str | None:
-    """Return why one image file cannot be decoded, or None if it can."""
+def defect(encoded: Any) -> str | None:
+    """Return what is wrong with one image file, or None if it can be decoded.
+
+    DALI's own text names its operators and no cause, so the content speaks instead.
+    """
     pipe = Pipeline(1, 1, device_id=None, prefetch_queue_depth=1)
     with pipe:
         data = fn.external_source(source=lambda: [encoded], dtype=types.UINT8, ndim=1)
@@ -177,13 +180,7 @@ def decode_failure(encoded: Any) -> str | None:
     try:
         pipe.build()
         pipe.run()
-    except RuntimeError as error:
-        return first_cause(str(error))
+    except RuntimeError:
+        start = np.asarray(encoded[:8]).tobytes()
+        return f"cannot be decoded as an image ({len(encoded)} bytes, beginning with {start!r})"
     return None
-
-
-def first_cause(message: str) -> str:
-    """Return the telling line of DALI's long error text."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    marked = [line for line in lines if "rror" in line and "encountered" not in line]
-    return (marked or lines or ["unknown"])[0][:300]

@@ -72,9 +72,9 @@ def read_images(files: Sequence[Path], to: Preprocessing, threads: int) -> Tenso
         images, _ = pipe.run()
     except RuntimeError as error:
         for file, content in zip(files, encoded, strict=True):
-            reason = pipelines.decode_failure(content)
-            if reason is not None:
-                raise DataError(f"{file} cannot be decoded: {reason}") from error
+            defect = pipelines.defect(content)
+            if defect is not None:
+                raise DataError(f"{file} {defect}") from error
         raise
     return torch.utils.dlpack.from_dlpack(images.as_tensor()).clone().permute(0, 3, 1, 2)
 
