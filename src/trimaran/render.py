@@ -8,18 +8,21 @@ that is bound at /mnt during the build and never becomes part of the image.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-import hpccm
-import hpccm.config
-from hpccm import primitives
 
 from trimaran import images
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 from trimaran.images import VENV, App, Image
+
+with warnings.catch_warnings():
+    # hpccm's sources have escape sequences that newer Pythons warn of.
+    warnings.simplefilter("ignore")
+    import hpccm.config
+    from hpccm import primitives
 
 WHEELHOUSE = "/mnt"
 """Where the build sees the wheelhouse; the folder must exist in the base image, /mnt does."""

@@ -1,0 +1,79 @@
+"""The image model: real files load, faulty ones are refused with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran import images
+from trimaran.errors import UsageError
+
+GOOD = Path(__file__).with_name("images") / "tiny"
+
+
+def edited(tmp_path: Path, old: str, new: str) -> Path:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    for path in GOOD.iterdir():
+        (folder / path.name).write_text(path.read_text())
+    text = (folder / "image.yaml").read_text()
+    assert old in text
+    (folder / "image.yaml").write_text(text.replace(old, new))
+    return folder / "image.yaml"
+
+
+@pytest.mark.parametrize("name", images.names())
+def test_every_image_of_the_checkout_loads(name: str) -> None:
+    image = images.load(name)
+    assert image.name == name
+    assert images.chain(image)[-1] == image
+
+
+def test_an_app_image_stands_on_its_framework_image() -> None:
+    image = images.load("resnet-imagenet-torch-cpu")
+    assert [part.name for part in images.chain(image)] == ["torch-cpu", image.name]
+    assert images.environment(image)["PYTHONNOUSERSITE"] == "1"
+
+
+def test_an_unknown_image_gets_the_nearest_names() -> None:
+    with pytest.raises(UsageError) as caught:
+        images.load("torch-cpv")
+    assert "torch-cpu" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("old", "new", "fault"), [
+    ("summary:", "sumary:", "image.yaml:2: sumary: unknown key"),
+    ("debian: [python3, python3-pip-whl]", "debian: [Python3]", "image.yaml:10: debian.0"),
+    ("  TINY: from the image", "  TINY: $(id)", "image.yaml:15: environment.TINY"),
+    ("  digest: sha256:96e3", "  digest: md5:96e3", "image.yaml:8: base.digest"),
+    ('python: {version: "3.11"}', 'python: {version: "3.9"}', "image.yaml:11: python.version"),
+    ("test: /opt/trimaran/libexec/selftest.py", "test: /opt/other.py", "among the places"),
+    ("base:\n", "framework: torch-cpu\nbase:\n", "exactly one of 'base'"),
+    ("files: {selftest.py:", "files: {other.py:", "other.py not found"),
+])
+def test_a_faulty_file_is_refused_with_its_line(
+    tmp_path: Path, old: str, new: str, fault: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        images.read(edited(tmp_path, old, new))
+    assert fault in str(caught.value)
+
+
+def test_all_faults_of_a_file_are_named_at_once(tmp_path: Path) -> None:
+    path = edited(tmp_path, "licenses: MIT", 'licences: MIT\nextra: "1"')
+    with pytest.raises(UsageError) as caught:
+        images.read(path)
+    assert str(caught.value).count("image.yaml:") == 3  # two unknown keys, one missing
+
+
+@pytest.mark.parametrize("name", ["image.def", "requirements.lock", "debian.lock", "selftest.py"])
+def test_content_changes_with_every_file_that_goes_into_the_image(
+    tmp_path: Path, name: str
+) -> None:
+    path = edited(tmp_path, "schema", "schema")
+    before = images.content(images.read(path))
+    assert before == images.content(images.read(path))
+    with (path.parent / name).open("a") as file:
+        file.write("# changed\n")
+    assert images.content(images.read(path)) != before

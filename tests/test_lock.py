@@ -1,0 +1,101 @@
+"""Locks: read whole, refused where they are not pinned, tidy for every supported Python."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trimaran import debian, images, lock
+from trimaran.errors import UsageError
+
+FRAMEWORKS = [images.load(n) for n in images.names() if images.load(n).kind == "framework"]
+HASH = "0" * 64
+
+
+@pytest.mark.parametrize("image", FRAMEWORKS, ids=lambda image: image.name)
+def test_the_committed_lock_serves_every_python(image: images.Image) -> None:
+    locked = lock.read(image.folder / "requirements.lock")
+    asked = re.findall(r"^([a-z0-9-]+)==", (image.folder / "requirements.in").read_text(), re.M)
+    for python in lock.HOST_VERSIONS:
+        names = [entry.name for entry in locked if entry.applies_to(python)]
+        assert len(names) == len(set(names))
+        assert set(asked) <= set(names)
+
+
+@pytest.mark.parametrize("image", FRAMEWORKS, ids=lambda image: image.name)
+def test_wheels_from_elsewhere_are_locked_by_their_hashes(image: images.Image) -> None:
+    assert image.python is not None
+    hashes = {h for entry in lock.read(image.folder / "requirements.lock") for h in entry.hashes}
+    assert {wheel.sha256 for wheel in image.python.elsewhere} <= hashes
+
+
+@pytest.mark.parametrize("image", FRAMEWORKS, ids=lambda image: image.name)
+def test_locks_name_no_machine(image: images.Image) -> None:
+    for name in ("requirements.lock", "debian.lock", "image.yaml", "image.def", "Dockerfile"):
+        text = (image.folder / name).read_text()
+        assert not re.search(r"file:|/home/|/root/|/work/|index-url|find-links http", text)
+        hosts = set(re.findall(r"https?://([^/\s]+)", text))
+        assert hosts <= {"download.pytorch.org"}
+
+
+@pytest.mark.parametrize("line", ["six", "six>=1 --hash=sha256:" + HASH, "six==1.17.0", "si x=="])
+def test_what_is_not_pinned_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "requirements.lock"
+    path.write_text(f"# comment\n{line}\n")
+    with pytest.raises(UsageError, match=r"requirements\.lock:2: "):
+        lock.read(path)
+
+
+def test_tidying_drops_other_systems_and_adds_the_wheels_of_other_pythons() -> None:
+    elsewhere = tuple(
+        images.Wheel(url=f"https://example.org/x-1.0%2Bcpu-cp3{n}-cp3{n}-linux_x86_64.whl",
+                     sha256=str(n) * 32)
+        for n in (12, 11)
+    )
+    text = (
+        f"colorama==0.4.6 ; sys_platform == 'win32' \\\n    --hash=sha256:{HASH}\n    # via tqdm\n"
+        f"x==1.0+cpu \\\n    --hash=sha256:{'11' * 32}\n    # via -r requirements.in\n"
+    )
+    assert lock._tidy(text, elsewhere) == (
+        f"x==1.0+cpu \\\n    --hash=sha256:{'11' * 32} \\\n    --hash=sha256:{'12' * 32}\n"
+        "    # via -r requirements.in\n"
+    )
+
+
+def test_the_debian_lock_is_read_as_it_is_written() -> None:
+    path = FRAMEWORKS[0].folder / "debian.lock"
+    packages = debian.read(path)
+    assert debian.write(packages, FRAMEWORKS[0].name) == path.read_text()
+    assert {"python3", "libc6"} <= {package.name for package in packages}
+    first, second = packages[0].urls
+    assert first.startswith("http://deb.debian.org/debian/pool/")
+    assert second.startswith("https://snapshot.debian.org/archive/debian/2")
+
+
+@pytest.mark.parametrize("line", ["libc6 2.36", "a b c d e 1 " + HASH, "a b debian d e x " + HASH])
+def test_a_damaged_debian_lock_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "debian.lock"
+    path.write_text(f"# comment\n\n{line}\n")
+    with pytest.raises(UsageError, match=r"debian\.lock:3: "):
+        debian.read(path)
+
+
+def test_a_file_name_is_what_apt_takes() -> None:
+    package = debian.Package("g", "1+2", "debian", "s", "pool/main/g/g_1%2b2_amd64.deb", 1, HASH)
+    assert package.filename == "g_1+2_amd64.deb"
+    assert debian._package(
+        f"'http://deb.debian.org/debian/pool/main/g/g_1%2b2_amd64.deb' g_1%3a1+2_amd64.deb 1"
+        f" SHA256:{HASH}", {"debian": "s"},
+    ) == debian.Package(
+        "g", "1:1+2", "debian", "s", "pool/main/g/g_1%2b2_amd64.deb", 1, HASH
+    )
+
+
+def test_an_app_image_has_no_locks_to_make() -> None:
+    from trimaran.reporting import Silent
+
+    with pytest.raises(UsageError) as caught:
+        lock.lock(images.load("resnet-imagenet-torch-cpu"), Silent())
+    assert caught.value.hint == "trimaran lock torch-cpu"
