@@ -127,9 +127,9 @@ def test_pip_refuses_a_tampered_wheel_inside_the_build(
         engine.build(tiny, base=None, offline=True, reporter=Silent())
 
 
-def tampered(fetch, place):  # noqa: ANN001, ANN201
+def tampered(fetch, place):
     """Return a fetch whose last wheel has one byte more, past the check on the host."""
-    def tamper(*words, **options):  # noqa: ANN002, ANN003, ANN202
+    def tamper(*words, **options):
         items = fetch(*words, **options)
         bad = place / items[-1].filename
         bad.write_bytes(items[-1].kept.read_bytes() + b"x")
@@ -169,7 +169,7 @@ def test_values_reach_the_container_unchanged(built: BuiltImage) -> None:
 
 
 def test_only_out_can_be_written(built: BuiltImage, tmp_path: Path) -> None:
-    odd = tmp_path / "da,ta with:odd name"
+    odd = tmp_path / "da,ta with odd name"
     odd.mkdir()
     (odd / "file").write_text("content")
     (tmp_path / "out").mkdir()
@@ -185,10 +185,6 @@ print(open("/data/file").read(), os.getcwd())
 print(*(attempt(p) for p in ("/data/file", "/data/new", "/opt/new", "/out/new")))
 """
     binds = (Bind(odd, "/data"), Bind(tmp_path / "out", "/out", writable=True))
-    if ":" in str(odd):  # Apptainer's --mount takes commas, but no colon in a source path
-        plain = tmp_path / "da,ta with odd name"
-        odd.rename(plain)
-        binds = (Bind(plain, "/data"), binds[1])
     done = run(built, script, binds=binds, env={})
     assert done.stdout.splitlines() == [
         "content /out", "OSError30 OSError30 OSError30 written"
@@ -238,7 +234,7 @@ def test_no_space_is_said_before_the_build(
     monkeypatch.setattr("trimaran.engines.store.records", lambda image, engine: [])
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    with pytest.raises(BuildError, match="needs .* GB in .*, 0.0 GB are free"):
+    with pytest.raises(BuildError, match=r"needs .* GB in .*, 0\.0 GB are free"):
         engine.build(tiny, base=None, offline=True, reporter=Silent())
 
 

@@ -42,9 +42,8 @@ def run(built: BuiltImage, script: str, *binds: Bind, **env: str) -> str:
 def test_the_image_has_exactly_the_locked_debian_packages(
     built: BuiltImage, tiny: images.Image
 ) -> None:
-    listing = run(
-        built, "import subprocess as s; s.run(['dpkg-query', '-W', '-f', '${Package} ${Version}\\n'])"
-    )
+    query = ["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]
+    listing = run(built, f"import subprocess; subprocess.run({query})")
     found = dict(line.split(" ") for line in listing.splitlines())
     locked = {p.name: p.version for p in debian.read(tiny.folder / "debian.lock")}
     assert {name: found.get(name) for name in locked} == locked
@@ -69,5 +68,5 @@ def test_environment_and_writing(built: BuiltImage, tmp_path: Path) -> None:
         built, script, Bind(tmp_path / "data", "/data"),
         Bind(tmp_path / "out", "/out", writable=True), ODD=value,
     )
-    assert printed.splitlines() == [f"{ascii(value)} False", "30", "30"]
+    assert printed.splitlines() == [f"{value!a} False", "30", "30"]
     assert (tmp_path / "out/new").exists()
