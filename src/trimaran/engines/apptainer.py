@@ -25,6 +25,9 @@ from trimaran.reporting import Reporter
 CAP_SYS_RESOURCE = 24
 """Number of the capability that Apptainer asks for as root, and that containers often lack."""
 
+STALE_SECONDS = 24 * 3600
+"""Age at which the workplace of a build is taken for abandoned: no build takes a day."""
+
 SQUASHFS = "-comp gzip -Xcompression-level 1"
 """gzip, for every kernel can mount it; the default level 9 takes minutes for a few per cent."""
 
@@ -273,6 +276,9 @@ def _workplace(needed: int) -> Iterator[Path]:
     """
     finished = paths.cache("images")
     finished.mkdir(parents=True, exist_ok=True)
+    for stale in finished.glob("part-*"):  # of a build that was killed outright
+        if time.time() - stale.stat().st_mtime > STALE_SECONDS:
+            shutil.rmtree(stale, ignore_errors=True)
     scratch_root = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
     store.check_space(scratch_root, needed, "unpacking the image")
     store.check_space(finished, needed // 3, "the finished image")
