@@ -113,7 +113,7 @@ class Apptainer:
         fetched = time.monotonic()
         reporter.note(f"  {image.name}: wheelhouse verified in {fetched - start:.1f} s")
         under = self._base(image, below, given, offline, reporter)
-        inputs = store.inputs_of(image, under)
+        inputs = store.inputs_of(image, under, below)
         target = paths.cache("images", f"{image.name}-{inputs[:12]}.sif")
         for record in store.records(image, self.name):
             if record.inputs == inputs and target.is_file():

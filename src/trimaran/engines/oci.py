@@ -88,7 +88,7 @@ class Podman:
         if under.bootstrap == "localimage":
             raise BuildError(f"buildah cannot build on {under.reference}",
                              hint="give --base an image archive or a reference instead of a SIF")
-        inputs = store.inputs_of(image, under)
+        inputs = store.inputs_of(image, under, below)
         grown = sum(item.kept.stat().st_size for item in items) + (below.size if below else 0)
         # vfs keeps a whole copy of the layer below for each new one.
         store.check_space(self._root(), int(2 * grown * UNPACKED_PER_BYTE), "building the image")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from trimaran import images, paths, process
 from trimaran.base import Base
+from trimaran.engines import BuiltImage
 from trimaran.errors import BuildError
 from trimaran.files import write_atomic
 from trimaran.images import Image
@@ -49,9 +50,14 @@ class Record:
     size: int
 
 
-def inputs_of(image: Image, base: Base) -> str:
-    """Return the hash over everything that decides what an image built on `base` becomes."""
-    return hashlib.sha256(f"{images.content(image)}\n{base.digest}".encode()).hexdigest()
+def inputs_of(image: Image, base: Base, below: BuiltImage | None) -> str:
+    """Return the hash over everything that decides what `image` becomes.
+
+    Of the framework image below these are its own inputs, not its digest: two builds of
+    equal inputs differ in their dates.
+    """
+    under = below.inputs if below else base.digest
+    return hashlib.sha256(f"{images.content(image)}\n{under}".encode()).hexdigest()
 
 
 def save(record: Record) -> None:
