@@ -13,7 +13,7 @@ DEV_STAMP  := $(VENV)/.dev-$(shell sha256sum requirements/dev.lock pyproject.tom
 APPS_STAMP := $(APPS)/.apps-$(shell cat requirements/apps-test.lock containers/frameworks/torch-cpu/requirements.lock apps/*/pyproject.toml | sha256sum | cut -c1-12)
 
 # Apptainer from `make apptainer` is found without changing the user's PATH.
-export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trimaran)/apptainer/current/usr/bin
+export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trimaran)/apptainer/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -75,9 +75,11 @@ $(DEV_STAMP): requirements/dev.lock | $(TOOL_STAMP)
 
 $(APPS_STAMP): requirements/apps-test.lock containers/frameworks/torch-cpu/requirements.lock | $(TOOL_STAMP)
 	$(PYTHON) -m venv --clear $(APPS)
+	$(BIN)/trimaran fetch torch-cpu --to $(APPS)/wheelhouse \
+	    --python $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 	$(APPS)/bin/python -m pip install -q --no-index --require-hashes \
-	    --find-links "$$($(BIN)/trimaran fetch torch-cpu --python $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))/wheels" \
-	    -r containers/frameworks/torch-cpu/requirements.lock
+	    --find-links $(APPS)/wheelhouse/wheels -r $(APPS)/wheelhouse/requirements.lock
 	$(APPS)/bin/python -m pip install -q --require-hashes -r requirements/apps-test.lock
 	$(APPS)/bin/python -m pip install -q --no-deps --no-build-isolation -e apps/trainkit -e apps/resnet-imagenet
+	rm -rf $(APPS)/wheelhouse
 	@touch $@

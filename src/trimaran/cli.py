@@ -146,7 +146,16 @@ def schema() -> None:
 
 
 @app.command()
-def fetch(image: ImageName, offline: Offline = False) -> None:
+def fetch(
+    image: ImageName,
+    offline: Offline = False,
+    python: Annotated[
+        str | None, typer.Option(help="Only the wheels, for this Python, as the host engine uses.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Lay the files out in this folder, too.")
+    ] = None,
+) -> None:
     """Download the locked packages of an image into the wheelhouse, verified.
 
     Example: trimaran fetch resnet-imagenet-torch-cpu
@@ -155,7 +164,9 @@ def fetch(image: ImageName, offline: Offline = False) -> None:
 
     terminal = _terminal()
     for model in images.chain(images.load(image)):
-        wheelhouse.fetch(model, offline=offline, reporter=terminal)
+        items = wheelhouse.fetch(model, offline=offline, reporter=terminal, python=python)
+        if to is not None:
+            wheelhouse.lay_out(model, items, to)
 
 
 @app.command()
@@ -169,11 +180,9 @@ def build(
     from trimaran import images
     from trimaran.engines.selection import select
 
-    chosen, terminal = select(engine), _terminal()
-    model = images.load(image)
-    built = chosen.find(model)
-    if built is None:
-        built = chosen.build(model, base=base, offline=offline, reporter=terminal)
+    built = select(engine).build(
+        images.load(image), base=base, offline=offline, reporter=_terminal()
+    )
     typer.echo(built.reference)
 
 

@@ -113,11 +113,9 @@ def _data(request: Request, contract: data.Contract, reporter: Reporter) -> Path
 
 
 def _image(request: Request, image: images.Image, reporter: Reporter) -> BuiltImage:
-    built = request.engine.find(image)
-    if built is None:
-        built = request.engine.build(
-            image, base=request.base, offline=request.offline, reporter=reporter
-        )
+    built = request.engine.build(
+        image, base=request.base, offline=request.offline, reporter=reporter
+    )
     pinned = request.recipe.recipe.image.digest
     if pinned is not None and request.engine.container and built.digest != pinned:
         raise RunError(

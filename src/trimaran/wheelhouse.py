@@ -139,15 +139,21 @@ def view(image: Image, items: Iterable[Item]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="view-", dir=root) as name:
         folder = Path(name)
         folder.chmod(0o755)  # also readable for the build's mapped users
-        for item in items:
-            place = folder / item.folder / item.filename
-            place.parent.mkdir(exist_ok=True)
-            _link(item.kept, place)
-        if image.kind == "framework":
-            shutil.copy(image.folder / "requirements.lock", folder)
-        for package in image.app.packages if image.app else ():
-            build_wheel(package, folder / "apps")
+        lay_out(image, items, folder)
         yield folder
+
+
+def lay_out(image: Image, items: Iterable[Item], folder: Path) -> None:
+    """Lay out the files of one image in `folder`, as the module's docstring shows."""
+    for item in items:
+        place = folder / item.folder / item.filename
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        _link(item.kept, place)
+    if image.kind == "framework":
+        shutil.copy(image.folder / "requirements.lock", folder)
+    for package in image.app.packages if image.app else ():
+        build_wheel(package, folder / "apps")
 
 
 def build_wheel(package: str, destination: Path) -> Path:

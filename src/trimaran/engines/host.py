@@ -45,7 +45,9 @@ class Host:
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Make the environment from the locked wheels; a half-made one is never left.
+        """Return the environment, made from the locked wheels unless it is there.
+
+        A half-made one is never left.
 
         Raises:
             UsageError: no wheels are locked for this Python.
@@ -53,6 +55,9 @@ class Host:
         """
         if base is not None:
             raise BuildError("the host engine has no base image", hint="leave out --base")
+        found = self.find(image)
+        if found is not None:
+            return found
         planned = self.planned(image)
         place = Path(planned.reference)
         place.parent.mkdir(parents=True, exist_ok=True)
