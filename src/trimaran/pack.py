@@ -191,7 +191,7 @@ def _describe(
     sizes = {(samples.height, samples.width) for samples in splits.values()}
     height, width = sizes.pop() if len(sizes) == 1 else (None, None)
     return packed.Dataset(
-        schema_=1,
+        schema=1,
         name=contract.name,
         format="webdataset",
         classes=contract.classes,
