@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trimaran import download, transfer
@@ -421,6 +421,7 @@ def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 
 @settings(max_examples=40, deadline=None)
+@example(content=b"", acts=["503"] * 3, cut=0, stale=b"\0")
 @given(
     content=st.binary(max_size=300),
     acts=st.lists(st.sampled_from(["ranges", "no-ranges", "drop", "503"]), max_size=3),

@@ -48,6 +48,10 @@ class _Broken(Exception):  # noqa: N818 - as above
     """The transfer broke off; trying again may help."""
 
 
+class _Stale(_Broken):
+    """What was there is of another file; no mishap of the server, so it costs no attempt."""
+
+
 def is_remote(url: str) -> bool:
     """Return True if reading `url` needs the network."""
     return urlsplit(url).scheme in ("http", "https")
@@ -88,7 +92,10 @@ def transfer(url: str, part: IO[bytes], *, name: str, size: int | None, reporter
             except _Broken as problem:
                 part.flush()
                 gained = _length(part) - before
-                fruitless = 0 if gained >= CHUNK else fruitless + 1
+                if gained >= CHUNK:
+                    fruitless = 0
+                elif not isinstance(problem, _Stale):
+                    fruitless += 1
                 if fruitless >= ATTEMPTS:
                     raise SourceFailed(f"{problem} ({ATTEMPTS} attempts)") from problem
                 reporter.note(f"{name}: {problem}; resuming at {_length(part):,} bytes")
@@ -181,7 +188,7 @@ class _Attempt:
             return 0
         if status in (206, 416) and offset:
             self._start_anew()
-            raise _Broken("the server's file has another length, starting anew")
+            raise _Stale("the server's file has another length, starting anew")
         if status in (408, 429) or status >= 500:
             raise _Broken(f"HTTP {status} {response.reason}".rstrip())
         raise SourceFailed(f"HTTP {status} {response.reason}".rstrip())
