@@ -78,7 +78,7 @@ def test_run_json_is_written_at_the_start_and_completed_at_the_end(
     runs.finish(directory, record, "completed", 0)
     ended = runs.load(directory)
     assert (ended.status, ended.exit_status) == ("completed", 0)
-    assert ended.packages == {"torch": "2.13.0"}
+    assert ended.environment == {"torch": "2.13.0"}
     assert ended.seconds is not None
     assert list(directory.glob(".run.json*")) == []
 

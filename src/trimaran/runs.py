@@ -74,7 +74,7 @@ class RunRecord(BaseModel):
     git: GitRecord
     command: CommandRecord
     host: HostFacts
-    packages: dict[str, object] | None = None
+    environment: dict[str, object] | None = None
     started: datetime
     ended: datetime | None = None
     seconds: float | None = None
@@ -135,7 +135,7 @@ def start(
 
 
 def finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> RunRecord:
-    """Complete `run.json` with the end of the run and what the app said of its packages."""
+    """Complete `run.json` with the end of the run and what the app said of its environment."""
     ended = datetime.now(timezone.utc)
     done = record.model_copy(
         update={
@@ -143,7 +143,7 @@ def finish(directory: Path, record: RunRecord, status: Status, exit_status: int)
             "ended": ended,
             "seconds": round((ended - record.started).total_seconds(), 1),
             "exit_status": exit_status,
-            "packages": _packages(directory),
+            "environment": _environment(directory),
         }
     )
     _write(directory, done)
@@ -178,7 +178,7 @@ def _write(directory: Path, record: RunRecord) -> None:
     write_atomic(directory / "run.json", record.model_dump_json(indent=2) + "\n")
 
 
-def _packages(directory: Path) -> dict[str, object] | None:
+def _environment(directory: Path) -> dict[str, object] | None:
     """Return what the app wrote about its own environment, if it came that far."""
     try:
         content = json.loads((directory / "environment.json").read_text(encoding="utf-8"))

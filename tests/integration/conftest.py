@@ -63,6 +63,12 @@ def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cache
 
 
+@pytest.fixture
+def user_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the user's own cache: what it holds is known by hash, and dear to make anew."""
+    monkeypatch.setenv("TRIMARAN_CACHE", str(USER_CACHE))
+
+
 @pytest.fixture(scope="session")
 def tiny() -> images.Image:
     """Debian, Python and one wheel: builds in seconds."""

@@ -18,6 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.usefixtures("user_cache")
+
 RECIPE = "resnet-imagenet/cpu-quickstart"
 SHORT = ["--set", "max-steps=12", "--set", "log-every=4", "--set", "eval-every=1"]
 TRIMARAN = [sys.executable, "-c", "from trimaran.cli import main; main()"]
@@ -56,7 +58,7 @@ def test_a_run_leaves_provenance_metrics_checkpoint_log_and_report(finished: Pat
     assert record["status"] == "completed"
     assert record["exit_status"] == 0
     assert record["image"]["publishable"] is False
-    assert record["packages"]["torch"].startswith("2.13.0")
+    assert record["environment"]["packages"]["torch"].startswith("2.13.0")
     assert record["recipe"]["changed"]["max-steps"] == 12
     assert {step for step, _ in losses(finished)} == {4, 8, 12}
     names = {path.name for path in finished.iterdir()}
