@@ -144,3 +144,37 @@ def test_a_recipe_changed_after_the_run_is_noticed(recipe: RecipeFile, own_place
     copy.write_text(copy.read_text().replace("value: 90", "value: 40"))
     with pytest.raises(UsageError, match="is not the recipe that was run"):
         report.write(directory)
+
+
+def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Path) -> None:
+    directory, file = own_place / "run", own_place / "results/evidence.json"
+    command = Command(("app", str(own_place)), {"HOME": str(own_place)})
+    image = IMAGE.model_copy(
+        update={"engine": "apptainer", "publishable": True, "reference": f"{own_place}/a.sif",
+                "digest": "sha256:" + "ef" * 32}
+    )
+    data = DATA.model_copy(update={"path": str(own_place)})
+    record = runs.start(directory, recipe, {"seed": 3}, image, data, command)
+    write_metrics(directory, 0.95)
+    runs.finish(directory, record, "completed", 0)
+    report.write(directory)
+    report.write_evidence(directory, file)
+    text = file.read_text()
+    assert str(own_place) not in text
+    assert record.host.hostname not in text
+    kept = json.loads(text)
+    assert kept["run"]["image"]["digest"] == image.digest
+    assert kept["run"]["recipe"]["changed"] == {"seed": 3}
+    assert kept["verdict"]["outcome"] == "PASS"
+    with pytest.raises(UsageError, match="never overwritten"):
+        report.write_evidence(directory, file)
+
+
+def test_a_run_outside_a_container_is_no_evidence(recipe: RecipeFile, own_place: Path) -> None:
+    directory = own_place / "run"
+    record = start(directory, recipe)
+    write_metrics(directory, 0.95)
+    runs.finish(directory, record, "completed", 0)
+    report.write(directory)
+    with pytest.raises(UsageError, match="it is no evidence"):
+        report.write_evidence(directory, own_place / "evidence.json")

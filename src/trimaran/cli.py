@@ -287,6 +287,10 @@ def run(
 def report(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     as_json: Json = False,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the evidence, to publish in site/results/."),
+    ] = None,
 ) -> None:
     """Judge a finished run again and rewrite its report.
 
@@ -295,6 +299,8 @@ def report(
     from trimaran import report as reports
 
     record, verdict = reports.write(run_dir)
+    if evidence is not None:
+        reports.write_evidence(run_dir, evidence)
     _conclude(run_dir, record, verdict, as_json)
 
 

@@ -20,6 +20,7 @@ from trimaran.verdict import Event, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from pydantic.main import IncEx
 
 # Okabe and Ito's colours, which readers with any colour vision tell apart.
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -30,6 +31,38 @@ class Evidence(BaseModel):
 
     run: RunRecord
     verdict: Verdict
+
+
+# What tells of the machine's users and folders and nothing of the result. The exact
+# arguments stay known: they are the recipe's, which is there by its hash, and the changes.
+_PRIVATE: IncEx = {
+    "run": {
+        "command": True,
+        "image": {"reference"},
+        "data": {"path"},
+        "host": {"hostname"},
+        "environment": {"argv"},
+    }
+}
+
+
+def write_evidence(directory: Path, file: Path) -> None:
+    """Write the verdict of a judged run to `file`, without folders and names of the machine.
+
+    Raises:
+        UsageError: the run was not in a container, or `file` exists.
+    """
+    text = (directory / "verdict.json").read_text(encoding="utf-8")
+    evidence = Evidence.model_validate_json(text)
+    if not evidence.run.image.publishable:
+        raise UsageError(
+            f"the run in {directory} was not in a container: it is no evidence",
+            hint="run it with --engine apptainer or podman",
+        )
+    if file.exists():
+        raise UsageError(f"{file} exists: evidence is never overwritten")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, evidence.model_dump_json(indent=2, exclude=_PRIVATE) + "\n")
 
 
 def write(directory: Path) -> tuple[RunRecord, Verdict]:

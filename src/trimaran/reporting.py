@@ -24,7 +24,10 @@ class Reporter(Protocol):
         """Say one line about something that went wrong but was survived."""
 
     def line(self, text: str) -> None:
-        """Pass on one line of a child's output (build log, training log)."""
+        """Pass on one line of a child's output that stays readable (training log)."""
+
+    def detail(self, text: str) -> None:
+        """Show one line of a child's output until the next one comes (build log)."""
 
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
@@ -51,6 +54,9 @@ class Silent:
         self.warnings.append(text)
 
     def line(self, text: str) -> None:
+        """Drop a child's output."""
+
+    def detail(self, text: str) -> None:
         """Drop a child's output."""
 
     @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.control import Control
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -19,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.segment import ControlType
 from rich.table import Table
 
 from trimaran.errors import TrimaranError
@@ -33,18 +35,39 @@ class Terminal:
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True, highlight=False)
+        self._detailed = False
 
     def note(self, text: str) -> None:
         """Print one line."""
-        self.console.print(escape(text), soft_wrap=True)
+        self._print(escape(text))
 
     def warn(self, text: str) -> None:
         """Print one line in yellow."""
-        self.console.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
+        self._print(f"[yellow]warning:[/] {escape(text)}")
 
     def line(self, text: str) -> None:
         """Print one line of a child's output, dimmed."""
-        self.console.print(f"[dim]  {escape(text)}[/]", soft_wrap=True)
+        self._print(f"[dim]  {escape(text)}[/]")
+
+    def detail(self, text: str) -> None:
+        """Show a line in place of the last one; without a terminal, nothing."""
+        if self.console.is_terminal:
+            self._wipe()
+            self.console.print(
+                f"[dim]  {escape(text)}[/]", end="", no_wrap=True, overflow="ellipsis", crop=True
+            )
+            self._detailed = True
+
+    def _print(self, markup: str) -> None:
+        self._wipe()
+        self.console.print(markup, soft_wrap=True)
+
+    def _wipe(self) -> None:
+        if self._detailed:
+            self.console.control(
+                Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
+            )
+            self._detailed = False
 
     @contextmanager
     def bar(
@@ -57,6 +80,7 @@ class Terminal:
             else [MofNCompleteColumn() if total else TextColumn(""), TextColumn(unit)]
         )
         begin = time.monotonic()
+        self._wipe()
         with Progress(
             TextColumn("  {task.description}"),
             BarColumn(),
@@ -74,10 +98,10 @@ class Terminal:
     @contextmanager
     def step(self, number: int, of: int, title: str) -> Iterator[None]:
         """Frame one of the timed steps of a run."""
-        self.console.print(f"[bold cyan]\\[{number}/{of}][/] [bold]{escape(title)}[/]")
+        self._print(f"[bold cyan]\\[{number}/{of}][/] [bold]{escape(title)}[/]")
         begin = time.monotonic()
         yield
-        self.console.print(f"[dim]      done in {time.monotonic() - begin:.1f} s[/]")
+        self._print(f"[dim]      done in {time.monotonic() - begin:.1f} s[/]")
 
 
 def show_error(error: TrimaranError) -> None:

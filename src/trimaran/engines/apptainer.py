@@ -196,7 +196,7 @@ class Apptainer:
             status = process.stream(
                 [sys.executable, "-m", "trimaran.engines.spython_build", "image.sif",
                  "image.def", *options],
-                env=env, cwd=place, log=place / "build.log", on_line=reporter.line,
+                env=env, cwd=place, log=place / "build.log", on_line=reporter.detail,
             )
         sif = place / "image.sif"
         if status != 0 or not sif.is_file():
@@ -212,7 +212,7 @@ class Apptainer:
 
         def keep(line: str) -> None:
             output.append(line)
-            reporter.line(line)
+            reporter.detail(line)
 
         status = process.stream(
             [self.executable, "--quiet", "test", *self._isolation(), "--pwd", "/", built.reference],

@@ -131,7 +131,7 @@ class Podman:
 
         def keep(line: str) -> None:
             output.append(line)
-            reporter.line(line)
+            reporter.detail(line)
 
         with wheelhouse.view(image, items) as folder:
             status = process.stream(
@@ -159,7 +159,7 @@ class Podman:
             env=_environment(),
         )
         for line in result.stdout.splitlines():
-            reporter.line(line)
+            reporter.detail(line)
         if result.returncode != 0:
             tail = "\n".join((result.stdout + result.stderr).splitlines()[-20:])
             raise BuildError(
