@@ -35,14 +35,12 @@ class Evidence(BaseModel):
 
 # What tells of the machine's users and folders and nothing of the result. The exact
 # arguments stay known: they are the recipe's, which is there by its hash, and the changes.
-_PRIVATE: IncEx = {
-    "run": {
-        "command": True,
-        "image": {"reference"},
-        "data": {"path"},
-        "host": {"hostname"},
-        "environment": {"argv"},
-    }
+_PRIVATE: dict[str, IncEx | bool] = {
+    "command": True,
+    "image": {"reference"},
+    "data": {"path"},
+    "host": {"hostname"},
+    "environment": {"argv"},
 }
 
 
@@ -62,7 +60,7 @@ def write_evidence(directory: Path, file: Path) -> None:
     if file.exists():
         raise UsageError(f"{file} exists: evidence is never overwritten")
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(file, evidence.model_dump_json(indent=2, exclude=_PRIVATE) + "\n")
+    write_atomic(file, evidence.model_dump_json(indent=2, exclude={"run": _PRIVATE}) + "\n")
 
 
 def write(directory: Path) -> tuple[RunRecord, Verdict]:
