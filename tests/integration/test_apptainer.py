@@ -205,7 +205,7 @@ def test_an_interrupted_build_leaves_nothing(
         "import sys; from pathlib import Path; from trimaran import images;"
         "from trimaran.engines.apptainer import Apptainer; from trimaran.reporting import Silent\n"
         "class Loud(Silent):\n"
-        "    def line(self, text): print(text, flush=True)\n"
+        "    def detail(self, text): print(text, flush=True)\n"
         "Apptainer().build(images.read(Path(sys.argv[1])), base=None, offline=True,"
         " reporter=Loud())"
     )
