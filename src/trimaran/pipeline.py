@@ -70,7 +70,11 @@ def plan(request: Request) -> Plan:
     built = request.engine.find(image)
     if built is None:
         built = request.engine.planned(image)
-        missing.append(f"image {image.name}: trimaran build {image.name}")
+        # Its file is named after its base as well, which is known only once it is built.
+        missing.append(
+            f"image {image.name}: trimaran build {image.name} --engine {request.engine.name}; "
+            "then print this again"
+        )
     return Plan(_command(request, built, folder, directory), directory, tuple(missing))
 
 
