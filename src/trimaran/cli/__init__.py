@@ -1,0 +1,29 @@
+"""The command line: arguments in, one call of the library, a table or JSON out, an exit code.
+
+One module for each group of commands; `common` has what they share. Imports of the
+library are inside the commands on purpose: `trimaran --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# Imported for their commands.
+from trimaran.cli import containers, data, definitions, runs  # noqa: F401
+from trimaran.cli.common import app
+from trimaran.errors import ExitCode, TrimaranError
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command line and exit with a documented code; no traceback for a user's mistake."""
+    try:
+        app()
+    except TrimaranError as error:
+        from trimaran.terminal import show_error
+
+        show_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)

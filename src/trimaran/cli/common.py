@@ -1,0 +1,88 @@
+"""What the commands share: the application, option types, tables and verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EXIT_CODES = (
+    "Exit codes: 0 PASS or done, 1 FAIL, 2 usage, 3 build, 4 run, 5 NO REFERENCE, 130 interrupted."
+)
+
+app = typer.Typer(
+    help="From a recipe to a verdict: run a reference training in a container and judge it.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # importing rich for the help alone takes 0.2 s
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def complete(kind: str) -> Callable[[str], list[str]]:
+    """Return a shell completion of the names of `kind`."""
+
+    def names(incomplete: str) -> list[str]:
+        from trimaran import catalog
+
+        return [name for name in catalog.names(kind) if name.startswith(incomplete)]
+
+    return names
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Never touch the network.")]
+ImageName = Annotated[
+    str, typer.Argument(metavar="IMAGE", autocompletion=complete("images"), show_default=False)
+]
+DataName = Annotated[
+    str, typer.Argument(metavar="DATA", autocompletion=complete("data"), show_default=False)
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine", envvar="ENGINE", metavar="ENGINE",
+        help="auto, apptainer, podman or host; auto is Apptainer where it is on PATH, else host.",
+    ),
+]
+Base = Annotated[
+    str | None,
+    typer.Option(help="Base image instead of the pinned one: a reference, an archive or a SIF."),
+]
+
+
+def terminal() -> Any:
+    """Return the reporter that prints on the terminal."""
+    from trimaran.terminal import Terminal
+
+    return Terminal()
+
+
+def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
+    """Print rows (at least their common columns) as a table, or as JSON."""
+    found = list(rows)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    from trimaran.terminal import show_table
+
+    columns = list(found[0]) if found else ["nothing here"]
+    show_table(title, columns, [[str(row[column]) for column in columns] for row in found])
+
+
+def conclude(directory: Path, record: Any, verdict: Any, as_json: bool = False) -> None:
+    """Print the verdict of a run and exit with its code."""
+    from trimaran import report as reports
+    from trimaran.terminal import show_verdict
+    from trimaran.verdict import EXIT_CODES as VERDICT_CODES
+
+    if as_json:
+        typer.echo((directory / "verdict.json").read_text(encoding="utf-8"))
+    else:
+        show_verdict(verdict, record.recipe.name, reports.notes(record))
+        typer.echo(f"report  {directory / 'report.html'}")
+    raise typer.Exit(VERDICT_CODES[verdict.outcome])

@@ -1,0 +1,101 @@
+"""Commands that make images: lock, render, fetch, build, test-image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimaran.cli.common import Base, EngineName, ImageName, Offline, app, terminal
+
+
+@app.command()
+def lock(image: ImageName) -> None:
+    """Resolve an image's packages anew and write its lock files.
+
+    Example: trimaran lock torch-cpu
+    """
+    from trimaran import images
+    from trimaran import lock as locks
+
+    locks.lock(images.load(image), terminal())
+
+
+@app.command()
+def render(
+    image: Annotated[str | None, typer.Argument(help="One image; all by default.")] = None,
+    check: Annotated[bool, typer.Option(help="Only say whether the files are current.")] = False,
+) -> None:
+    """Write image.def and Dockerfile from image.yaml.
+
+    Example: trimaran render --check
+    """
+    from trimaran import images
+    from trimaran import render as rendering
+
+    for name in [image] if image else images.names():
+        model = images.load(name)
+        if check:
+            rendering.check(model)
+        else:
+            rendering.write(model)
+
+
+@app.command()
+def fetch(
+    image: ImageName,
+    offline: Offline = False,
+    python: Annotated[
+        str | None, typer.Option(help="Only the wheels, for this Python, as the host engine uses.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Lay the files out in this folder, too.")
+    ] = None,
+) -> None:
+    """Download the locked packages of an image into the wheelhouse, verified.
+
+    Example: trimaran fetch resnet-imagenet-torch-cpu
+    """
+    from trimaran import images, wheelhouse
+
+    reporter = terminal()
+    for model in images.chain(images.load(image)):
+        items = wheelhouse.fetch(model, offline=offline, reporter=reporter, python=python)
+        if to is not None:
+            wheelhouse.lay_out(model, items, to)
+
+
+@app.command()
+def build(
+    image: ImageName, engine: EngineName = "auto", base: Base = None, offline: Offline = False
+) -> None:
+    """Build an image, and the framework image below it, from its wheelhouse; then test it.
+
+    Example: trimaran build resnet-imagenet-torch-cpu --engine apptainer
+    """
+    from trimaran import images
+    from trimaran.engines.selection import select
+
+    built = select(engine).build(
+        images.load(image), base=base, offline=offline, reporter=terminal()
+    )
+    typer.echo(built.reference)
+
+
+@app.command("test-image")
+def self_test(image: ImageName, engine: EngineName = "auto") -> None:
+    """Run the self-test of a built image.
+
+    Example: trimaran test-image torch-cpu
+    """
+    from trimaran import images
+    from trimaran.engines.selection import select
+    from trimaran.errors import BuildError
+
+    chosen = select(engine)
+    built = chosen.find(images.load(image))
+    if built is None:
+        raise BuildError(f"{image} is not built", hint=f"trimaran build {image}")
+    chosen.test(built, terminal())
+    typer.echo(f"{image}: self-test passed")

@@ -1,0 +1,58 @@
+"""Commands on what the checkout defines: list, show, schema."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from trimaran.cli.common import Json, app, emit
+
+
+class Kind(str, Enum):
+    """What can be listed and shown."""
+
+    APPS = "apps"
+    IMAGES = "images"
+    TARGETS = "targets"
+    RECIPES = "recipes"
+    DATA = "data"
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """List apps, images, targets, recipes or data sets.
+
+    Example: trimaran list recipes
+    """
+    from trimaran import catalog
+
+    rows = catalog.table(kind.value)
+    emit(rows, kind.value, as_json)
+
+
+@app.command()
+def show(
+    kind: Annotated[Kind, typer.Argument(help="What to show.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
+) -> None:
+    """Show one app, image, target, recipe or data set as JSON, checked and complete.
+
+    Example: trimaran show recipes resnet-imagenet/cpu-quickstart
+    """
+    from trimaran import catalog
+
+    typer.echo(json.dumps(catalog.details(kind.value, name), indent=2))
+
+
+@app.command()
+def schema() -> None:
+    """Write recipes/schema.json, the JSON schema of a recipe, for editors."""
+    from trimaran import catalog
+
+    catalog.write_schema()

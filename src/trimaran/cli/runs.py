@@ -1,0 +1,101 @@
+"""Commands that run and judge: run, report, doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimaran.cli.common import (
+    Base,
+    EngineName,
+    Json,
+    Offline,
+    app,
+    complete,
+    conclude,
+    emit,
+    terminal,
+)
+from trimaran.errors import ExitCode
+
+
+@app.command()
+def run(
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE", autocompletion=complete("recipes"), show_default=False),
+    ],
+    engine: EngineName = "auto",
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Packed data set to use, read-only.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Run directory to make.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change an argument (again for more)."),
+    ] = None,
+    base: Base = None,
+    offline: Offline = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")
+    ] = False,
+) -> None:
+    """Run a recipe and judge it: data, image, training, verdict.
+
+    Missing data and images are made first. The run directory gets run.json,
+    metrics.jsonl, the log, checkpoints and the report.
+
+    Example: trimaran run resnet-imagenet/cpu-quickstart
+    """
+    from trimaran import pipeline, recipes
+    from trimaran.command import parse_changes
+    from trimaran.engines.selection import select
+
+    request = pipeline.Request(
+        recipe=recipes.load(recipe), engine=select(engine), changes=parse_changes(settings or []),
+        folder=data, out=out, base=base, offline=offline,
+    )
+    if dry_run:
+        typer.echo(pipeline.script(pipeline.plan(request)))
+        return
+    directory, record, verdict = pipeline.execute(request, terminal())
+    conclude(directory, record, verdict)
+
+
+@app.command()
+def report(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    as_json: Json = False,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the evidence, to publish in site/results/."),
+    ] = None,
+) -> None:
+    """Judge a finished run again and rewrite its report.
+
+    Example: trimaran report runs/resnet-imagenet/cpu-quickstart/20261121-120000
+    """
+    from trimaran import report as reports
+
+    record, verdict = reports.write(run_dir)
+    if evidence is not None:
+        reports.write_evidence(run_dir, evidence)
+    conclude(run_dir, record, verdict, as_json)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Look at this machine: engine, namespaces, disk, cores, memory, instruction sets.
+
+    Exits with 4 when something needed is broken.
+    """
+    from trimaran import doctor as doctors
+
+    checks = doctors.examine()
+    emit([check.model_dump() for check in checks], "doctor", as_json)
+    if any(check.status == "fail" for check in checks):
+        raise typer.Exit(ExitCode.RUN)
