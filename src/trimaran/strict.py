@@ -21,6 +21,9 @@ class Model(BaseModel):
 M = TypeVar("M", bound=Model)
 Location = tuple[str | int, ...]
 
+SECRET = "secret"
+"""Type of a PydanticCustomError whose input is not to be repeated in the message."""
+
 
 class _Loader(yaml.SafeLoader):
     """Safe YAML that refuses a key given twice instead of keeping the last."""
@@ -101,7 +104,7 @@ def _describe(
         problem = "unknown key" + (f" (allowed: {', '.join(allowed)})" if allowed else "")
     elif fault["type"] == "missing":
         problem = "is missing"
-    else:
+    elif fault["type"] != SECRET:
         problem = f"{problem} (found: {fault['input']!r})"
     return f"{path}:{lines.get(known, 1)}: {key}: {problem}"
 

@@ -1,0 +1,160 @@
+"""The site file: what holds on this machine for every run, such as its registry and proxy.
+
+It is the user's own file and no part of the checkout. The environment wins over it, and
+options of the command line win over both.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import MutableMapping
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from platformdirs import user_config_path
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from trimaran import strict
+from trimaran.errors import UsageError
+
+OWN_PLACES = ("/bin", "/data", "/dev", "/etc", "/lib", "/lib64", "/opt/trimaran", "/out", "/proc",
+              "/root", "/sbin", "/sys", "/tmp", "/usr", "/var")  # noqa: S108 - of the container
+"""Folders in a container that no bind may hide: the image's own, and those of every run."""
+
+CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+"""Variables that name the trusted certificates: for Trimaran's downloads, for the engines'."""
+
+PROXIES = ("http_proxy", "https_proxy")
+
+
+def _fingerprint(value: object) -> object:
+    # as gpg and `apptainer key list` print it: in groups, in any case
+    return value.replace(" ", "").upper() if isinstance(value, str) else value
+
+
+def _proxy(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("not http://HOST[:PORT] or https://HOST[:PORT]")
+    if parts.username or parts.password:
+        raise PydanticCustomError(
+            strict.SECRET, "credentials do not belong in a file: set https_proxy instead"
+        )
+    return value
+
+
+def _outside(value: str) -> str:
+    path = PurePosixPath(value)
+    if not path.is_absolute() or ".." in path.parts or path == PurePosixPath("/"):
+        raise ValueError("not an absolute path below /")
+    for own in OWN_PLACES:
+        if path.is_relative_to(own) or PurePosixPath(own).is_relative_to(path):
+            raise ValueError(f"would hide {own} of the container; choose a place such as /mnt")
+    return value
+
+
+Fingerprint = Annotated[
+    str, BeforeValidator(_fingerprint), Field(pattern=r"^[0-9A-F]{40}$")
+]
+"""A PGP key's fingerprint: 40 hexadecimal digits, kept in capitals without spaces."""
+
+Inside = Annotated[str, AfterValidator(_outside)]
+
+
+class Signatures(strict.Model):
+    """Which signatures images must have before they are run."""
+
+    required: bool = False
+    keys: list[Fingerprint] = Field(default_factory=list, description="accepted signers")
+
+    @model_validator(mode="after")
+    def _some_key(self) -> Signatures:
+        if self.required and not self.keys:
+            raise ValueError("'required' needs the fingerprints that are accepted, in 'keys'")
+        return self
+
+
+class Site(strict.Model):
+    """The facts of one site; every key may be left out.
+
+    Attributes:
+        registry: where images are pushed to and pulled from, `HOST[:PORT]/NAMESPACE`.
+        ca_bundle: PEM file with the certificates to trust, instead of the usual ones.
+        proxy: address of the proxy for all downloads.
+        binds: folders of the host to show read-only in containers, and where inside.
+    """
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    registry: Annotated[
+        str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+$")
+    ] | None = None
+    ca_bundle: Path | None = None
+    proxy: Annotated[str, AfterValidator(_proxy)] | None = None
+    signatures: Signatures = Field(default_factory=Signatures)
+    binds: dict[Path, Inside] = Field(default_factory=dict)
+
+
+def default_path() -> Path:
+    """Return where the site file lies unless another one is named."""
+    return user_config_path("trimaran") / "site.yaml"
+
+
+def load(path: Path | None) -> Site:
+    """Read the site file at `path`; None means the default place, where it may be missing.
+
+    Paths in it may begin with `~`; relative ones are relative to the file's folder.
+
+    Raises:
+        UsageError: a named file is missing, or a file has faults; with file and line.
+    """
+    if path is None:
+        path = default_path()
+        if not path.exists():
+            return Site()
+    site = strict.load(Site, path)
+    folder = path.absolute().parent
+    return site.model_copy(update={
+        "ca_bundle": site.ca_bundle and folder / site.ca_bundle.expanduser(),
+        "binds": {folder / source.expanduser(): inside for source, inside in site.binds.items()},
+    })
+
+
+def apply(site: Site, ca_bundle: Path | None, environ: MutableMapping[str, str]) -> None:
+    """Make `environ` say how to reach the network: for requests, uv, Apptainer and buildah.
+
+    Args:
+        site: its `ca_bundle` and `proxy` fill in what the environment leaves open.
+        ca_bundle: given on the command line: wins over the environment.
+        environ: changed in place, usually `os.environ`.
+
+    Raises:
+        UsageError: the certificates cannot be read, or are none.
+    """
+    if ca_bundle is not None:
+        bundle = str(check_bundle(ca_bundle.absolute()))
+        environ.update(dict.fromkeys(CERTIFICATES, bundle))
+    elif site.ca_bundle is not None:
+        bundle = str(check_bundle(site.ca_bundle))
+        for name in CERTIFICATES:
+            environ.setdefault(name, bundle)
+    if site.proxy is not None:
+        for name in PROXIES:
+            if name.upper() not in environ:
+                environ.setdefault(name, site.proxy)
+
+
+def check_bundle(path: Path) -> Path:
+    """Return `path` if it is a PEM file with at least one certificate, else raise UsageError."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise UsageError(
+            f"{path} holds no certificate in PEM form",
+            hint="a PEM file has blocks -----BEGIN CERTIFICATE-----;"
+            " `openssl x509 -inform der -in FILE` writes one from DER",
+        ) from error
+    except OSError as error:
+        raise UsageError(f"cannot read the certificates {path}: {error.strerror}") from error
+    return path
