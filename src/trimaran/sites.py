@@ -40,7 +40,7 @@ def _proxy(value: str) -> str:
         raise ValueError("not http://HOST[:PORT] or https://HOST[:PORT]")
     if parts.username or parts.password:
         raise PydanticCustomError(
-            strict.SECRET, "credentials do not belong in a file: set https_proxy instead"
+            strict.HIDDEN, "credentials do not belong in a file: set https_proxy instead"
         )
     return value
 

@@ -21,7 +21,7 @@ class Model(BaseModel):
 M = TypeVar("M", bound=Model)
 Location = tuple[str | int, ...]
 
-SECRET = "secret"
+HIDDEN = "hidden"
 """Type of a PydanticCustomError whose input is not to be repeated in the message."""
 
 
@@ -104,7 +104,7 @@ def _describe(
         problem = "unknown key" + (f" (allowed: {', '.join(allowed)})" if allowed else "")
     elif fault["type"] == "missing":
         problem = "is missing"
-    elif fault["type"] != SECRET:
+    elif fault["type"] != HIDDEN:
         problem = f"{problem} (found: {fault['input']!r})"
     return f"{path}:{lines.get(known, 1)}: {key}: {problem}"
 
