@@ -26,6 +26,7 @@ class HostFacts(BaseModel):
         cores: cores that this process may run on (its affinity mask).
         memory_gib: total memory, in GiB.
         accelerators: names of the GPUs that the driver lists.
+        python: of the tool; None where the run needed no tool (`run.sh` of a bundle).
     """
 
     hostname: str
@@ -37,7 +38,7 @@ class HostFacts(BaseModel):
     memory_gib: float
     cpu_flags: list[str]
     accelerators: list[str]
-    python: str
+    python: str | None
 
 
 @cache

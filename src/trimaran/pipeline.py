@@ -75,7 +75,7 @@ def plan(request: Request) -> Plan:
             f"image {image.name}: trimaran build {image.name} --engine {request.engine.name}; "
             "then print this again"
         )
-    return Plan(_command(request, built, folder, directory), directory, tuple(missing))
+    return Plan(command(request, built, folder, directory), directory, tuple(missing))
 
 
 def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verdict]:
@@ -93,18 +93,23 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
     image = images.load(recipe.image.name)
     contract = data.load(request.recipe.data_name)
     with reporter.step(1, STEPS, f"data: {contract.name}"):
-        folder = _data(request, contract, reporter)
+        folder = prepare_data(request, contract, reporter)
     with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
-        built = _image(request, image, reporter)
-    command = _command(request, built, folder, directory)
+        built = prepare_image(request, image, reporter)
+    exact = command(request, built, folder, directory)
     with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
-        _train(request, built, folder, directory, command, reporter)
+        _train(request, built, folder, directory, exact, reporter)
     with reporter.step(4, STEPS, "verdict and report"):
         record, verdict = report.write(directory)
     return directory, record, verdict
 
 
-def _data(request: Request, contract: data.Contract, reporter: Reporter) -> Path:
+def prepare_data(request: Request, contract: data.Contract, reporter: Reporter) -> Path:
+    """Return the folder of the packed data, got if need be, with every shard verified.
+
+    Raises:
+        RunError: the data cannot be had, or are not what the recipe needs.
+    """
     folder = request.folder
     if folder is None:
         folder = data.get(contract, offline=request.offline, reporter=reporter)
@@ -116,7 +121,13 @@ def _data(request: Request, contract: data.Contract, reporter: Reporter) -> Path
     return folder.absolute()
 
 
-def _image(request: Request, image: images.Image, reporter: Reporter) -> BuiltImage:
+def prepare_image(request: Request, image: images.Image, reporter: Reporter) -> BuiltImage:
+    """Return the image, built if need be, whose digest is the one that the recipe may pin.
+
+    Raises:
+        BuildError: it cannot be had.
+        RunError: it is not the pinned one.
+    """
     built = request.engine.build(
         image, base=request.base, offline=request.offline, reporter=reporter
     )
@@ -132,7 +143,15 @@ def _image(request: Request, image: images.Image, reporter: Reporter) -> BuiltIm
     return built
 
 
-def _command(request: Request, built: BuiltImage, folder: Path, directory: Path) -> Command:
+def command(request: Request, built: BuiltImage, folder: Path, directory: Path) -> Command:
+    """Return the exact command of a run: the only place where it is put together.
+
+    Args:
+        request: the recipe, its changes, and the engine.
+        built: the image to run.
+        folder: the packed data set, shown read-only.
+        directory: the run directory, the only writable place.
+    """
     binds = (Bind(folder.absolute(), "/data"), Bind(directory, "/out", writable=True))
     inside = [bind.target if request.engine.container else str(bind.source) for bind in binds]
     recipe = request.recipe.recipe

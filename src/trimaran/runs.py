@@ -118,7 +118,7 @@ def start(
         recipe=RecipeRecord(name=recipe.name, sha256=recipe.sha256, changed=changed),
         image=image,
         data=data,
-        git=_git(recipe.path.parent),
+        git=git_state(recipe.path.parent),
         command=CommandRecord(
             argv=list(command.argv), env=dict(command.env), shell=paste_line(command)
         ),
@@ -158,7 +158,8 @@ def load(directory: Path) -> RunRecord:
     """
     path = directory / "run.json"
     try:
-        return RunRecord.model_validate_json(path.read_text(encoding="utf-8"))
+        # A folder's name may be no UTF-8; it is there to be read by people.
+        return RunRecord.model_validate_json(path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError as error:
         raise UsageError(
             f"{directory} is no run directory: it has no run.json",
@@ -187,7 +188,8 @@ def _environment(directory: Path) -> dict[str, object] | None:
     return content if isinstance(content, dict) else None
 
 
-def _git(folder: Path) -> GitRecord:
+def git_state(folder: Path) -> GitRecord:
+    """Return the state of the checkout that holds `folder`; unknown where it is none."""
     if shutil.which("git") is None:
         return GitRecord(revision=None, dirty=None)
     head = process.run(["git", "-C", str(folder), "rev-parse", "HEAD"])
