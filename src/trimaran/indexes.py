@@ -164,6 +164,8 @@ class _Links(HTMLParser):
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, requests.exceptions.SSLError):
+        return "its certificate is not trusted (see --ca-bundle)"
     if isinstance(error, requests.ConnectionError):
         return "no connection"
     return str(error) or type(error).__name__

@@ -165,7 +165,7 @@ class _Attempt:
         except requests.exceptions.SSLError as problem:
             raise SourceFailed(
                 f"its certificate is not trusted ({_innermost(problem)});"
-                " set REQUESTS_CA_BUNDLE to your site's certificate file"
+                " name your site's certificates with --ca-bundle FILE or in the site file"
             ) from problem
         except (requests.exceptions.ConnectTimeout, requests.exceptions.ProxyError) as problem:
             raise SourceFailed(_innermost(problem)) from problem

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from trimaran.sites import Site
 
 EXIT_CODES = (
     "Exit codes: 0 PASS or done, 1 FAIL, 2 usage, 3 build, 4 run, 5 NO REFERENCE, 130 interrupted."
@@ -53,6 +57,30 @@ Base = Annotated[
     str | None,
     typer.Option(help="Base image instead of the pinned one: a reference, an archive or a SIF."),
 ]
+
+SiteFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--site", envvar="TRIMARAN_SITE", metavar="FILE",
+        help="Site file instead of ~/.config/trimaran/site.yaml.",
+    ),
+]
+CaBundle = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-bundle", metavar="FILE",
+        help="Trust the certificates in this PEM file instead of the usual ones.",
+    ),
+]
+
+
+def use_site(file: Path | None, ca_bundle: Path | None = None) -> Site:
+    """Return the site file, after its certificates and proxy took effect for this process."""
+    from trimaran import sites
+
+    site = sites.load(file)
+    sites.apply(site, ca_bundle, os.environ)
+    return site
 
 
 def terminal() -> Any:

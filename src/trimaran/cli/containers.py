@@ -7,11 +7,21 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli.common import Base, EngineName, ImageName, Offline, app, terminal
+from trimaran.cli.common import (
+    Base,
+    CaBundle,
+    EngineName,
+    ImageName,
+    Offline,
+    SiteFile,
+    app,
+    terminal,
+    use_site,
+)
 
 
 @app.command()
-def lock(image: ImageName) -> None:
+def lock(image: ImageName, site: SiteFile = None, ca_bundle: CaBundle = None) -> None:
     """Resolve an image's packages anew and write its lock files.
 
     Example: trimaran lock torch-cpu
@@ -19,6 +29,7 @@ def lock(image: ImageName) -> None:
     from trimaran import images
     from trimaran import lock as locks
 
+    use_site(site, ca_bundle)
     locks.lock(images.load(image), terminal())
 
 
@@ -52,6 +63,8 @@ def fetch(
     to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Lay the files out in this folder, too.")
     ] = None,
+    site: SiteFile = None,
+    ca_bundle: CaBundle = None,
 ) -> None:
     """Download the locked packages of an image into the wheelhouse, verified.
 
@@ -59,6 +72,7 @@ def fetch(
     """
     from trimaran import images, wheelhouse
 
+    use_site(site, ca_bundle)
     reporter = terminal()
     for model in images.chain(images.load(image)):
         items = wheelhouse.fetch(model, offline=offline, reporter=reporter, python=python)
@@ -68,7 +82,12 @@ def fetch(
 
 @app.command()
 def build(
-    image: ImageName, engine: EngineName = "auto", base: Base = None, offline: Offline = False
+    image: ImageName,
+    engine: EngineName = "auto",
+    base: Base = None,
+    offline: Offline = False,
+    site: SiteFile = None,
+    ca_bundle: CaBundle = None,
 ) -> None:
     """Build an image, and the framework image below it, from its wheelhouse; then test it.
 
@@ -77,6 +96,7 @@ def build(
     from trimaran import images
     from trimaran.engines.selection import select
 
+    use_site(site, ca_bundle)
     built = select(engine).build(
         images.load(image), base=base, offline=offline, reporter=terminal()
     )

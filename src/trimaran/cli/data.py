@@ -5,7 +5,16 @@ from __future__ import annotations
 import typer
 
 from trimaran.cli import common
-from trimaran.cli.common import DataName, Json, Offline, emit, terminal
+from trimaran.cli.common import (
+    CaBundle,
+    DataName,
+    Json,
+    Offline,
+    SiteFile,
+    emit,
+    terminal,
+    use_site,
+)
 
 app = typer.Typer(
     help="Get, verify and list data sets.", no_args_is_help=True, rich_markup_mode=None
@@ -22,13 +31,19 @@ def data_list(as_json: Json = False) -> None:
 
 
 @app.command("get")
-def data_get(name: DataName, offline: Offline = False) -> None:
+def data_get(
+    name: DataName,
+    offline: Offline = False,
+    site: SiteFile = None,
+    ca_bundle: CaBundle = None,
+) -> None:
     """Download, verify and pack a data set.
 
     Example: trimaran data get fashion-mnist
     """
     from trimaran import data
 
+    use_site(site, ca_bundle)
     typer.echo(data.get(data.load(name), offline=offline, reporter=terminal()))
 
 

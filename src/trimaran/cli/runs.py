@@ -9,14 +9,17 @@ import typer
 
 from trimaran.cli.common import (
     Base,
+    CaBundle,
     EngineName,
     Json,
     Offline,
+    SiteFile,
     app,
     complete,
     conclude,
     emit,
     terminal,
+    use_site,
 )
 from trimaran.errors import ExitCode
 
@@ -40,6 +43,8 @@ def run(
     ] = None,
     base: Base = None,
     offline: Offline = False,
+    site: SiteFile = None,
+    ca_bundle: CaBundle = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")
     ] = False,
@@ -55,6 +60,7 @@ def run(
     from trimaran.command import parse_changes
     from trimaran.engines.selection import select
 
+    use_site(site, ca_bundle)
     request = pipeline.Request(
         recipe=recipes.load(recipe), engine=select(engine), changes=parse_changes(settings or []),
         folder=data, out=out, base=base, offline=offline,

@@ -1,0 +1,120 @@
+"""A package index behind a certificate of the site's own: refused, then trusted when named."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+TINY = Path(__file__).parents[1] / "images/tiny/image.yaml"
+WHEEL = "trifle-1.0-py3-none-any.whl"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *words: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A key and a certificate that nobody has signed, for localhost."""
+    pem = tmp_path / "site.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+         "-keyout", str(tmp_path / "key.pem"), "-out", str(pem)],
+        check=True, capture_output=True,
+    )
+    return pem
+
+
+@pytest.fixture
+def index(tmp_path: Path, certificate: Path) -> Iterator[str]:
+    """A simple index over https with one wheel."""
+    folder = tmp_path / "www/simple/trifle"
+    folder.mkdir(parents=True)
+    with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
+        wheel.writestr("trifle.py", "")
+    digest = hashlib.sha256((folder / WHEEL).read_bytes()).hexdigest()
+    (folder / "index.html").write_text(f'<a href="{WHEEL}#sha256={digest}">{WHEEL}</a>')
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "www"))
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"https://localhost:{server.server_port}/simple"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def trifle(checkout: Path, tmp_path: Path, index: str) -> None:
+    """A framework image that needs the wheel of the index and no Debian package."""
+    folder = checkout / "containers/frameworks/trifle"
+    folder.mkdir(parents=True)
+    digest = hashlib.sha256((tmp_path / f"www/simple/trifle/{WHEEL}").read_bytes()).hexdigest()
+    shutil.copy(TINY, folder / "image.yaml")
+    (folder / "debian.lock").write_text("")
+    (folder / "requirements.lock").write_text(f"trifle==1.0 \\\n    --hash=sha256:{digest}\n")
+    shutil.copy(TINY.with_name("selftest.py"), folder)
+
+
+def fetch(index: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+    own = {key: value for key, value in os.environ.items()
+           if key not in {"REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"}}
+    return subprocess.run(
+        [sys.executable, "-c", "from trimaran.cli import main; main()", "fetch", "trifle",
+         *options],
+        env={**own, "PIP_INDEX_URL": index, "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull,
+             "no_proxy": "localhost", **env},
+        capture_output=True, text=True, check=False, timeout=60,
+    )
+
+
+@pytest.mark.usefixtures("trifle")
+def test_an_unknown_certificate_is_refused_and_the_way_out_is_named(index: str) -> None:
+    done = fetch(index)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 3, said
+    assert "its certificate is not trusted" in said
+    assert "--ca-bundle" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.usefixtures("trifle")
+def test_a_named_certificate_is_trusted(
+    index: str, certificate: Path, tmp_path: Path
+) -> None:
+    done = fetch(index, "--ca-bundle", str(certificate), "--to", str(tmp_path / "to"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "to/wheels" / WHEEL).is_file()
+
+
+@pytest.mark.usefixtures("trifle")
+def test_the_site_file_names_it_once_for_all(index: str, certificate: Path) -> None:
+    site = certificate.with_name("site.yaml")
+    site.write_text(f"schema: 1\nca_bundle: {certificate.name}\n")
+    assert fetch(index, "--site", str(site)).returncode == 0
+    assert fetch(index, TRIMARAN_SITE=str(site)).returncode == 0
+
+
+@pytest.mark.usefixtures("trifle")
+def test_a_file_without_certificates_is_a_mistake_of_usage(index: str, certificate: Path) -> None:
+    done = fetch(index, "--ca-bundle", str(certificate.with_name("key.pem")))
+    assert done.returncode == 2
+    assert "holds no certificate" in " ".join(done.stderr.split())
