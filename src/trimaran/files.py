@@ -8,13 +8,13 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replace `path` with `text`; a reader or a crash sees the old or the new file, never half."""
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replace `path`; a reader or a crash sees the old or the new file, never half of one."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-            handle.write(text)
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(content.encode() if isinstance(content, str) else content)
             handle.flush()
             os.fsync(handle.fileno())
         temporary.chmod(0o644)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +28,14 @@ class Command:
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an engine knows of an image without running it: labels, and the entry point as text."""
+
+    labels: Mapping[str, str]
+    entry_point: str
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,19 @@ class Engine(Protocol):
     ) -> BuiltImage:
         """Build `image` (and the framework image it stands on) from its locked wheelhouse."""
 
+    def again(
+        self, image: Image, *, base: str | None, reporter: Reporter
+    ) -> AbstractContextManager[BuiltImage]:
+        """Build `image` once more, offline and aside; what was made is gone after the `with`."""
+
     def test(self, built: BuiltImage, reporter: Reporter) -> None:
         """Run the image's self-test; raises BuildError with its output when it fails."""
+
+    def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
+        """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
+
+    def described(self, built: BuiltImage) -> Description:
+        """Return the image's labels and entry point."""
 
     def command(
         self,

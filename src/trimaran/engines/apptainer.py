@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from trimaran import base as bases
-from trimaran import images, paths, process, render, wheelhouse
+from trimaran import images, inventory, paths, process, render, wheelhouse
 from trimaran.base import Base
-from trimaran.engines import Bind, BuiltImage, Command, store
+from trimaran.engines import Bind, BuiltImage, Command, Description, sif, store
+from trimaran.engines.workplace import workplace
 from trimaran.errors import BuildError
 from trimaran.files import sha256
-from trimaran.images import Image
+from trimaran.images import VENV, Image
 from trimaran.reporting import Reporter
 
 CAP_SYS_RESOURCE = 24
 """Number of the capability that Apptainer asks for as root, and that containers often lack."""
 
-STALE_SECONDS = 24 * 3600
-"""Age at which the workplace of a build is taken for abandoned: no build takes a day."""
+USERNS = "--userns"
+"""Apptainer's option to run in a user namespace even where it could do without."""
 
 SQUASHFS = "-comp gzip -Xcompression-level 1"
 """gzip, for every kernel can mount it; the default level 9 takes minutes for a few per cent."""
@@ -57,7 +59,7 @@ class Apptainer:
     name = "apptainer"
     container = True
 
-    def __init__(self, executable: str | None = None) -> None:
+    def __init__(self, executable: str | None = None, *, userns: bool = False) -> None:
         found = executable or program()
         if found is None:
             raise BuildError(
@@ -65,6 +67,7 @@ class Apptainer:
                 hint="`make apptainer` assembles it without root on Debian-family hosts",
             )
         self.executable = found
+        self.userns = userns  # even where `_isolation` sees no need
 
     def find(self, image: Image) -> BuiltImage | None:
         """Return the newest SIF of the current definition whose bytes are as built, or None."""
@@ -119,23 +122,54 @@ class Apptainer:
             if record.inputs == inputs and target.is_file():
                 return BuiltImage(image.name, self.name, record.reference, record.digest,
                                   record.inputs, record.size)
+        with self._made(image, below, under, items, reporter) as built:
+            made = time.monotonic()
+            self.test(built, reporter)
+            tested = time.monotonic()
+            reporter.note(f"  {image.name}: self-test passed in {tested - made:.1f} s")
+            inventory.record(self, built)
+            reporter.note(f"  {image.name}: inventory in {time.monotonic() - tested:.1f} s")
+            Path(built.reference).rename(target)
+        store.save(store.Record(
+            name=image.name, engine=self.name, reference=str(target), digest=str(built.digest),
+            content=images.content(image), inputs=inputs, built=store.created(),
+            base_name=under.name, base_digest=under.digest, size=built.size,
+        ))
+        return replace(built, reference=str(target))
+
+    @contextmanager
+    def again(
+        self, image: Image, *, base: str | None, reporter: Reporter
+    ) -> Iterator[BuiltImage]:
+        """Build `image` once more, offline and aside; what was made is gone after the `with`."""
+        render.check(image)
+        below = self.find(images.chain(image)[0]) if image.kind == "app" else None
+        items = wheelhouse.fetch(image, offline=True, reporter=reporter)
+        under = self._base(image, below, base, True, reporter)
+        with self._made(image, below, under, items, reporter) as built:
+            yield built
+
+    @contextmanager
+    def _made(
+        self,
+        image: Image,
+        below: BuiltImage | None,
+        under: Base,
+        items: Sequence[wheelhouse.Item],
+        reporter: Reporter,
+    ) -> Iterator[BuiltImage]:
+        """Yield a new SIF, in a workplace that is gone afterwards."""
         grown = sum(item.kept.stat().st_size for item in items) + (below.size if below else 0)
         begun = time.monotonic()
-        with _workplace(int(grown * UNPACKED_PER_BYTE)) as place:
-            sif = self._make(image, under, items, place, reporter)
-            made = time.monotonic()
-            reporter.note(f"  {image.name}: built in {made - begun:.1f} s")
-            digest, size = f"sha256:{sha256(sif)}", sif.stat().st_size
-            built = BuiltImage(image.name, self.name, str(sif), digest, inputs, size)
-            self.test(built, reporter)
-            reporter.note(f"  {image.name}: self-test passed in {time.monotonic() - made:.1f} s")
-            sif.rename(target)
-        store.save(store.Record(
-            name=image.name, engine=self.name, reference=str(target), digest=digest,
-            content=images.content(image), inputs=inputs, built=store.created(),
-            base_name=under.name, base_digest=under.digest, size=size,
-        ))
-        return BuiltImage(image.name, self.name, str(target), digest, inputs, size)
+        with workplace(int(grown * UNPACKED_PER_BYTE)) as place:
+            made = self._make(image, under, items, place, reporter)
+            if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
+                sif.freeze(made, int(epoch))
+            reporter.note(f"  {image.name}: built in {time.monotonic() - begun:.1f} s")
+            yield BuiltImage(
+                image.name, self.name, str(made), f"sha256:{sha256(made)}",
+                store.inputs_of(image, under, below), made.stat().st_size,
+            )
 
     def _base(
         self,
@@ -198,13 +232,13 @@ class Apptainer:
                  "image.def", *options],
                 env=env, cwd=place, log=place / "build.log", on_line=reporter.detail,
             )
-        sif = place / "image.sif"
-        if status != 0 or not sif.is_file():
+        made = place / "image.sif"
+        if status != 0 or not made.is_file():
             tail = (place / "build.log").read_text(encoding="utf-8").splitlines()[-20:]
             raise BuildError(
                 f"building {image.name} failed with status {status}:\n" + "\n".join(tail)
             )
-        return sif
+        return made
 
     def test(self, built: BuiltImage, reporter: Reporter) -> None:
         """Run the SIF's own `%test`, isolated as a run is."""
@@ -221,6 +255,24 @@ class Apptainer:
         if status != 0:
             tail = "\n".join(output[-20:])
             raise BuildError(f"the self-test of {built.name} failed (status {status}):\n{tail}")
+
+    def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
+        """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
+        result = process.run(
+            [self.executable, "--quiet", "exec", *self._isolation(), "--pwd", "/",
+             built.reference, f"{VENV}/bin/python", *words],
+            env=store.engine_environment(self.executable),
+        )
+        return store.printed(built, result)
+
+    def described(self, built: BuiltImage) -> Description:
+        """Return the SIF's labels and runscript."""
+        result = process.run(
+            [self.executable, "inspect", "--json", "--labels", "--runscript", built.reference],
+            env=store.engine_environment(self.executable), check=BuildError,
+        )
+        found = json.loads(result.stdout)["data"]["attributes"]
+        return Description(found["labels"], found["runscript"])
 
     def command(
         self,
@@ -249,10 +301,10 @@ class Apptainer:
         # empty home; --cleanenv: no variable of the host but those given on purpose.
         # --no-eval: else a shell in the container expands `$` and backquotes in their values.
         flags = ["--containall", "--no-home", "--cleanenv", "--no-eval"]
-        if root_lacks_capabilities():
+        if self.userns or root_lacks_capabilities():
             # As root, Apptainer would set limits that this root may not set; in a user
             # namespace it does not try.
-            flags.append("--userns")
+            flags.append(USERNS)
         return flags
 
 
@@ -264,29 +316,3 @@ def _mount(bind: Bind) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(fields)
     return text.getvalue()
-
-
-@contextmanager
-def _workplace(needed: int) -> Iterator[Path]:
-    """Yield a folder beside the finished images; gone afterwards, whatever happens.
-
-    It is on the same file system as the finished images, so that the finished SIF is
-    renamed into place. Apptainer unpacks into `tmp` in it, which is a link to a folder
-    under TMPDIR, usually a local disk.
-    """
-    finished = paths.cache("images")
-    finished.mkdir(parents=True, exist_ok=True)
-    for stale in finished.glob("part-*"):  # of a build that was killed outright
-        if time.time() - stale.stat().st_mtime > STALE_SECONDS:
-            shutil.rmtree(stale, ignore_errors=True)
-    scratch_root = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
-    store.check_space(scratch_root, needed, "unpacking the image")
-    store.check_space(finished, needed // 3, "the finished image")
-    scratch = Path(tempfile.mkdtemp(prefix="trimaran-build-", dir=scratch_root))
-    place = Path(tempfile.mkdtemp(prefix="part-", dir=finished))
-    try:
-        (place / "tmp").symlink_to(scratch)
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.rmtree(scratch, ignore_errors=True)

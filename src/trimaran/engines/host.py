@@ -11,11 +11,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from trimaran import images, paths, process, wheelhouse
-from trimaran.engines import Bind, BuiltImage, Command
-from trimaran.errors import BuildError
+from trimaran.engines import Bind, BuiltImage, Command, Description
+from trimaran.errors import BuildError, UsageError
 from trimaran.images import Image
 from trimaran.reporting import Reporter
 
@@ -102,6 +103,24 @@ class Host:
             command = self._command(built, [str(script)], {}, folder)
             process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
 
+    def again(
+        self, image: Image, *, base: str | None, reporter: Reporter
+    ) -> AbstractContextManager[BuiltImage]:
+        """Refuse: an environment is no image that could be built twice and compared."""
+        raise _no_image()
+
+    def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
+        """Run the environment's Python with `words`; return what it prints."""
+        with tempfile.TemporaryDirectory(prefix="trimaran-inside-") as folder:
+            command = self._command(built, words, {}, folder)
+            return process.run(
+                command.argv, env=command.env, cwd=Path(folder), check=BuildError
+            ).stdout
+
+    def described(self, built: BuiltImage) -> Description:
+        """Refuse: an environment has no labels and no entry point."""
+        raise _no_image()
+
     def command(
         self,
         built: BuiltImage,
@@ -129,6 +148,10 @@ class Host:
             **env,
         }
         return Command((str(place / "bin/python"), *words), clean)
+
+
+def _no_image() -> UsageError:
+    return UsageError("the host engine has no images", hint="use --engine apptainer or podman")
 
 
 def _preload() -> dict[str, str]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import base as bases
-from trimaran import images, paths, process, render, wheelhouse
+from trimaran import images, inventory, paths, process, render, wheelhouse
 from trimaran.base import Base
-from trimaran.engines import Bind, BuiltImage, Command, store
+from trimaran.engines import Bind, BuiltImage, Command, Description, store
 from trimaran.engines.apptainer import UNPACKED_PER_BYTE, root_lacks_capabilities
 from trimaran.errors import BuildError
 from trimaran.images import VENV, Image
@@ -49,7 +51,7 @@ class Podman:
     def planned(self, image: Image) -> BuiltImage:
         """Return what `build` would make, as far as it is known before the base is."""
         content = images.content(image)
-        return BuiltImage(image.name, self.name, _tag(image, content), None, content, 0)
+        return BuiltImage(image.name, self.name, _tag(image.name, content), None, content, 0)
 
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
@@ -78,37 +80,75 @@ class Podman:
     ) -> BuiltImage:
         render.check(image)
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
+        under = self._base(image, below, given, offline, reporter)
+        tag = _tag(image.name, store.inputs_of(image, under, below))
+        built = self._made(image, below, under, items, tag, reporter)
+        self.test(built, reporter)
+        reporter.note(f"  {image.name}: self-test passed")
+        inventory.record(self, built)
+        paths.cache("images").mkdir(parents=True, exist_ok=True)
+        store.save(store.Record(
+            name=image.name, engine=self.name, reference=tag, digest=str(built.digest),
+            content=images.content(image), inputs=built.inputs, built=store.created(),
+            base_name=under.name, base_digest=under.digest, size=built.size,
+        ))
+        return built
+
+    @contextmanager
+    def again(
+        self, image: Image, *, base: str | None, reporter: Reporter
+    ) -> Iterator[BuiltImage]:
+        """Build `image` once more, offline and aside; what was made is gone after the `with`."""
+        render.check(image)
+        below = self.find(images.chain(image)[0]) if image.kind == "app" else None
+        items = wheelhouse.fetch(image, offline=True, reporter=reporter)
+        under = self._base(image, below, base, True, reporter)
+        tag = _tag(f"again/{image.name}", store.inputs_of(image, under, below))
+        try:
+            yield self._made(image, below, under, items, tag, reporter)
+        finally:
+            process.run(["buildah", *STORAGE, "rmi", tag], env=_environment())
+
+    def _base(
+        self,
+        image: Image,
+        below: BuiltImage | None,
+        given: str | None,
+        offline: bool,
+        reporter: Reporter,
+    ) -> Base:
         if below is not None:
-            under = Base("storage", below.reference, below.name, str(below.digest))
-        elif image.base is not None:
-            under = bases.resolve(image.base, given=given, offline=offline, pull=self._pull,
-                                  suffix=".oci.tar", reporter=reporter)
-        else:
+            return Base("storage", below.reference, below.name, str(below.digest))
+        if image.base is None:
             raise BuildError(f"{image.name} has no base image")
+        under = bases.resolve(image.base, given=given, offline=offline, pull=self._pull,
+                              suffix=".oci.tar", reporter=reporter)
         if under.bootstrap == "localimage":
             raise BuildError(f"buildah cannot build on {under.reference}",
                              hint="give --base an image archive or a reference instead of a SIF")
-        inputs = store.inputs_of(image, under, below)
+        return under
+
+    def _made(
+        self,
+        image: Image,
+        below: BuiltImage | None,
+        under: Base,
+        items: Sequence[wheelhouse.Item],
+        tag: str,
+        reporter: Reporter,
+    ) -> BuiltImage:
+        """Build the image into the storage, under `tag`."""
         grown = sum(item.kept.stat().st_size for item in items) + (below.size if below else 0)
         # vfs keeps a whole copy of the layer below for each new one.
         store.check_space(self._root(), int(2 * grown * UNPACKED_PER_BYTE), "building the image")
         begun = time.monotonic()
-        tag = _tag(image, inputs)
         self._make(image, under, items, tag, reporter)
         digest = self._id(tag)
         if digest is None:
             raise BuildError(f"buildah left no image {tag}")
-        built = BuiltImage(image.name, self.name, tag, digest, inputs, self._size(tag))
         reporter.note(f"  {image.name}: built in {time.monotonic() - begun:.1f} s")
-        self.test(built, reporter)
-        reporter.note(f"  {image.name}: self-test passed")
-        paths.cache("images").mkdir(parents=True, exist_ok=True)
-        store.save(store.Record(
-            name=image.name, engine=self.name, reference=tag, digest=digest,
-            content=images.content(image), inputs=inputs, built=store.created(),
-            base_name=under.name, base_digest=under.digest, size=built.size,
-        ))
-        return built
+        inputs = store.inputs_of(image, under, below)
+        return BuiltImage(image.name, self.name, tag, digest, inputs, self._size(tag))
 
     def _make(
         self,
@@ -166,6 +206,23 @@ class Podman:
                 f"the self-test of {built.name} failed (status {result.returncode}):\n{tail}"
             )
 
+    def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
+        """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
+        result = process.run(
+            [*self._run("/"), "--entrypoint", f"{VENV}/bin/python", built.reference, *words],
+            env=_environment(),
+        )
+        return store.printed(built, result)
+
+    def described(self, built: BuiltImage) -> Description:
+        """Return the image's labels and entry point."""
+        result = process.run(
+            ["podman", *STORAGE, "image", "inspect", built.reference],
+            env=_environment(), check=BuildError,
+        )
+        config = json.loads(result.stdout)[0]["Config"]
+        return Description(config.get("Labels") or {}, shlex.join(config.get("Entrypoint") or []))
+
     def command(
         self,
         built: BuiltImage,
@@ -219,8 +276,8 @@ def _runtime() -> list[str]:
     return ["--runtime=runc"] if not unified and shutil.which("runc") else []
 
 
-def _tag(image: Image, inputs: str) -> str:
-    return f"localhost/trimaran/{image.name}:{inputs[:12]}"
+def _tag(name: str, inputs: str) -> str:
+    return f"localhost/trimaran/{name}:{inputs[:12]}"
 
 
 def _environment() -> dict[str, str]:

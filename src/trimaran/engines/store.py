@@ -108,6 +108,14 @@ def created() -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def printed(built: BuiltImage, result: process.Result) -> str:
+    """Return what a program inside `built` printed; BuildError, without its text, if it failed."""
+    if result.returncode != 0:
+        tail = "\n".join(result.stderr.splitlines()[-10:])
+        raise BuildError(f"{built.reference}: its Python failed ({result.returncode}):\n{tail}")
+    return result.stdout
+
+
 def check_space(folder: Path, needed: int, what: str) -> None:
     """Raise BuildError when `folder` has less than `needed` bytes free for `what`."""
     free = shutil.disk_usage(folder).free

@@ -1,0 +1,43 @@
+"""Where a SIF is made: a folder beside the finished images, gone after the build."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trimaran import paths
+from trimaran.engines import store
+
+STALE_SECONDS = 24 * 3600
+"""Age at which the workplace of a build is taken for abandoned: no build takes a day."""
+
+
+@contextmanager
+def workplace(needed: int) -> Iterator[Path]:
+    """Yield a folder beside the finished images; gone afterwards, whatever happens.
+
+    It is on the same file system as the finished images, so that the finished SIF is
+    renamed into place. Apptainer unpacks into `tmp` in it, which is a link to a folder
+    under TMPDIR, usually a local disk.
+    """
+    finished = paths.cache("images")
+    finished.mkdir(parents=True, exist_ok=True)
+    for stale in finished.glob("part-*"):  # of a build that was killed outright
+        if time.time() - stale.stat().st_mtime > STALE_SECONDS:
+            shutil.rmtree(stale, ignore_errors=True)
+    scratch_root = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
+    store.check_space(scratch_root, needed, "unpacking the image")
+    store.check_space(finished, needed // 3, "the finished image")
+    scratch = Path(tempfile.mkdtemp(prefix="trimaran-build-", dir=scratch_root))
+    place = Path(tempfile.mkdtemp(prefix="part-", dir=finished))
+    try:
+        (place / "tmp").symlink_to(scratch)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
