@@ -44,13 +44,21 @@ def test_an_unknown_image_gets_the_nearest_names() -> None:
 
 @pytest.mark.parametrize(("old", "new", "fault"), [
     ("summary:", "sumary:", "image.yaml:2: sumary: unknown key"),
-    ("debian: [python3, python3-pip-whl]", "debian: [Python3]", "image.yaml:10: debian.0"),
-    ("  TINY: from the image", "  TINY: $(id)", "image.yaml:15: environment.TINY"),
-    ("  digest: sha256:96e3", "  digest: md5:96e3", "image.yaml:8: base.digest"),
-    ('python: {version: "3.11"}', 'python: {version: "3.9"}', "image.yaml:11: python.version"),
+    ("debian: [python3, python3-pip-whl]", "debian: [Python3]", "image.yaml:11: debian.0"),
+    ("  TINY: from the image", "  TINY: $(id)", "image.yaml:16: environment.TINY"),
+    ("  digest: sha256:96e3", "  digest: md5:96e3", "image.yaml:9: base.digest"),
+    ('python: {version: "3.11"}', 'python: {version: "3.9"}', "image.yaml:12: python.version"),
     ("test: /opt/trimaran/libexec/selftest.py", "test: /opt/other.py", "among the places"),
     ("base:\n", "framework: torch-cpu\nbase:\n", "exactly one of 'base'"),
     ("files: {selftest.py:", "files: {other.py:", "other.py not found"),
+    # what Apptainer and Docker mean differently, with the reason
+    ("help:", "user: nobody\nhelp:", "'user' is refused: Apptainer runs as the user who calls"),
+    ("help:", "workdir: /out\nhelp:", "'workdir' is refused: Apptainer starts in"),
+    ("help:", "cmd: train\nhelp:", "'cmd' is refused: Apptainer joins it"),
+    ("  TINY: from", "  HOME: from", "HOME is set when a container starts"),
+    ("  TINY: from", "  APPTAINER_X: from", "APPTAINER_X is set when a container starts"),
+    ("/opt/trimaran/libexec/selftest.py}", "/tmp/selftest.py}", "mounts something of its own"),
+    ("/opt/trimaran/libexec/selftest.py}", "/opt/trimaran/}", "name the file"),
 ])
 def test_a_faulty_file_is_refused_with_its_line(
     tmp_path: Path, old: str, new: str, fault: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from trimaran import images, render
+from trimaran import hpccm_primitives, images, render
 from trimaran.errors import UsageError
 
 TINY = Path(__file__).with_name("images") / "tiny" / "image.yaml"
@@ -32,8 +33,20 @@ def test_both_formats_have_the_same_content(image: images.Image) -> None:
     assert commands
     for command in commands:
         assert command in dockerfile
-    assert definition.index("%files") < definition.index("%post")
-    assert dockerfile.index("COPY") < dockerfile.index("RUN")
+    final = definition[definition.find("Stage: final"):] if image.build else definition
+    assert final.index("%files") < final.index("%post")
+    final = dockerfile[dockerfile.find("AS final"):] if image.build else dockerfile
+    assert final.index("COPY") < final.index("RUN")
+
+
+def test_nothing_of_the_first_stage_but_its_product_is_in_the_image() -> None:
+    image = images.load("torch-cpu")
+    for file in render.FILES:
+        first, final = re.split(r"Stage: final|AS final", render.text(image, file))
+        assert "/mnt/build/debs/*.deb" in first
+        assert "sh /mnt/build/horovod.sh" in first
+        assert "/mnt/build" not in final
+        assert "/opt/stage/lib /opt/trimaran/lib" in final
 
 
 def test_a_changed_file_is_named(tmp_path: Path) -> None:
@@ -51,15 +64,16 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
 
 def test_a_misspelt_argument_of_hpccm_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown arguments comands"):
-        render.primitive("shell", comands=["true"])
+        hpccm_primitives.primitive("shell", comands=["true"])
 
 
 def test_a_primitive_outside_the_list_is_refused() -> None:
     with pytest.raises(ValueError, match="'user' is not used here"):
-        render.primitive("user", user="nobody")
+        hpccm_primitives.primitive("user", user="nobody")
 
 
 def test_what_hpccm_only_logs_is_an_error() -> None:
-    lost = render.primitive("runscript", commands=["true"], _app="train")
-    with render._format("docker"), pytest.raises(ValueError, match="Docker does not have"):
+    lost = hpccm_primitives.primitive("runscript", commands=["true"], _app="train")
+    refused = pytest.raises(ValueError, match="Docker does not have")
+    with hpccm_primitives.container_format("docker"), refused:
         str(lost)

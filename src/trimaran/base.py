@@ -25,7 +25,7 @@ from trimaran import paths, process
 from trimaran.debian import ARCHIVES, KEYRING
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import sha256, write_atomic
-from trimaran.images import RegistryBase
+from trimaran.image_parts import RegistryBase
 from trimaran.reporting import Reporter
 
 REGISTRY_SECONDS = 4.0
@@ -79,30 +79,46 @@ def resolve(
         reporter: is told which base it is, and why, when it is not the pinned one.
 
     Raises:
-        BuildError: none can be had; UsageError: the given one is no image.
+        BuildError: none can be had; UsageError: the given one is no image, or none is pinned.
     """
     if given is not None:
         return from_user(given)
-    bases = paths.cache("bases")
+    if wanted.digest is None:
+        raise UsageError(
+            f"{wanted.image} is not pinned here: its digest is for you to choose",
+            hint=f"--base {wanted.image.rpartition(':')[0]}@sha256:…",
+        )
     tag = wanted.image.rpartition("/")[2].replace(":", "-")
-    pinned = bases / f"{tag}-{wanted.digest.removeprefix('sha256:')[:12]}{suffix}"
+    pinned = paths.cache("bases", f"{tag}-{wanted.digest.removeprefix('sha256:')[:12]}{suffix}")
     agent = "localimage" if suffix == ".sif" else "oci-archive"
-    if pinned.is_file():
-        return Base(agent, str(pinned), wanted.image, wanted.digest)
-    assembled = bases / f"debian-{wanted.suite}.docker.tar"
-    why = "offline" if offline else unreachable(wanted.image)
-    if why is None:
-        bases.mkdir(parents=True, exist_ok=True)
-        reporter.note(f"  pulling {wanted.image} ({wanted.digest[:19]}…)")
-        with tempfile.TemporaryDirectory(prefix="pull-", dir=bases) as folder:
-            part = Path(folder) / f"image{suffix}"
-            pull(f"{wanted.image.rpartition(':')[0]}@{wanted.digest}", part)
-            part.rename(pinned)
-        return Base(agent, str(pinned), wanted.image, wanted.digest)
+    if not pinned.is_file():
+        why = "offline" if offline else unreachable(wanted.image)
+        if why is not None:
+            return _instead(wanted, why, offline, reporter)
+        _pull(wanted, pinned, pull, reporter)
+    return Base(agent, str(pinned), wanted.image, wanted.digest)
+
+
+def _pull(wanted: RegistryBase, place: Path, pull: Pull, reporter: Reporter) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    reporter.note(f"  pulling {wanted.image} ({str(wanted.digest)[:19]}…)")
+    with tempfile.TemporaryDirectory(prefix="pull-", dir=place.parent) as folder:
+        part = Path(folder) / place.name
+        pull(f"{wanted.image.rpartition(':')[0]}@{wanted.digest}", part)
+        part.rename(place)
+
+
+def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) -> Base:
+    """Return the same Debian release, assembled from its packages."""
+    if wanted.suite is None:
+        raise BuildError(
+            f"{wanted.image}: {why}", hint="give an archive or SIF of it with --base"
+        )
+    assembled = paths.cache("bases", f"debian-{wanted.suite}.docker.tar")
     if not assembled.is_file():
         if offline:
             raise BuildError(
-                f"no base image for {wanted.image} in {bases}, and --offline was given",
+                f"no base image for {wanted.image} in {assembled.parent}, and --offline was given",
                 hint="build once with a network, or give an archive or SIF with --base",
             )
         reporter.warn(f"{wanted.image}: {why}; assembling Debian {wanted.suite} instead")

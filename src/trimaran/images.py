@@ -8,80 +8,29 @@ this repository. The folder gives the name, so the file has none.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from trimaran import paths, strict
+from trimaran import __version__, paths, strict
 from trimaran.errors import UsageError, unknown_name
-
-VENV = "/opt/trimaran"
-"""The virtual environment inside every image."""
-
-PythonVersion = Literal["3.11", "3.12", "3.13"]
-PYTHONS = get_args(PythonVersion)
-
-# Characters that would mean something else to a shell, to Docker or to Apptainer's
-# templates are refused instead of escaped: one rule, the same text in both formats.
-Plain = Annotated[str, Field(pattern=r"^[^\n\r\"'\\$`{}]+$")]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*$")]
-Module = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Absolute = Annotated[str, Field(pattern=r"^/[A-Za-z0-9._/-]+$")]
-Relative = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._/-]*$")]
-Url = Annotated[str, Field(pattern=r"^https?://[^\s\"'\\$`{}]+$")]
-Lines = Annotated[str, Field(pattern=r"^[^\"'\\$`{}%]+$")]
-Suite = Annotated[str, Field(pattern=r"^[a-z]+$")]
-
-
-class RegistryBase(strict.Model):
-    """A base image in a registry, pinned by digest.
-
-    Attributes:
-        image: reference with a tag, for people; the digest decides.
-        suite: the Debian release in it; assembled instead where no registry is reachable.
-    """
-
-    image: Plain
-    digest: Digest
-    suite: Suite
-
-
-class Wheel(strict.Model):
-    """A wheel that PyPI does not have: its official address and hash."""
-
-    url: Url
-    sha256: Sha256
-
-
-class Python(strict.Model):
-    """The interpreter of the image, and wheels from elsewhere than PyPI.
-
-    Attributes:
-        version: the minor version that the Debian packages bring; chooses the wheels.
-        elsewhere: wheels by official address, for this and other versions (host engine).
-    """
-
-    version: PythonVersion
-    elsewhere: tuple[Wheel, ...] = ()
-
-
-class App(strict.Model):
-    """What an app image adds: packages of this repository and its commands.
-
-    Attributes:
-        packages: folders under `apps/`, installed without dependencies, in this order.
-        module: `python -m MODULE` is the entry point.
-        commands: verb -> one line of help; each becomes a SCIF app of the SIF.
-    """
-
-    packages: tuple[Name, ...] = Field(min_length=1)
-    module: Module
-    commands: dict[Name, Plain] = Field(min_length=1)
+from trimaran.image_parts import (
+    PYTHONS,
+    App,
+    Build,
+    Lines,
+    Name,
+    Place,
+    Plain,
+    Python,
+    RegistryBase,
+    Relative,
+    Variable,
+    refuse_two_meanings,
+)
 
 
 class Image(strict.Model):
@@ -90,9 +39,11 @@ class Image(strict.Model):
     Attributes:
         base: of a framework image; the registry image it stands on.
         framework: of an app image; the framework image it stands on.
+        short: of a framework image; framework and version in its tags (`torch2.13-cpu`).
         debian: Debian packages asked for; `debian.lock` has their whole closure.
         security: lock Debian's security updates too (see `debian.resolve` for the price).
         python: interpreter; `requirements.in` and `requirements.lock` have the wheels.
+        build: a stage that compiles first.
         environment: variables set in the running container.
         files: file of this folder -> place in the image.
         test: which of those places is the self-test; the image's own Python runs it.
@@ -105,29 +56,55 @@ class Image(strict.Model):
     licenses: Plain
     base: RegistryBase | None = None
     framework: Name | None = None
+    short: Name | None = None
     debian: tuple[Name, ...] = ()
     security: bool = False
     python: Python | None = None
+    build: Build | None = None
     environment: dict[Variable, Plain] = Field(default_factory=dict)
-    files: dict[Relative, Absolute] = Field(default_factory=dict)
-    test: Absolute
+    files: dict[Relative, Place] = Field(default_factory=dict)
+    test: Place
     app: App | None = None
     help: Lines
 
     _folder: Path = PrivateAttr(default=Path())
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_meaning(cls, content: Any) -> Any:
+        return refuse_two_meanings(content)
+
     @model_validator(mode="after")
     def _complete(self) -> Image:
         if (self.base is None) == (self.framework is None):
             raise ValueError("give exactly one of 'base' (a framework image) and 'framework'")
-        if self.base is not None and (self.python is None or not self.debian):
-            raise ValueError("a framework image needs 'debian' and 'python'")
+        if self.base is not None and (self.python is None or self.short is None):
+            raise ValueError("a framework image needs 'python' and 'short'")
         if self.framework is not None and self.app is None:
             raise ValueError("an app image needs 'app'")
-        if self.framework is not None and (self.python or self.debian):
-            raise ValueError("'debian' and 'python' belong into the framework image")
+        if self.framework is not None and (self.python or self.debian or self.build or self.short):
+            raise ValueError(
+                "'debian', 'python', 'build' and 'short' belong into the framework image"
+            )
         if self.test not in self.files.values():
             raise ValueError(f"test: {self.test} is not among the places of 'files'")
+        places = sorted(self.files.values())
+        for above, below in itertools.pairwise(places):
+            if below == above or below.startswith(f"{above}/"):
+                raise ValueError(f"files: {below} cannot be a file in the file {above}")
+        return self
+
+    @model_validator(mode="after")
+    def _buildable(self) -> Image:
+        if self.base is None or self.python is None:
+            return self
+        debian = self.base.suite is not None
+        if debian != bool(self.debian):
+            raise ValueError("'debian' and 'base.suite' go together: packages are locked by suite")
+        if debian == (self.python.base is not None):
+            raise ValueError("give 'python.base' exactly when the base image brings Python")
+        if self.build and self.build.debian and not debian:
+            raise ValueError("build.debian: the base is no Debian; name files in build.sources")
         return self
 
     @property
@@ -139,6 +116,11 @@ class Image(strict.Model):
     def folder(self) -> Path:
         """The folder that holds `image.yaml` and the locks."""
         return self._folder
+
+    @property
+    def tag(self) -> str:
+        """The image's tag in a registry: version of Trimaran, framework and its version."""
+        return f"{__version__}-{chain(self)[0].short}"
 
     def with_python(self, version: str) -> Image:
         """Return the same definition for another Python, as the host engine needs it.
@@ -159,6 +141,9 @@ class Image(strict.Model):
     def kind(self) -> Literal["framework", "app"]:
         """Whether it is a framework image or an app image."""
         return "framework" if self.framework is None else "app"
+
+
+_LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
 
 
 def names() -> list[str]:
@@ -182,6 +167,7 @@ def read(path: Path) -> Image:
     """Read one `image.yaml`; every fault is named at once, with its line."""
     image = strict.load(Image, path)
     missing = [name for name in image.files if not (path.parent / name).is_file()]
+    missing += [str(file) for file in build_files(image) if not file.is_file()]
     if missing:
         raise UsageError(f"{path}: files: {', '.join(missing)} not found in {path.parent}")
     image._folder = path.parent
@@ -220,6 +206,12 @@ def package_folder(name: str) -> Path:
     return folder
 
 
+def build_files(image: Image) -> list[Path]:
+    """Return the files of the checkout that the image's first stage works with."""
+    folder = paths.repository() / "containers/build"
+    return [folder / name for name in image.build.files] if image.build else []
+
+
 def content(image: Image) -> str:
     """Return a SHA-256 over everything in the checkout that decides what `image` becomes.
 
@@ -229,9 +221,13 @@ def content(image: Image) -> str:
     """
     parts: dict[str, str] = {}
     for part in chain(image):
-        for name in ("image.def", "debian.lock", "requirements.lock", *part.files):
+        for name in ("image.def", *_LOCKS, *part.files):
             path = part.folder / name
             parts[f"{part.name}/{name}"] = _sha256(path) if path.is_file() else "absent"
+        for path in build_files(part):
+            parts[f"{part.name}/build/{path.name}"] = _sha256(path)
+        for source in part.build.sources if part.build else ():
+            parts[f"{part.name}/{source.url}"] = source.sha256
         for package in part.app.packages if part.app else ():
             parts |= _sources(package)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -24,7 +24,8 @@ from trimaran import debian, indexes, paths, process
 from trimaran.download import fetch
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
-from trimaran.images import Image, Wheel
+from trimaran.image_parts import Source
+from trimaran.images import Image
 from trimaran.reporting import Reporter
 
 HOST_VERSIONS = ("3.11", "3.12", "3.13")
@@ -56,13 +57,14 @@ def lock(image: Image, reporter: Reporter) -> None:
         raise UsageError(
             f"{image.name} has no locks of its own", hint=f"trimaran lock {image.framework}"
         )
-    reporter.note(f"resolving Debian packages of {image.base.suite}")
-    packages = debian.resolve(image.base.suite, image.debian, security=image.security)
+    debs = _debian(image, reporter)
     reporter.note(f"resolving wheels for Python {', '.join(HOST_VERSIONS)}")
     requirements = _resolve(image, reporter)
-    write_atomic(image.folder / "debian.lock", debian.write(packages, image.name))
+    for name, packages in debs.items():
+        write_atomic(image.folder / name, debian.write(packages, image.name))
+        reporter.note(f"{name}: {len(packages)} packages")
     write_atomic(image.folder / "requirements.lock", requirements)
-    reporter.note(f"locked {len(packages)} Debian packages and the wheels of {image.name}")
+    reporter.note(f"requirements.lock: the wheels of {image.name}")
 
 
 def read(path: Path) -> list[Locked]:
@@ -79,9 +81,23 @@ def read(path: Path) -> list[Locked]:
     ]
 
 
-def wheel_name(wheel: Wheel) -> str:
-    """Return the file name of a wheel given by address."""
-    return unquote(urlsplit(wheel.url).path.rpartition("/")[2])
+def file_name(source: Source) -> str:
+    """Return the name of a file given by address."""
+    return unquote(urlsplit(source.url).path.rpartition("/")[2])
+
+
+def _debian(image: Image, reporter: Reporter) -> dict[str, list[debian.Package]]:
+    """Return the packages of each Debian lock; the first stage's has what that one adds."""
+    if image.base is None or image.base.suite is None:
+        return {}
+    suite, security = image.base.suite, image.security
+    reporter.note(f"resolving Debian packages of {suite}")
+    final = debian.resolve(suite, image.debian, security=security)
+    found = {"debian.lock": final}
+    if image.build and image.build.debian:
+        both = debian.resolve(suite, (*image.debian, *image.build.debian), security=security)
+        found["build-debian.lock"] = [package for package in both if package not in final]
+    return found
 
 
 def _resolve(image: Image, reporter: Reporter) -> str:
@@ -113,9 +129,9 @@ def _resolve(image: Image, reporter: Reporter) -> str:
     return header + _tidy("\n".join(blocks) + "\n", image.python.elsewhere)
 
 
-def _get(wheel: Wheel, folder: Path, sources: indexes.Sources, reporter: Reporter) -> None:
+def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Reporter) -> None:
     """Put a wheel from elsewhere where uv can read its requirements."""
-    name = wheel_name(wheel)
+    name = file_name(wheel)
     kept = paths.cache("wheelhouse", "files", wheel.sha256) / name
     local = [str(path) for path in sources.local(name)]
     fetch([*local, wheel.url], kept, sha256=wheel.sha256, size=None, offline=False,
@@ -123,7 +139,7 @@ def _get(wheel: Wheel, folder: Path, sources: indexes.Sources, reporter: Reporte
     (folder / name).symlink_to(kept)
 
 
-def _tidy(text: str, elsewhere: tuple[Wheel, ...]) -> str:
+def _tidy(text: str, elsewhere: tuple[Source, ...]) -> str:
     """Drop what no supported Python on Linux installs; add the hashes of wheels from elsewhere."""
     kept = []
     for number, block in _blocks(text):
@@ -141,8 +157,8 @@ def _tidy(text: str, elsewhere: tuple[Wheel, ...]) -> str:
     return "\n".join(kept) + "\n"
 
 
-def _same(wheel: Wheel, name: str, version: str) -> bool:
-    found, number, _, _ = parse_wheel_filename(wheel_name(wheel))
+def _same(wheel: Source, name: str, version: str) -> bool:
+    found, number, _, _ = parse_wheel_filename(file_name(wheel))
     return found == canonicalize_name(name) and str(number) == version
 
 

@@ -104,7 +104,7 @@ def _describe(
         problem = "unknown key" + (f" (allowed: {', '.join(allowed)})" if allowed else "")
     elif fault["type"] == "missing":
         problem = "is missing"
-    elif fault["type"] != HIDDEN:
+    elif fault["type"] != HIDDEN and not isinstance(fault["input"], dict):
         problem = f"{problem} (found: {fault['input']!r})"
     return f"{path}:{lines.get(known, 1)}: {key}: {problem}"
 

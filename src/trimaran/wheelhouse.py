@@ -5,6 +5,7 @@ missing and checks every byte of what is there; `view` lays out the files of one
 image, as hard links, in the folder that a build sees at /mnt:
 
     wheels/*.whl  debs/*.deb  apps/*.whl  requirements.lock
+    build/debs/*.deb  build/*             what only the first stage sees
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from packaging.tags import Tag, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from trimaran import debian, indexes, lock, paths, process
+from trimaran import debian, images, indexes, lock, paths, process
 from trimaran.download import fetch as download
 from trimaran.errors import BuildError, Interrupted
 from trimaran.files import write_atomic
@@ -74,7 +75,7 @@ def fetch(
     if image.kind == "app":
         return []  # its packages are built from this repository, the rest is in the framework
     if python is None:
-        items = [*_debs(image), *_wheels(image, offline, reporter)]
+        items = [*_debs(image), *_wheels(image, offline, reporter), *_sources(image)]
     else:
         items = _wheels(image.with_python(python), offline, reporter)
     missing = [item for item in items if not item.kept.is_file()]
@@ -152,6 +153,9 @@ def lay_out(image: Image, items: Iterable[Item], folder: Path) -> None:
         _link(item.kept, place)
     if image.kind == "framework":
         shutil.copy(image.folder / "requirements.lock", folder)
+    for path in images.build_files(image):
+        (folder / "build").mkdir(exist_ok=True)
+        shutil.copy(path, folder / "build")
     for package in image.app.packages if image.app else ():
         build_wheel(package, folder / "apps")
 
@@ -176,9 +180,24 @@ def build_wheel(package: str, destination: Path) -> Path:
 
 
 def _debs(image: Image) -> list[Item]:
+    locks = {}
+    if image.debian:
+        locks["debs"] = "debian.lock"
+    if image.build and image.build.debian:
+        locks["build/debs"] = "build-debian.lock"
     return [
-        Item("debs", package.filename, package.sha256, package.size, package.urls)
-        for package in debian.read(image.folder / "debian.lock")
+        Item(folder, package.filename, package.sha256, package.size, package.urls)
+        for folder, name in locks.items()
+        for package in debian.read(image.folder / name)
+    ]
+
+
+def _sources(image: Image) -> list[Item]:
+    local = indexes.configured().local
+    return [
+        Item("build", lock.file_name(source), source.sha256, None,
+             (*map(str, local(lock.file_name(source))), source.url))
+        for source in (image.build.sources if image.build else ())
     ]
 
 
@@ -214,7 +233,7 @@ def _select(image: Image, locked: list[lock.Locked], reporter: Reporter) -> list
     sources = indexes.configured()
     tags = supported_tags(image.python.version)
     elsewhere = {
-        wheel.sha256: indexes.File(lock.wheel_name(wheel), wheel.url, wheel.sha256, None)
+        wheel.sha256: indexes.File(lock.file_name(wheel), wheel.url, wheel.sha256, None)
         for wheel in image.python.elsewhere
     }
     wanted = [entry for entry in locked if entry.applies_to(image.python.version)]

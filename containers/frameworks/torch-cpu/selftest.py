@@ -2,14 +2,23 @@
 
 # ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
 import os
+import subprocess
 import sys
 from pathlib import Path
 
+RANKS = Path(__file__).with_name("selftest_ranks.py")
+LAUNCHERS = {
+    "MPI": ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none"],
+    "Gloo": ["horovodrun", "--gloo", "-np", "2", "--network-interfaces", "lo",
+             "--disable-cache"],  # it would be in $HOME
+}
+
 
 def check_isolation() -> None:
-    """The allocator is preloaded, and no package comes from the user's home."""
+    """Allocator and OpenMP are preloaded, and no package comes from the user's home."""
     maps = Path("/proc/self/maps").read_text()
-    assert "libtcmalloc_minimal" in maps, "tcmalloc is not preloaded"
+    for library in ("libtcmalloc_minimal", "libomp"):
+        assert library in maps, f"{library} is not preloaded"
     assert not any("/.local/" in entry for entry in sys.path), sys.path
     assert os.environ.get("PYTHONNOUSERSITE") == "1", "PYTHONNOUSERSITE is not set"
 
@@ -45,8 +54,24 @@ def check_dali() -> None:
     print(f"DALI {dali.__version__}: decodes on the CPU")
 
 
+def check_horovod() -> None:
+    """Two ranks agree, started by Open MPI and by Horovod's own launcher over Gloo."""
+    import horovod
+
+    # mpirun refuses root, which is what a rootless Podman's user is inside.
+    env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    for name, launcher in LAUNCHERS.items():
+        done = subprocess.run(
+            [*launcher, sys.executable, str(RANKS)], env=env, capture_output=True, text=True,
+            timeout=120, check=False,
+        )
+        assert done.returncode == 0, f"{name}:\n{done.stdout}\n{done.stderr}"
+        print(f"Horovod {horovod.__version__} over {name}: 2 ranks agree")
+
+
 if __name__ == "__main__":
     check_isolation()
     check_torch()
     check_dali()
+    check_horovod()
     print("self-test passed")
