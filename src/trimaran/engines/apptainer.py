@@ -15,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimaran import base as bases
-from trimaran import images, inventory, paths, process, render, wheelhouse
+from trimaran import images, inventory, paths, process, render, stages, wheelhouse
 from trimaran.base import Base
 from trimaran.engines import Bind, BuiltImage, Command, Description, sif, store
 from trimaran.engines.workplace import workplace
 from trimaran.errors import BuildError
 from trimaran.files import sha256
-from trimaran.images import VENV, Image
+from trimaran.image_parts import VENV
+from trimaran.images import Image
 from trimaran.reporting import Reporter
 
 CAP_SYS_RESOURCE = 24
@@ -221,7 +222,7 @@ class Apptainer:
                 "--notest",  # the finished SIF is tested instead, as it will be run
                 "--force",  # else labels and help of the image below stay
                 "--mksquashfs-args", SQUASHFS,
-                "--bind", f"{folder}:{render.WHEELHOUSE}:ro",
+                "--bind", f"{folder}:{stages.WHEELHOUSE}:ro",
             ]
             # In a file: `--build-arg` splits its value at commas.
             lines = [f"{key}={value}\n" for key, value in arguments.items()]

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import base as bases
-from trimaran import images, inventory, paths, process, render, wheelhouse
+from trimaran import images, inventory, paths, process, render, stages, wheelhouse
 from trimaran.base import Base
 from trimaran.engines import Bind, BuiltImage, Command, Description, store
 from trimaran.engines.apptainer import UNPACKED_PER_BYTE, root_lacks_capabilities
 from trimaran.errors import BuildError
-from trimaran.images import VENV, Image
+from trimaran.image_parts import VENV
+from trimaran.images import Image
 from trimaran.reporting import Reporter
 
 # vfs needs neither FUSE nor kernel support; chroot isolation needs no privilege beyond
@@ -176,7 +177,7 @@ class Podman:
         with wheelhouse.view(image, items) as folder:
             status = process.stream(
                 ["buildah", *STORAGE, "build", *ISOLATION, *options,
-                 "--volume", f"{folder}:{render.WHEELHOUSE}:ro",
+                 "--volume", f"{folder}:{stages.WHEELHOUSE}:ro",
                  "--file", str(image.folder / "Dockerfile"), str(image.folder)],
                 env=_environment(), on_line=keep,
             )
