@@ -38,6 +38,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float | None = None,
+    stdin: str | None = None,
     check: type[TrimaranError] | None = None,
 ) -> Result:
     """Run `argv` to its end and capture its output.
@@ -46,6 +47,8 @@ def run(
         argv: program and arguments; nothing is interpreted by a shell.
         env: the whole environment of the child (None: inherited).
         cwd: working directory.
+        stdin: what the child reads from its standard input (None: nothing); the one way for
+            a secret, which never shows in the list of processes or in an error.
         timeout: seconds after which the child is killed and TimeoutExpired raised.
         check: raise this error, with the last lines of output, on a non-zero exit, and
             also instead of TimeoutExpired.
@@ -53,7 +56,7 @@ def run(
     try:
         done = subprocess.run(
             list(argv), env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True,
-            errors="replace", stdin=subprocess.DEVNULL, check=False,
+            errors="replace", check=False, input=stdin if stdin is not None else "",
         )
     except FileNotFoundError as error:
         raise UsageError(f"program not found: {argv[0]}", hint="see `trimaran doctor`") from error

@@ -13,7 +13,14 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from platformdirs import user_config_path
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from trimaran import strict
@@ -60,6 +67,8 @@ Fingerprint = Annotated[
 ]
 """A PGP key's fingerprint: 40 hexadecimal digits, kept in capitals without spaces."""
 
+_FINGERPRINT: TypeAdapter[str] = TypeAdapter(Fingerprint)
+
 Inside = Annotated[str, AfterValidator(_outside)]
 
 
@@ -94,6 +103,17 @@ class Site(strict.Model):
     proxy: Annotated[str, AfterValidator(_proxy)] | None = None
     signatures: Signatures = Field(default_factory=Signatures)
     binds: dict[Path, Inside] = Field(default_factory=dict)
+
+
+def fingerprint(text: str) -> str:
+    """Return a fingerprint given on the command line as it is kept, or raise UsageError."""
+    try:
+        return _FINGERPRINT.validate_python(text)
+    except ValidationError as error:
+        raise UsageError(
+            f"'{text}' is no fingerprint: 40 hexadecimal digits",
+            hint="`apptainer key list` shows those of your keyring",
+        ) from error
 
 
 def default_path() -> Path:

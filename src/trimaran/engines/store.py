@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -69,15 +69,32 @@ def save(record: Record) -> None:
 def records(image: Image, engine: str) -> list[Record]:
     """Return the records of images built from the current definition, the newest first."""
     content = images.content(image)
-    found = []
-    for path in paths.cache("images").glob(f"{image.name}-*.{engine}.json"):
+    found = [
+        record for record in _read(f"{image.name}-*.{engine}.json")
+        if record.content == content and record.name == image.name
+    ]
+    return sorted(found, key=lambda record: record.built, reverse=True)
+
+
+def record_of(file: Path) -> Record | None:
+    """Return the record of the image that lies in this file, if it is one of the cache."""
+    for record in _read("*.json"):
+        if Path(record.reference).resolve() == file.resolve():
+            return record
+    return None
+
+
+def update(record: Record, digest: str, size: int) -> None:
+    """Note that the image of `record` has other bytes now, such as a signature more."""
+    save(replace(record, digest=digest, size=size))
+
+
+def _read(pattern: str) -> Iterator[Record]:
+    for path in paths.cache("images").glob(pattern):
         try:
-            record = Record(**json.loads(path.read_text(encoding="utf-8")))
+            yield Record(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             continue  # a foreign or damaged file: the image is built anew
-        if record.content == content and record.name == image.name:
-            found.append(record)
-    return sorted(found, key=lambda record: record.built, reverse=True)
 
 
 def engine_environment(*programs: str) -> dict[str, str]:

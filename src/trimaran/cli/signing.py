@@ -1,0 +1,102 @@
+"""Commands on signatures: sign, verify."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimaran.cli.common import SiteFile, app, complete, use_site
+
+ImageOrFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="IMAGE|FILE.sif", autocompletion=complete("images"), show_default=False,
+        help="A built image, or a SIF file anywhere.",
+    ),
+]
+
+
+@app.command()
+def sign(
+    image: ImageOrFile,
+    key_index: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", show_default=False,
+            help="Which private key, as `apptainer key list --secret` numbers them.",
+        ),
+    ] = None,
+) -> None:
+    """Sign a SIF file with a private key of Apptainer's keyring.
+
+    The signature becomes part of the file, so its digest changes: push and pin the
+    new one, which is printed. The passphrase is asked for, or read from standard input.
+
+    Example: trimaran sign resnet-imagenet-torch-cpu
+
+    Example: trimaran sign image.sif --key-index 1
+    """
+    from trimaran import signing
+
+    file = _file(image)
+    key = signing.choose_key(key_index)
+    digest = signing.sign(file, key, _ask)
+    typer.echo(f"signed by {key.fingerprint} ({key.owner})", err=True)
+    typer.echo(f"{digest}  {file}")
+
+
+@app.command()
+def verify(
+    image: ImageOrFile,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FINGERPRINT",
+            help="Accept only this signer (again for more); else those of the site file.",
+        ),
+    ] = None,
+    site: SiteFile = None,
+) -> None:
+    """Check that a SIF file is signed, unchanged since, and by whom.
+
+    Without --key and without keys in the site file, any key of Apptainer's own keyring is
+    accepted. No key server is asked. Exits with 4 when the signature does not hold.
+
+    Example: trimaran verify resnet-imagenet-torch-cpu
+
+    Example: trimaran verify image.sif --key 0123456789ABCDEF0123456789ABCDEF01234567
+    """
+    from trimaran import signing, sites
+
+    known = use_site(site).signatures.keys
+    wanted = [sites.fingerprint(text) for text in key or []] or known
+    file = _file(image)
+    signer = signing.require(file, [wanted] if wanted else [])
+    typer.echo(f"{file}: signed by {signer.fingerprint} ({signer.owner}), unchanged since")
+
+
+def _file(name: str) -> Path:
+    """Return the SIF that is meant: a file, or the one in the cache of the image called `name`."""
+    from trimaran import images
+    from trimaran.engines.apptainer import Apptainer
+    from trimaran.errors import BuildError, UsageError
+
+    path = Path(name)
+    if name.endswith(".sif") or "/" in name:
+        if not path.is_file():
+            raise UsageError(f"no such file: {name}")
+        return path.absolute()
+    built = Apptainer().find(images.load(name))
+    if built is None:
+        raise BuildError(f"{name} is not built", hint=f"trimaran build {name} --engine apptainer")
+    return Path(built.reference)
+
+
+def _ask() -> str:
+    """Return the passphrase: typed unseen on a terminal, else a line of standard input."""
+    if sys.stdin.isatty():
+        return str(typer.prompt("Passphrase of the key", hide_input=True, err=True))
+    return sys.stdin.readline().rstrip("\n")

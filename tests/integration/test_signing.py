@@ -1,0 +1,339 @@
+"""Signatures for real, with throw-away keyrings: sign, verify, tamper, refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import socket
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trimaran import images, signing
+from trimaran.engines import BuiltImage, store
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import RunError, UsageError
+from trimaran.files import sha256
+from trimaran.reporting import Silent
+
+pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
+
+PASSPHRASE = "correct horse"
+
+
+def new_key(keyring: Path, owner: str, passphrase: str = "") -> str:
+    """Make a small key, which is quick; return its fingerprint."""
+    env = {**os.environ, "APPTAINER_KEYSDIR": str(keyring)}
+    program = Apptainer().executable
+    subprocess.run(
+        [program, "key", "newpair", "--name", owner, "--email", f"{owner}@example.org",
+         "--comment", "", "--password", passphrase, "--push=false", "--bit-length", "2048"],
+        env=env, check=True, capture_output=True, stdin=subprocess.DEVNULL,
+    )
+    listed = subprocess.run(
+        [program, "key", "list", "--secret"], env=env, check=True, capture_output=True, text=True
+    )
+    return next(
+        line.split()[-1] for line in reversed(listed.stdout.splitlines()) if "Fingerprint" in line
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tiny: images.Image, engine_cache: Path) -> BuiltImage:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
+        return Apptainer().build(tiny, base=None, offline=False, reporter=Silent())
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A keyring with one key, and its fingerprint."""
+    keyring = tmp_path_factory.mktemp("keys")
+    return keyring, new_key(keyring, "maker")
+
+
+@pytest.fixture(scope="module")
+def signed_once(
+    built: BuiltImage, maker: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    sif = Path(shutil.copy(built.reference, tmp_path_factory.mktemp("signed") / "signed.sif"))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("APPTAINER_KEYSDIR", str(maker[0]))
+        signing.sign(sif, signing.choose_key(None), no_passphrase)
+    return sif
+
+
+@pytest.fixture
+def keyring(maker: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Use the maker's keyring; the fingerprint of its key."""
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(maker[0]))
+    return maker[1]
+
+
+@pytest.fixture
+def unsigned(built: BuiltImage, tmp_path: Path) -> Path:
+    return Path(shutil.copy(built.reference, tmp_path / "image.sif"))
+
+
+@pytest.fixture
+def signed(signed_once: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(signed_once, tmp_path / "image.sif"))
+
+
+def no_passphrase() -> str:
+    raise AssertionError("a key without passphrase needs none")
+
+
+def trimaran(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
+        input=stdin, capture_output=True, text=True, check=False, timeout=120,
+    )
+
+
+def test_sign_and_verify(unsigned: Path, keyring: str) -> None:
+    done = trimaran("sign", str(unsigned))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"sha256:{sha256(unsigned)}  {unsigned}\n"
+    assert os.listdir(unsigned.parent).count("image.sif") == 1  # noqa: PTH208
+    assert not list(unsigned.parent.glob("part-*"))
+    spaced = f"{keyring[:20].lower()} {keyring[20:]}"  # as people copy it
+    done = trimaran("verify", str(unsigned), "--key", spaced)
+    assert done.returncode == 0, done.stderr
+    assert keyring in done.stdout
+    again = trimaran("sign", str(unsigned))
+    assert again.returncode == 2
+    assert "already" in again.stderr
+
+
+def test_the_image_runs_as_before(signed: Path) -> None:
+    done = subprocess.run(
+        [Apptainer().executable, "--quiet", "run", str(signed), "-c", "print(6 * 7)"],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.stdout == "42\n"
+
+
+@pytest.mark.usefixtures("keyring")
+def test_an_unsigned_file_is_refused(unsigned: Path) -> None:
+    with pytest.raises(RunError, match="is not signed"):
+        signing.signers(unsigned)
+    assert trimaran("verify", str(unsigned)).returncode == 4
+
+
+@pytest.mark.usefixtures("keyring")
+def test_a_flipped_byte_is_found_wherever_it_is(signed: Path) -> None:
+    whole = signed.read_bytes()
+    listed = subprocess.run(
+        [Apptainer().executable, "sif", "list", str(signed)], capture_output=True, text=True,
+        check=True,
+    ).stdout
+    spans = [line.split("|")[3].strip() for line in listed.splitlines() if "|" in line][1:]
+    assert len(spans) == 5  # definition, two records, file system, signature
+    for span in spans:
+        start, end = map(int, span.split("-"))
+        middle = (start + end) // 2
+        spoilt = bytearray(whole)
+        spoilt[middle] ^= 1
+        signed.write_bytes(spoilt)
+        with pytest.raises(RunError, match=r"changed after it was signed|does not hold"):
+            signing.signers(signed)
+
+
+@pytest.mark.usefixtures("keyring")
+@pytest.mark.parametrize("group", ["0", "1", "2"])
+def test_what_is_added_after_signing_is_found(signed: Path, group: str) -> None:
+    more = signed.with_name("more")
+    more.write_bytes(bytes(4096))
+    subprocess.run(
+        [Apptainer().executable, "sif", "add", "--datatype", "4", "--parttype", "4", "--partfs",
+         "2", "--partarch", "2", "--groupid", group, str(signed), str(more)],
+        check=True, capture_output=True,
+    )
+    with pytest.raises(RunError, match="changed after it was signed"):
+        signing.signers(signed)
+
+
+def test_two_signers_of_two_groups_vouch_for_nothing(signed: Path, keyring: str) -> None:
+    more = signed.with_name("more")
+    more.write_bytes(bytes(4096))
+    program = Apptainer().executable
+    for words in (
+        ["sif", "add", "--datatype", "4", "--parttype", "4", "--partfs", "2", "--partarch", "2",
+         "--groupid", "2", str(signed), str(more)],
+        ["sign", "--group-id", "2", str(signed)],
+        ["verify", "--local", str(signed)],
+    ):
+        subprocess.run([program, *words], check=True, capture_output=True)
+    with pytest.raises(RunError, match="several groups"):
+        signing.require(signed, [[keyring]])
+
+
+def test_another_key_than_the_wanted_one_is_refused(signed: Path, keyring: str) -> None:
+    other = "0" * 40
+    with pytest.raises(RunError, match=f"signed by {keyring} .*, and not by {other}"):
+        signing.require(signed, [[other]])
+    with pytest.raises(RunError, match=f"and not by {other}"):
+        signing.require(signed, [[keyring], [other]])
+    assert signing.require(signed, [[other, keyring], [keyring]]).fingerprint == keyring
+    done = trimaran("verify", str(signed), "--key", "ABC")
+    assert done.returncode == 2
+    assert "no fingerprint" in done.stderr
+
+
+def test_an_unknown_signer_is_refused_without_asking_a_key_server(
+    signed: Path, maker: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    asked: list[bytes],
+) -> None:
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(tmp_path / "empty"))
+    with pytest.raises(RunError, match=f"claims to be signed by {maker[1]}"):
+        signing.signers(signed)
+    assert asked == []
+    # The proxy does see who asks: Apptainer by itself goes to a key server.
+    subprocess.run([Apptainer().executable, "verify", str(signed)], check=False,
+                   capture_output=True, timeout=60)
+    assert asked
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """What a proxy in front of the whole network is asked for; it lets nothing through."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def listen() -> None:
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    request = connection.recv(4096)
+                    if request == b"stop":
+                        return
+                    heard.append(request)
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        address = server.getsockname()
+        for name in ("http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{address[1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        yield heard
+        with socket.create_connection(address) as connection:
+            connection.sendall(b"stop")
+        thread.join()
+
+
+def test_without_a_key_signing_says_how_to_make_one(
+    unsigned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(tmp_path / "empty"))
+    before = sha256(unsigned)
+    done = trimaran("sign", str(unsigned))
+    assert done.returncode == 2
+    assert "apptainer key newpair" in done.stderr
+    assert sha256(unsigned) == before
+
+
+def test_several_keys_have_to_be_told_apart(
+    unsigned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(tmp_path / "keys"))
+    first, second = (new_key(tmp_path / "keys", owner) for owner in ("one", "two"))
+    with pytest.raises(UsageError, match=f"several keys(.|\n)*0\\) {first}(.|\n)*1\\) {second}"):
+        signing.choose_key(None)
+    with pytest.raises(UsageError, match="there is no key 2"):
+        signing.choose_key(2)
+    done = trimaran("sign", str(unsigned), "--key-index", "1")
+    assert done.returncode == 0, done.stderr
+    assert [signer.fingerprint for signer in signing.signers(unsigned)] == [second]
+
+
+@pytest.fixture(scope="module")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A keyring whose key has a passphrase."""
+    keyring = tmp_path_factory.mktemp("protected")
+    new_key(keyring, "careful", PASSPHRASE)
+    return keyring
+
+
+def test_a_passphrase_comes_from_standard_input(
+    unsigned: Path, protected: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(protected))
+    before = sha256(unsigned)
+    for wrong in ("", "wrong\n"):
+        done = trimaran("sign", str(unsigned), stdin=wrong)
+        assert done.returncode == 2
+        assert "passphrase of key 0 is not accepted" in done.stderr
+        assert "wrong" not in done.stderr.replace("wrong passphrase", "")
+    assert sha256(unsigned) == before
+    done = trimaran("sign", str(unsigned), stdin=f"{PASSPHRASE}\n")
+    assert done.returncode == 0, done.stderr
+    assert PASSPHRASE not in done.stdout + done.stderr
+
+
+def test_a_passphrase_is_asked_for_unseen_on_a_terminal(
+    unsigned: Path, protected: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(protected))
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", "from trimaran.cli import main; main()", "sign", str(unsigned)],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    ) as child:
+        os.close(theirs)
+        said = b""
+        while b"Passphrase of the key" not in said:
+            said += os.read(ours, 1024)
+        while termios.tcgetattr(ours)[3] & termios.ECHO:
+            time.sleep(0.05)  # what is typed before the echo is off is thrown away
+        os.write(ours, f"{PASSPHRASE}\n".encode())
+        assert child.wait(timeout=60) == 0
+        said += os.read(ours, 4096)
+    os.close(ours)
+    assert b"signed by" in said
+    assert PASSPHRASE.encode() not in said
+
+
+def test_the_record_of_an_image_follows_its_signature(
+    built: BuiltImage, tiny: images.Image, engine_cache: Path, tmp_path: Path, keyring: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cache = tmp_path / "own"
+    shutil.copytree(engine_cache / "images", cache / "images")
+    monkeypatch.setenv("TRIMARAN_CACHE", str(cache))
+    (record_file,) = (cache / "images").glob("tiny-*.apptainer.json")
+    sif = cache / "images" / Path(built.reference).name
+    record_file.write_text(
+        json.dumps({**json.loads(record_file.read_text()), "reference": str(sif)})
+    )
+    digest = signing.sign(sif, signing.choose_key(None), no_passphrase)
+    assert digest != built.digest
+    found = Apptainer().find(tiny)
+    assert found is not None
+    assert (found.digest, found.size) == (digest, sif.stat().st_size)
+    record = store.record_of(sif)
+    assert record is not None
+    assert record.inputs == built.inputs
+
+    with sif.open("r+b") as file:
+        file.seek(50_000)
+        file.write(b"x")
+    with pytest.raises(RunError, match="has changed since it was made: it is not signed"):
+        signing.sign(sif, signing.choose_key(None), no_passphrase)
+
+
+def test_what_is_no_sif_is_a_mistake_of_usage(tmp_path: Path) -> None:
+    text = tmp_path / "text.sif"
+    text.write_text("no image")
+    done = trimaran("verify", str(text))
+    assert done.returncode == 2
+    assert "is no SIF file" in done.stderr
+    assert "no such file" in trimaran("verify", "missing.sif").stderr
+    assert "unknown image 'torch-cp'" in trimaran("verify", "torch-cp").stderr
