@@ -161,7 +161,7 @@ class Podman:
     ) -> None:
         transport = {"docker-archive": "docker-archive:", "oci-archive": "oci-archive:"}
         reference = transport.get(under.bootstrap, "") + under.reference
-        options = ["--tag", tag, "--layers=false", "--format", "docker",
+        options = ["--tag", tag, "--layers=false", "--format", "oci",
                    "--pull-never" if under.bootstrap == "storage" else "--pull"]
         arguments = {"BASE": reference, **store.label_arguments(under)}
         for key, value in arguments.items():
