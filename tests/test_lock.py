@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from trimaran import debian, images, lock
 from trimaran.errors import UsageError
 from trimaran.image_parts import Source
+from trimaran.reporting import Silent
 
 FRAMEWORKS = [images.load(n) for n in images.names() if images.load(n).kind == "framework"]
 HASH = "0" * 64
@@ -65,6 +68,37 @@ def test_tidying_drops_other_systems_and_adds_the_wheels_of_other_pythons() -> N
     )
 
 
+def test_what_is_excluded_is_locked_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index"
+    make_wheel(index, "user", requires="unwanted")
+    make_wheel(index, "unwanted")
+    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    folder = tmp_path / "image"
+    shutil.copytree(Path(__file__).with_name("images") / "tiny", folder)
+    (folder / "requirements.in").write_text("user\n")
+    image = images.read(folder / "image.yaml")
+
+    assert "\nunwanted==1.0 " in lock._resolve(image, Silent())
+    (folder / "excludes.txt").write_text("unwanted  # by user, which does not import it\n")
+    assert re.findall(r"^(\w+)==", lock._resolve(image, Silent()), re.M) == ["user"]
+
+
+def make_wheel(index: Path, name: str, requires: str | None = None) -> None:
+    """Put the wheel of an empty package into a simple index."""
+    file = f"{name}-1.0-py3-none-any.whl"
+    (index / name).mkdir(parents=True)
+    (index / name / "index.html").write_text(f'<a href="{file}">{file}</a>')
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    if requires:
+        metadata += f"Requires-Dist: {requires}\n"
+    with zipfile.ZipFile(index / name / file, "w") as wheel:
+        wheel.writestr(f"{name}-1.0.dist-info/METADATA", metadata)
+        wheel.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}-1.0.dist-info/RECORD", "")
+
+
 def test_the_debian_lock_is_read_as_it_is_written() -> None:
     path = FRAMEWORKS[0].folder / "debian.lock"
     packages = debian.read(path)
@@ -95,8 +129,6 @@ def test_a_file_name_is_what_apt_takes() -> None:
 
 
 def test_an_app_image_has_no_locks_to_make() -> None:
-    from trimaran.reporting import Silent
-
     with pytest.raises(UsageError) as caught:
         lock.lock(images.load("resnet-imagenet-torch-cpu"), Silent())
     assert caught.value.hint == "trimaran lock torch-cpu"

@@ -3,7 +3,8 @@
 `requirements.lock` is pip's own format with hashes, resolved by uv for Python 3.11
 and newer on Linux: the image installs it for its interpreter, the host engine for
 its own. Wheels that PyPI does not have are named by official address and hash in
-`image.yaml`; the lock takes their hashes from there.
+`image.yaml`; the lock takes their hashes from there. What a package requires, but must
+not be in the image, is named in `excludes.txt` beside `requirements.in`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from trimaran.reporting import Reporter
 
 HOST_VERSIONS = ("3.11", "3.12", "3.13")
 """Python versions that install a lock: the image's, and any that the host engine runs on."""
+
+EXCLUDES = "excludes.txt"
+"""Optional file: names of packages that stay out of the lock, whatever requires them."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ def _resolve(image: Image, reporter: Reporter) -> str:
     if uv is None:
         raise BuildError("uv not found", hint="run `make setup`: uv is a development tool")
     sources = indexes.configured()
+    excludes = ["--excludes", EXCLUDES] if (image.folder / EXCLUDES).is_file() else []
     with tempfile.TemporaryDirectory(prefix="trimaran-lock-") as folder:
         for wheel in image.python.elsewhere:
             if f"-cp{image.python.version.replace('.', '')}-" in wheel.url:
@@ -116,7 +121,7 @@ def _resolve(image: Image, reporter: Reporter) -> str:
             [
                 uv, "pip", "compile", "--no-config", "--universal", "--generate-hashes",
                 "--python-version", image.python.version, "--no-header", "--no-emit-index-url",
-                "--default-index", sources.indexes[0], "--find-links", folder, "--quiet",
+                "--default-index", sources.indexes[0], "--find-links", folder, "--quiet", *excludes,
                 "requirements.in",  # by relative name: the lock repeats it in its comments
             ],
             cwd=image.folder, check=BuildError,
