@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,18 @@ def test_the_command_is_exact(engine: Apptainer) -> None:
     assert command.env["APPTAINERENV_OMP_NUM_THREADS"] == "2"
 
 
+def test_an_overlay_is_read_only(engine: Apptainer) -> None:
+    built = replace(BUILT, overlay=Path("/my overlay"))
+    words = engine.command(built, [], binds=[], env={}, workdir="/").argv
+    assert words[-3:] == ("--overlay", "/my overlay:ro", "/images/tiny.sif")
+
+
 def test_the_process_gets_no_setting_of_the_user(
     engine: Apptainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("APPTAINER_BIND", "APPTAINERENV_LD_PRELOAD", "PYTHONPATH", "LD_LIBRARY_PATH"):
         monkeypatch.setenv(name, "/leak")
+    monkeypatch.setenv("https_proxy", "http://me:password@proxy")  # would be kept in run.json
     command = engine.command(BUILT, [], binds=[], env={}, workdir="/")
     assert "/leak" not in command.env.values()
     assert set(command.env) <= {"PATH", *store.PASSED_ON}

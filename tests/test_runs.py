@@ -10,6 +10,7 @@ from samples import GOOD
 from trimaran import recipes, report, runs
 from trimaran.engines import Command
 from trimaran.errors import UsageError
+from trimaran.extending import Modification
 from trimaran.recipes import Argument, RecipeFile
 from trimaran.runs import DataRecord, ImageRecord
 
@@ -168,6 +169,25 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     assert kept["verdict"]["outcome"] == "PASS"
     with pytest.raises(UsageError, match="never overwritten"):
         report.write_evidence(directory, file)
+
+
+def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place: Path) -> None:
+    directory = own_place / "run"
+    image = IMAGE.model_copy(update={"engine": "apptainer", "publishable": True})
+    record = runs.start(
+        directory, recipe, {}, image, DATA, Command(("app",), {}),
+        [Modification(kind="venv", path="/my/venv", sha256="ef" * 32)],
+    )
+    write_metrics(directory, 0.9)
+    runs.finish(directory, record, "completed", 0)
+    report.write(directory)
+    written = json.loads((directory / "run.json").read_text())
+    assert written["modified"] == [{"kind": "venv", "path": "/my/venv", "sha256": "ef" * 32}]
+    said = "the image was modified (venv /my/venv): not publishable as evidence"
+    assert said in (directory / "report.md").read_text()
+    with pytest.raises(UsageError, match="was modified"):
+        report.write_evidence(directory, own_place / "evidence.json")
+    assert not (own_place / "evidence.json").exists()
 
 
 def test_a_run_outside_a_container_is_no_evidence(recipe: RecipeFile, own_place: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trimaran import data, images, process, report, runs
 from trimaran.command import app_arguments
 from trimaran.engines import Bind, BuiltImage, Command, Engine
-from trimaran.errors import Interrupted, RunError
+from trimaran.errors import Interrupted, RunError, UsageError
+from trimaran.extending import Extension
 from trimaran.files import sha256
 from trimaran.recipes import Argument, RecipeFile
 from trimaran.reporting import Reporter
-from trimaran.runs import DataRecord, ImageRecord, RunRecord
+from trimaran.runs import DataRecord, ImageRecord, RunRecord, SignatureRecord
+from trimaran.sites import Site
 from trimaran.verdict import Verdict
 
 STEPS = 4
@@ -38,6 +40,8 @@ class Request:
         out: run directory to make.
         base: base image to build on instead of the pinned one.
         offline: never touch the network.
+        site: what holds on this machine: accepted signers, extra binds.
+        extension: what is added to the image.
     """
 
     recipe: RecipeFile
@@ -47,6 +51,8 @@ class Request:
     out: Path | None = None
     base: str | None = None
     offline: bool = False
+    site: Site = field(default_factory=Site)
+    extension: Extension = field(default_factory=Extension)
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Plan:
 
 def plan(request: Request) -> Plan:
     """Return what `execute` would run, without making, fetching or changing anything."""
+    _check(request)
     directory = runs.new_directory(request.recipe, request.out)
     image = images.load(request.recipe.recipe.image.name)
     contract = data.load(request.recipe.data_name)
@@ -88,6 +95,7 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
         BuildError, RunError: the image or data could not be had, or the app failed.
         Interrupted: stopped by the user; `run.json` says so.
     """
+    _check(request)
     directory = runs.new_directory(request.recipe, request.out)
     recipe = request.recipe.recipe
     image = images.load(recipe.image.name)
@@ -96,9 +104,14 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
         folder = prepare_data(request, contract, reporter)
     with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
         built = prepare_image(request, image, reporter)
+        signature = check_signature(request, built)
+    used = ImageRecord(
+        name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
+        inputs=built.inputs, publishable=request.engine.container, signature=signature,
+    )
     exact = command(request, built, folder, directory)
     with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
-        _train(request, built, folder, directory, exact, reporter)
+        _train(request, used, folder, directory, exact, reporter)
     with reporter.step(4, STEPS, "verdict and report"):
         record, verdict = report.write(directory)
     return directory, record, verdict
@@ -143,6 +156,40 @@ def prepare_image(request: Request, image: images.Image, reporter: Reporter) -> 
     return built
 
 
+def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | None:
+    """Return whose signature of the image holds, or None where neither recipe nor site asks.
+
+    Raises:
+        RunError: not signed, changed since, or signed by another key.
+    """
+    accepted = _accepted(request)
+    if not accepted:
+        return None
+    from trimaran import signing  # it brings Apptainer's client, which other engines need not
+
+    signer = signing.require(Path(built.reference), accepted)
+    return SignatureRecord(fingerprint=signer.fingerprint)
+
+
+def _accepted(request: Request) -> list[list[str]]:
+    """Return the lists of keys, of each of which one must have signed the image."""
+    site = request.site.signatures
+    asked = [request.recipe.recipe.image.signed_by, site.keys if site.required else []]
+    return [keys for keys in asked if keys]
+
+
+def _check(request: Request) -> None:
+    """Raise UsageError for what can be told before anything is made."""
+    if _accepted(request) and request.engine.name != "apptainer":
+        raise UsageError(
+            f"the image must be signed, and the engine {request.engine.name} has no signatures",
+            hint="use --engine apptainer; asked for by the recipe (image.signed_by) or site file",
+        )
+    for source in request.site.binds:
+        if not source.exists():
+            raise UsageError(f"binds of the site file: {source} is not there")
+
+
 def command(request: Request, built: BuiltImage, folder: Path, directory: Path) -> Command:
     """Return the exact command of a run: the only place where it is put together.
 
@@ -152,30 +199,37 @@ def command(request: Request, built: BuiltImage, folder: Path, directory: Path) 
         folder: the packed data set, shown read-only.
         directory: the run directory, the only writable place.
     """
-    binds = (Bind(folder.absolute(), "/data"), Bind(directory, "/out", writable=True))
+    binds = [
+        Bind(folder.absolute(), "/data"),
+        Bind(directory, "/out", writable=True),
+        *(Bind(source, inside) for source, inside in request.site.binds.items()),
+        *request.extension.binds(),
+    ]
     inside = [bind.target if request.engine.container else str(bind.source) for bind in binds]
     recipe = request.recipe.recipe
     words = app_arguments(recipe, request.changes, data=inside[0], out=inside[1])
-    return request.engine.command(built, words, binds=binds, env=recipe.env, workdir=inside[1])
+    return request.engine.command(
+        replace(built, overlay=request.extension.overlay), words, binds=binds,
+        env=request.extension.environment(recipe.env), workdir=inside[1],
+    )
 
 
 def _train(
     request: Request,
-    built: BuiltImage,
+    image: ImageRecord,
     folder: Path,
     directory: Path,
     command: Command,
     reporter: Reporter,
 ) -> None:
     """Execute the command in its run directory; `run.json` is whole at every moment."""
-    image = ImageRecord(
-        name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
-        inputs=built.inputs, publishable=request.engine.container,
-    )
     used = DataRecord(
         name=request.recipe.data_name, path=str(folder), sha256=sha256(folder / "dataset.json")
     )
-    record = runs.start(directory, request.recipe, request.changes, image, used, command)
+    record = runs.start(
+        directory, request.recipe, request.changes, image, used, command,
+        request.extension.modifications(),
+    )
     reporter.note(f"  {directory}")
     try:
         status = process.stream(

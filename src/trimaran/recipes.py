@@ -13,6 +13,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError, unknown_name
+from trimaran.sites import Fingerprint
 
 Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]
 Launcher = Literal["none"]
@@ -82,6 +83,9 @@ class ImageChoice(strict.Model):
 
     name: Name
     digest: Digest | None = None
+    signed_by: list[Fingerprint] = Field(
+        default_factory=list, description="PGP fingerprints: one of these keys must have signed it"
+    )
 
 
 class DataUse(strict.Model):

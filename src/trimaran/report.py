@@ -48,7 +48,7 @@ def write_evidence(directory: Path, file: Path) -> None:
     """Write the verdict of a judged run to `file`, without folders and names of the machine.
 
     Raises:
-        UsageError: the run was not in a container, or `file` exists.
+        UsageError: the run was not in a container, its image was modified, or `file` exists.
     """
     text = (directory / "verdict.json").read_text(encoding="utf-8")
     evidence = Evidence.model_validate_json(text)
@@ -56,6 +56,12 @@ def write_evidence(directory: Path, file: Path) -> None:
         raise UsageError(
             f"the run in {directory} was not in a container: it is no evidence",
             hint="run it with --engine apptainer or podman",
+        )
+    if evidence.run.modified:
+        raise UsageError(
+            f"the image of the run in {directory} was modified ({_added(evidence.run)}):"
+            " it is no evidence",
+            hint="run it without --overlay and --venv; build what is needed into an image",
         )
     if file.exists():
         raise UsageError(f"{file} exists: evidence is never overwritten")
@@ -96,9 +102,15 @@ def notes(record: RunRecord) -> list[str]:
     said = []
     if not record.image.publishable:
         said.append("not in a container: not publishable as evidence")
+    if record.modified:
+        said.append(f"the image was modified ({_added(record)}): not publishable as evidence")
     if record.git.dirty:
         said.append("the checkout had uncommitted changes")
     return said
+
+
+def _added(record: RunRecord) -> str:
+    return ", ".join(f"{added.kind} {added.path}" for added in record.modified)
 
 
 def _recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from trimaran import __version__, process
 from trimaran.engines import Command
 from trimaran.errors import RunError, UsageError
+from trimaran.extending import Modification
 from trimaran.files import write_atomic
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.recipes import Argument, RecipeFile
@@ -28,6 +30,13 @@ class RecipeRecord(BaseModel):
     changed: dict[str, Argument]
 
 
+class SignatureRecord(BaseModel):
+    """Whose signature of the image was asked for, and found to hold."""
+
+    fingerprint: str
+    verified: Literal[True] = True
+
+
 class ImageRecord(BaseModel):
     """Which image was run; `publishable` is False outside a container."""
 
@@ -37,6 +46,7 @@ class ImageRecord(BaseModel):
     digest: str | None
     inputs: str
     publishable: bool
+    signature: SignatureRecord | None = None
 
 
 class DataRecord(BaseModel):
@@ -70,6 +80,7 @@ class RunRecord(BaseModel):
     trimaran: str
     recipe: RecipeRecord
     image: ImageRecord
+    modified: list[Modification] = Field(default_factory=list)
     data: DataRecord
     git: GitRecord
     command: CommandRecord
@@ -110,6 +121,7 @@ def start(
     image: ImageRecord,
     data: DataRecord,
     command: Command,
+    modified: Sequence[Modification] = (),
 ) -> RunRecord:
     """Create `directory` with the recipe's text and a `run.json` that says "running"."""
     record = RunRecord(
@@ -117,6 +129,7 @@ def start(
         trimaran=__version__,
         recipe=RecipeRecord(name=recipe.name, sha256=recipe.sha256, changed=changed),
         image=image,
+        modified=list(modified),
         data=data,
         git=git_state(recipe.path.parent),
         command=CommandRecord(

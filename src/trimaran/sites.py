@@ -27,7 +27,7 @@ from trimaran import strict
 from trimaran.errors import UsageError
 
 OWN_PLACES = ("/bin", "/data", "/dev", "/etc", "/lib", "/lib64", "/opt/trimaran", "/out", "/proc",
-              "/root", "/sbin", "/sys", "/tmp", "/usr", "/var")  # noqa: S108 - of the container
+              "/root", "/sbin", "/sys", "/tmp", "/usr", "/var", "/venv")  # noqa: S108 - of the container
 """Folders in a container that no bind may hide: the image's own, and those of every run."""
 
 CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")

@@ -45,6 +45,17 @@ def run(
     offline: Offline = False,
     site: SiteFile = None,
     ca_bundle: CaBundle = None,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Lay this overlay over the image; not publishable."),
+    ] = None,
+    venv: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Find this virtual environment's packages before the image's; not publishable.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")
     ] = False,
@@ -56,14 +67,18 @@ def run(
 
     Example: trimaran run resnet-imagenet/cpu-quickstart
     """
-    from trimaran import pipeline, recipes
+    from trimaran import extending, images, pipeline, recipes
     from trimaran.command import parse_changes
     from trimaran.engines.selection import select
 
-    use_site(site, ca_bundle)
+    facts = use_site(site, ca_bundle)
+    chosen, file = select(engine), recipes.load(recipe)
     request = pipeline.Request(
-        recipe=recipes.load(recipe), engine=select(engine), changes=parse_changes(settings or []),
-        folder=data, out=out, base=base, offline=offline,
+        recipe=file, engine=chosen, changes=parse_changes(settings or []),
+        folder=data, out=out, base=base, offline=offline, site=facts,
+        extension=extending.extension(
+            images.load(file.recipe.image.name), chosen, overlay=overlay, venv=venv
+        ),
     )
     if dry_run:
         typer.echo(pipeline.script(pipeline.plan(request)))

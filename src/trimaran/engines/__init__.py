@@ -49,6 +49,7 @@ class BuiltImage:
         digest: `sha256:…` of the SIF file or of the OCI manifest; None on the host.
         inputs: SHA-256 over everything that went into it (definition, locks, sources, base).
         size: bytes on disk.
+        overlay: folder or file system image that is laid over it, read-only (Apptainer).
     """
 
     name: str
@@ -57,6 +58,7 @@ class BuiltImage:
     digest: str | None
     inputs: str
     size: int
+    overlay: Path | None = None
 
 
 class Engine(Protocol):

@@ -291,10 +291,12 @@ class Apptainer:
         argv = [self.executable, "--quiet", "run", *self._isolation(), "--pwd", workdir]
         for bind in binds:
             argv += ["--mount", _mount(bind)]
+        if built.overlay is not None:
+            argv += ["--overlay", f"{built.overlay}:ro"]
         variables = {f"APPTAINERENV_{key}": value for key, value in env.items()}
         return Command(
             (*argv, built.reference, *args),
-            {**store.engine_environment(self.executable), **variables},
+            {**store.engine_environment(self.executable, network=False), **variables},
         )
 
     def _isolation(self) -> list[str]:

@@ -240,7 +240,8 @@ class Podman:
             argv += ["--volume", f"{bind.source}:{bind.target}:{mode}"]
         for key, value in env.items():
             argv += ["--env", f"{key}={value}"]
-        return Command((*argv, built.reference, *args), _environment())
+        env = store.engine_environment("/usr/bin/podman", network=False)
+        return Command((*argv, built.reference, *args), env)
 
     def _run(self, workdir: str) -> list[str]:
         return [

@@ -19,13 +19,14 @@ from trimaran.errors import BuildError
 from trimaran.files import write_atomic
 from trimaran.images import Image
 
-PASSED_ON = (
-    "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH",
-    # pulling a base image may need the site's proxy and certificates
+PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
+"""The only variables of the host that an engine's own process gets (PATH is set apart)."""
+
+FOR_THE_NETWORK = (
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "SSL_CERT_DIR",
 )
-"""The only variables of the host that an engine's own process gets (PATH is set apart)."""
+"""What a pull needs as well: the site's proxy and certificates."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,19 @@ def _read(pattern: str) -> Iterator[Record]:
             continue  # a foreign or damaged file: the image is built anew
 
 
-def engine_environment(*programs: str) -> dict[str, str]:
-    """Return a small environment for an engine's process: no setting of the user leaks in."""
+def engine_environment(*programs: str, network: bool = True) -> dict[str, str]:
+    """Return a small environment for an engine's process: no setting of the user leaks in.
+
+    Args:
+        programs: their folders come first in PATH.
+        network: False for a run, which needs none: what it gets is recorded, and the
+            address of a proxy may hold a password.
+    """
     folders = [str(Path(program).parent) for program in programs]
     folders += ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
     env = {"PATH": os.pathsep.join(dict.fromkeys(folders))}
-    return env | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    passed_on = (*PASSED_ON, *(FOR_THE_NETWORK if network else ()))
+    return env | {name: os.environ[name] for name in passed_on if name in os.environ}
 
 
 def label_arguments(base: Base) -> Mapping[str, str]:
