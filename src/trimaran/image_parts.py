@@ -19,6 +19,8 @@ VENV = "/opt/trimaran"
 PythonVersion = Literal["3.11", "3.12", "3.13"]
 PYTHONS = get_args(PythonVersion)
 
+Gpu = Literal["nvidia", "amd"]
+
 REFUSED_KEYS = {
     "user": "Apptainer runs as the user who calls it, Docker as the one named here",
     "workdir": "Apptainer starts in the caller's folder and ignores it; runs set their own",

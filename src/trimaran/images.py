@@ -21,6 +21,7 @@ from trimaran.image_parts import (
     PYTHONS,
     App,
     Build,
+    Gpu,
     Lines,
     Name,
     Place,
@@ -43,6 +44,7 @@ class Image(strict.Model):
         debian: Debian packages asked for; `debian.lock` has their whole closure.
         security: lock Debian's security updates too (see `debian.resolve` for the price).
         python: interpreter; `requirements.in` and `requirements.lock` have the wheels.
+        gpu: of a framework image; whose GPUs it is for (see `engines.gpu`).
         build: a stage that compiles first.
         environment: variables set in the running container.
         files: file of this folder -> place in the image.
@@ -57,6 +59,7 @@ class Image(strict.Model):
     base: RegistryBase | None = None
     framework: Name | None = None
     short: Name | None = None
+    gpu: Gpu | None = None
     debian: tuple[Name, ...] = ()
     security: bool = False
     python: Python | None = None
@@ -82,10 +85,8 @@ class Image(strict.Model):
             raise ValueError("a framework image needs 'python' and 'short'")
         if self.framework is not None and self.app is None:
             raise ValueError("an app image needs 'app'")
-        if self.framework is not None and (self.python or self.debian or self.build or self.short):
-            raise ValueError(
-                "'debian', 'python', 'build' and 'short' belong into the framework image"
-            )
+        if self.framework is not None:
+            _only_in_frameworks(self)
         if self.test not in self.files.values():
             raise ValueError(f"test: {self.test} is not among the places of 'files'")
         places = sorted(self.files.values())
@@ -141,6 +142,12 @@ class Image(strict.Model):
     def kind(self) -> Literal["framework", "app"]:
         """Whether it is a framework image or an app image."""
         return "framework" if self.framework is None else "app"
+
+
+def _only_in_frameworks(image: Image) -> None:
+    keys = ("short", "gpu", "debian", "python", "build")
+    if given := [key for key in keys if getattr(image, key)]:
+        raise ValueError(f"{', '.join(given)}: belongs into the framework image")
 
 
 _LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")

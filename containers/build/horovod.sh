@@ -1,0 +1,29 @@
+#!/bin/sh
+# Builds Horovod's wheel from its source and our patch, and installs it into /opt/stage.
+# What it is built with comes as HOROVOD_* variables (docs: horovod.readthedocs.io/en/stable/install.html),
+# and for GPUs by a script beside this one, named in TOOLKIT.
+set -eu
+
+python=/opt/trimaran/bin/python
+wheels=/usr/share/python-wheels  # Debian's pip, where the base image brings none
+if [ -d "$wheels" ]; then
+    PYTHONPATH=$(echo "$wheels"/pip-*.whl)
+    export PYTHONPATH
+fi
+pip() { "$python" -m pip --disable-pip-version-check --no-cache-dir "$@"; }
+
+# For this stage alone.
+pip install --no-index --no-deps /mnt/build/setuptools-*.whl /mnt/build/wheel-*.whl
+[ -z "${TOOLKIT:-}" ] || . "/mnt/build/$TOOLKIT"
+
+work=$(mktemp -d)
+tar -xzf /mnt/build/horovod-0.28.1.tar.gz -C "$work"
+cd "$work/horovod-0.28.1"
+for changes in /mnt/build/*.patch; do patch -p1 < "$changes"; done
+
+# Not the default -j8: the compiler takes up to 2 GiB per file.
+MAKEFLAGS=-j$(nproc) pip wheel --no-index --no-deps --no-build-isolation --wheel-dir "$work" .
+
+# --prefix: `bin` and `lib` as in the environment; the scripts name its interpreter.
+pip install --no-index --no-deps --no-compile --prefix /opt/stage "$work"/horovod-*.whl
+find /opt/stage -name '*.so' -exec strip --strip-unneeded {} +
