@@ -1,0 +1,56 @@
+"""Apptainer's own parser reads every definition; no base is needed, and nothing is built."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trimaran import images
+from trimaran.engines import apptainer
+
+pytestmark = pytest.mark.engine("apptainer")
+
+TINY = images.read(Path(__file__).parents[1] / "images/tiny/image.yaml")
+IMAGES = [*(images.load(name) for name in images.names()), TINY]
+
+
+def answer(definition: Path, folder: Path) -> str:
+    """Return why Apptainer does not build `definition` on a base that is not there.
+
+    It parses the whole definition first and looks for the base afterwards.
+    """
+    done = subprocess.run(
+        [
+            str(apptainer.program()), "build", "--build-arg", "BOOTSTRAP=localimage",
+            "--build-arg", f"BASE={folder}/absent.sif", str(folder / "never.sif"), definition.name,
+        ],
+        cwd=definition.parent, capture_output=True, text=True, check=False,
+    )
+    assert done.returncode != 0
+    return done.stderr
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
+def test_apptainer_reads_the_definition(image: images.Image, tmp_path: Path) -> None:
+    said = answer(image.folder / "image.def", tmp_path)
+    assert f"failed to retrieve path for {tmp_path}/absent.sif" in said
+    assert "parsing" not in said
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "fault"),
+    [
+        ("%post\n", "%psot\n", "psot"),
+        ("CREATED=unknown\n", "MADE=unknown\n", "CREATED"),
+        ("BootStrap: {{ BOOTSTRAP }}", "Boot: {{ BOOTSTRAP }}", "boot\n"),
+    ],
+)
+def test_a_fault_is_found(good: str, bad: str, fault: str, tmp_path: Path) -> None:
+    text = (images.load("torch-cpu").folder / "image.def").read_text()
+    assert good in text
+    (tmp_path / "image.def").write_text(text.replace(good, bad))
+    said = answer(tmp_path / "image.def", tmp_path)
+    assert fault in said
+    assert "absent.sif" not in said
