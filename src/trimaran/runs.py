@@ -172,7 +172,7 @@ def load(directory: Path) -> RunRecord:
     path = directory / "run.json"
     try:
         # A folder's name may be no UTF-8; it is there to be read by people.
-        return RunRecord.model_validate_json(path.read_text(encoding="utf-8", errors="replace"))
+        record = RunRecord.model_validate_json(path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError as error:
         raise UsageError(
             f"{directory} is no run directory: it has no run.json",
@@ -180,6 +180,9 @@ def load(directory: Path) -> RunRecord:
         ) from error
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+    if record.environment is None:  # run.sh of a bundle cannot tell whether the file is JSON
+        record = record.model_copy(update={"environment": _environment(directory)})
+    return record
 
 
 def paste_line(command: Command) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 # Imported for their commands.
-from trimaran.cli import containers, data, definitions, runs, signing  # noqa: F401
+from trimaran.cli import bundles, containers, data, definitions, runs, signing  # noqa: F401
 from trimaran.cli.common import app
 from trimaran.errors import ExitCode, TrimaranError
 

@@ -1,0 +1,258 @@
+"""The file of a bundle: a tar with one folder, whose first member lists the hashes of the others.
+
+So whoever reads it checks each member as it comes. It is not compressed: a SIF is already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from trimaran.errors import RunError, UsageError
+from trimaran.reporting import Advance, Reporter
+
+SUMS = "SHA256SUMS"
+BLOCK = 1 << 20
+LARGEST_LIST = 16 << 20
+"""Bytes of a list of checksums that are read into memory: enough for 100,000 files."""
+
+_PART = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
+_LINE = re.compile(rf"([0-9a-f]{{64}})  ({_PART}(?:/{_PART})*)")
+_AGAIN = "copy it again"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file: its name below the folder, and its content or where that lies."""
+
+    name: str
+    source: Path | bytes
+    size: int
+    sha256: str
+    mtime: int
+    mode: int = 0o644
+
+
+def text_member(name: str, text: str, mtime: int, mode: int = 0o644) -> Member:
+    """Return a member with this text."""
+    content = text.encode()
+    return Member(name, content, len(content), hashlib.sha256(content).hexdigest(), mtime, mode)
+
+
+def check_new(file: Path) -> None:
+    """Raise UsageError unless `file` can be made: it does not exist, and its folder does."""
+    if file.exists():
+        raise UsageError(f"{file} exists: a bundle is never overwritten")
+    if not file.absolute().parent.is_dir():
+        raise UsageError(f"{file}: there is no folder {file.absolute().parent}")
+
+
+def check_space(folder: Path, needed: int, what: str) -> None:
+    """Raise RunError when `folder` has less than `needed` bytes free for `what`."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise RunError(
+            f"{what} needs {needed / 1e9:.3f} GB in {folder}, {free / 1e9:.3f} GB are free",
+            hint="give a folder on another disk",
+        )
+
+
+def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter) -> str:
+    """Write `members`, below `folder`, to the tar `file`, and return its SHA-256.
+
+    The file is there when it is whole, and not before. Equal members give equal bytes.
+
+    Raises:
+        UsageError: `file` exists.
+        RunError: no space, or a source changed meanwhile.
+    """
+    lines = "".join(f"{member.sha256}  {member.name}\n" for member in members)
+    everything = [text_member(SUMS, lines, members[0].mtime), *members]
+    total = sum(member.size + 2 * tarfile.BLOCKSIZE for member in everything)
+    place = file.absolute().parent
+    check_space(place, total + tarfile.RECORDSIZE, f"the bundle {file.name}")
+    descriptor, name = tempfile.mkstemp(dir=place, prefix=f".{file.name}.")
+    temporary = Path(name)
+    try:
+        with (
+            os.fdopen(descriptor, "wb") as target,
+            reporter.bar(f"packing {file.name}", total, unit="B") as advance,
+        ):
+            sink = _Sink(target, advance)
+            stream = cast("IO[bytes]", sink)  # tarfile only writes to it
+            with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+                for member in everything:
+                    _add(tar, folder, member)
+            target.flush()
+            os.fsync(target.fileno())
+        temporary.chmod(0o644)
+        check_new(file)  # another process may have made it meanwhile
+        temporary.replace(file)
+    except OSError as error:
+        raise RunError(f"cannot write {file}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return sink.digest.hexdigest()
+
+
+class Archive:
+    """A bundle open for reading, whose list of hashes has been read (see `opened`).
+
+    Attributes:
+        folder: the one folder in it.
+    """
+
+    def __init__(self, file: Path, tar: tarfile.TarFile) -> None:
+        self._file = file
+        self._tar = tar
+        first = tar.next()
+        self.folder, _, name = first.name.partition("/") if first else ("", "", "")
+        if first is None or name != SUMS or not re.fullmatch(_PART, self.folder):
+            raise RunError(f"{file} is no bundle: it does not begin with FOLDER/{SUMS}")
+        if not first.isreg() or first.size > LARGEST_LIST:
+            raise RunError(f"{file} is no bundle: its {SUMS} is no short text")
+        with self._content(first) as source:
+            self._list = source.read()
+        lines = self._list.decode("ascii", errors="replace").splitlines()
+        found = [_LINE.fullmatch(line) for line in lines]
+        self._sums = {match[2]: match[1] for match in found if match}
+        if not lines or len(self._sums) != len(lines):
+            raise RunError(f"{file} is damaged: its {SUMS} is no list of hashes", hint=_AGAIN)
+
+    def check(self, to: Path | None, reporter: Reporter) -> None:
+        """Compare every member with its hash; write them into the empty folder `to`, if given.
+
+        Raises:
+            RunError: a member is damaged, missing, or one that should not be there; or `to`
+                cannot be written.
+        """
+        left = dict(self._sums)
+        size = self._file.stat().st_size
+        try:
+            with reporter.bar(f"verifying {self._file.name}", size, unit="B") as advance:
+                if to is not None:
+                    (to / SUMS).write_bytes(self._list)
+                while (member := self._tar.next()) is not None:
+                    name = self._name(member, left)
+                    self._copy(member, name, left.pop(name), to, advance)
+        except OSError as error:
+            raise RunError(f"cannot unpack {self._file}: {error.strerror or error}") from error
+        if left:
+            names = list(left)
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise RunError(
+                f"{self._file} is cut short or damaged: it lacks {', '.join(names[:3])}{more}",
+                hint=_AGAIN,
+            )
+
+    def text(self, name: str) -> bytes:
+        """Return the content of a short member, after `check`."""
+        if name not in self._sums:
+            raise RunError(f"{self._file} is no bundle: it has no {name}")
+        member = self._tar.getmember(f"{self.folder}/{name}")
+        if member.size > LARGEST_LIST:
+            raise RunError(f"{self._file} is no bundle: its {name} is no short text")
+        with self._content(member) as source:
+            return source.read()
+
+    def _name(self, member: tarfile.TarInfo, left: dict[str, str]) -> str:
+        """Return the name below the folder, which must be one that is still to come."""
+        folder, _, name = member.name.partition("/")
+        if not member.isreg() or member.issparse():
+            raise RunError(f"{self._file}: refused: {member.name!r} is no plain file")
+        if folder != self.folder or name not in left:
+            raise RunError(
+                f"{self._file}: refused: {member.name!r} is not in its {SUMS}, or comes twice"
+            )
+        return name
+
+    def _copy(
+        self, member: tarfile.TarInfo, name: str, expected: str, to: Path | None, advance: Advance
+    ) -> None:
+        target = Path(os.devnull) if to is None else to / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256()
+        with self._content(member) as source, target.open("wb") as sink:
+            try:
+                while block := source.read(BLOCK):
+                    digest.update(block)
+                    sink.write(block)
+                    advance(len(block))
+            except tarfile.ReadError as error:
+                raise RunError(f"{self._file} is cut short in {name}", hint=_AGAIN) from error
+        if digest.hexdigest() != expected:
+            raise RunError(
+                f"{self._file} is damaged: {name} has SHA-256 {digest.hexdigest()}, "
+                f"its {SUMS} says {expected}",
+                hint=_AGAIN,
+            )
+        if to is not None and member.mode & 0o100:
+            target.chmod(0o755)
+
+    def _content(self, member: tarfile.TarInfo) -> IO[bytes]:
+        return cast("IO[bytes]", self._tar.extractfile(member))  # None only of no plain file
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Archive]:
+    """Open the bundle `file` for reading.
+
+    Raises:
+        UsageError: it cannot be read.
+        RunError: it is no bundle, or cut short.
+    """
+    try:
+        with tarfile.open(file, "r:") as tar:
+            yield Archive(file, tar)
+    except tarfile.TarError as error:
+        raise RunError(f"{file} is no bundle, or damaged: {error}", hint=_AGAIN) from error
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
+
+
+class _Sink:
+    """A writable file that hashes what is written and moves the progress bar."""
+
+    def __init__(self, target: IO[bytes], advance: Advance) -> None:
+        self.target = target
+        self.advance = advance
+        self.digest = hashlib.sha256()
+
+    def write(self, block: bytes) -> int:
+        self.digest.update(block)
+        self.advance(len(block))
+        return self.target.write(block)
+
+
+class _Source:
+    """A readable file that hashes what is read."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self.source = source
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        block = self.source.read(size)
+        self.digest.update(block)
+        return block
+
+
+def _add(tar: tarfile.TarFile, folder: str, member: Member) -> None:
+    info = tarfile.TarInfo(f"{folder}/{member.name}")
+    info.size, info.mtime, info.mode = member.size, member.mtime, member.mode
+    source = member.source
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+        hashed = _Source(file)
+        tar.addfile(info, cast("IO[bytes]", hashed))
+    if hashed.digest.hexdigest() != member.sha256:
+        raise RunError(f"{member.source!s} changed while it was packed", hint="pack again")

@@ -1,0 +1,98 @@
+"""Commands for machines without a network: bundle, unbundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimaran.cli.common import (
+    Base,
+    CaBundle,
+    Offline,
+    SiteFile,
+    app,
+    complete,
+    terminal,
+    use_site,
+)
+
+
+@app.command()
+def bundle(
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE", autocompletion=complete("recipes"), show_default=False),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Tar file to make.")
+    ],
+    with_data: Annotated[
+        bool, typer.Option("--with-data", help="Pack the data set, too, not only its checksums.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change an argument (again for more)."),
+    ] = None,
+    base: Base = None,
+    offline: Offline = False,
+    site: SiteFile = None,
+    ca_bundle: CaBundle = None,
+) -> None:
+    """Pack a recipe, its image and what it needs into one file for a node without a network.
+
+    There, `sh run.sh` needs Apptainer, sh and coreutils; `trimaran report` judges the run later.
+
+    Example: trimaran bundle resnet-imagenet/cpu-quickstart --with-data -o quickstart.tar
+    """
+    from trimaran import bundle as bundles
+    from trimaran import recipes
+    from trimaran.command import parse_changes
+    from trimaran.engines.apptainer import Apptainer
+    from trimaran.pipeline import Request
+
+    request = Request(
+        recipe=recipes.load(recipe), engine=Apptainer(), changes=parse_changes(settings or []),
+        base=base, offline=offline, site=use_site(site, ca_bundle),
+    )
+    packed = bundles.pack(request, output, with_data=with_data, reporter=terminal())
+    typer.echo(f"{packed.path}: {packed.size:,} bytes, sha256 {packed.sha256}")
+
+
+@app.command()
+def unbundle(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to make; by default named after the recipe."),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Only check every file in it; unpack nothing.")
+    ] = False,
+    take_in: Annotated[
+        bool,
+        typer.Option("--import", help="Also put image and data into the cache, for `run`."),
+    ] = False,
+) -> None:
+    """Check a bundle and unpack it: every file against its SHA-256, or nothing at all.
+
+    Exits with 4 when the bundle is damaged, 2 when the folder exists already.
+
+    Example: trimaran unbundle quickstart.tar --to quickstart
+    """
+    from trimaran import unbundle as bundles
+    from trimaran.errors import UsageError
+
+    reporter = terminal()
+    if verify:
+        if to is not None or take_in:
+            raise UsageError("--verify unpacks nothing: leave out --to and --import")
+        manifest = bundles.verify(file, reporter)
+        typer.echo(f"{file}: every file is as it was packed")
+        typer.echo(f"{manifest.recipe.name}, {manifest.image.name} {manifest.image.digest}")
+        return
+    folder, manifest = bundles.extract(file, to, reporter)
+    if take_in:
+        bundles.take_in(folder, manifest, reporter)
+    typer.echo(folder)

@@ -1,0 +1,130 @@
+"""Bundles on the other side: verified, unpacked, taken into the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trimaran import archive, data, images, paths
+from trimaran.bundle import MANIFEST, Manifest
+from trimaran.engines import store
+from trimaran.errors import RunError, UsageError
+from trimaran.reporting import Reporter
+from trimaran.runscript import IMAGE
+
+
+def verify(file: Path, reporter: Reporter) -> Manifest:
+    """Check every member of the bundle `file`, and write nothing.
+
+    Raises:
+        UsageError: `file` cannot be read.
+        RunError: it is no bundle, damaged, cut short, or holds what it should not.
+    """
+    with archive.opened(file) as bundle:
+        bundle.check(None, reporter)
+        return _manifest(file, bundle.text(MANIFEST))
+
+
+def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Manifest]:
+    """Unpack the bundle `file` into the folder `to`, which is there when all of it is verified.
+
+    Args:
+        file: the bundle.
+        to: a folder that does not exist or is empty; by default named as in the bundle.
+        reporter: gets the progress.
+
+    Raises:
+        UsageError: `file` cannot be read, or `to` cannot be made.
+        RunError: as `verify`; or there is no space.
+    """
+    with archive.opened(file) as bundle:
+        target = (to or Path(bundle.folder)).absolute()
+        empty = target.is_dir() and not any(target.iterdir())
+        if target.is_symlink() or (target.exists() and not empty):
+            raise UsageError(
+                f"{target} exists and is not empty: nothing is overwritten",
+                hint="choose another folder: --to DIR",
+            )
+        if not target.parent.is_dir():
+            raise UsageError(f"{target}: there is no folder {target.parent}")
+        archive.check_space(target.parent, file.stat().st_size, "the unpacked bundle")
+        try:
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as place:
+                whole = Path(place) / "whole"
+                whole.mkdir()
+                bundle.check(whole, reporter)
+                manifest = _manifest(file, bundle.text(MANIFEST))
+                whole.rename(target)
+        except OSError as error:
+            raise RunError(f"cannot write {target}: {error.strerror or error}") from error
+    return target, manifest
+
+
+def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
+    """Make the image and data of the unpacked bundle `folder` those of `trimaran run`.
+
+    They are linked into the cache, or copied where it is another file system.
+
+    Raises:
+        RunError: they cannot be written there.
+    """
+    image, used = manifest.image, manifest.data
+    sif = paths.cache("images", f"{image.name}-{image.inputs[:12]}.sif")
+    try:
+        if not sif.exists():
+            _link(folder / IMAGE, sif)
+        known = image.model_dump(exclude={"signature"})
+        store.save(store.Record(reference=str(sif), **known))
+        reporter.note(f"  {sif}")
+        if used.included:
+            _take_in_data(folder / "data", used.name, reporter)
+    except OSError as error:
+        raise RunError(f"cannot write into the cache: {error.strerror or error}") from error
+    if image.name not in images.names() or (
+        images.content(images.load(image.name)) != image.content
+    ):
+        reporter.warn(
+            f"this checkout defines {image.name} differently, so `trimaran run` does not take "
+            "the bundle's image: use run.sh, or the checkout's revision in bundle.json"
+        )
+
+
+def _take_in_data(place: Path, name: str, reporter: Reporter) -> None:
+    target = data.folder(data.load(name))
+    if not target.exists():
+        part = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            for path in sorted(place.iterdir()):
+                _link(path, part / path.name)
+            part.rename(target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    reporter.note(f"  {target}")
+
+
+def _link(source: Path, target: Path) -> None:
+    """Put the file `source` at `target`, whole at every moment."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        try:
+            os.link(source, part)
+        except OSError:
+            shutil.copyfile(source, part)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _manifest(file: Path, text: bytes) -> Manifest:
+    try:
+        return Manifest.model_validate_json(text)
+    except ValidationError as error:
+        raise RunError(
+            f"{file}: {MANIFEST}: {error.errors()[0]['msg']}",
+            hint="another version of Trimaran may have written it",
+        ) from error

@@ -1,0 +1,385 @@
+#!/bin/sh
+# Runs resnet-imagenet/cpu-quickstart from this folder, as `trimaran run` does.
+# Needs Apptainer, sh and coreutils; touches no network. Written by Trimaran 0.1.0.
+set -eu
+LC_ALL=C
+export LC_ALL
+unset CDPATH
+
+usage() {
+    cat <<'END'
+usage: sh run.sh [--data DIR] [--out DIR] [--verify-only]
+
+  --data DIR     packed data set fashion-mnist, read-only
+  --out DIR      run directory to make; default: runs/resnet-imagenet/cpu-quickstart/TIME
+  --verify-only  only check this folder, and DIR of --data, against the checksums
+
+exit codes: that of the app (0 done, 2 arguments, 3 data, 4 diverged, 75 stopped, can go on),
+64 wrong usage, 65 damaged, 69 no usable Apptainer, 73 the run directory cannot be made
+END
+}
+
+# fail CODE LINE...
+fail() {
+    code=$1
+    shift
+    printf 'run.sh: %s\n' "$@" >&2
+    exit "$code"
+}
+
+# replace TEXT OLD NEW: TEXT with NEW in place of each OLD.
+replace() {
+    rest=$1
+    made=
+    while :; do
+        case $rest in
+        *"$2"*) made=$made${rest%%"$2"*}$3 ;;
+        *) break ;;
+        esac
+        rest=${rest#*"$2"}
+    done
+    printf '%s' "$made$rest"
+}
+
+# json TEXT: as a JSON string; control characters, which no path here has, are left out.
+json() {
+    text=$(printf '%s' "$1" | tr -d '\000-\037\177')
+    text=$(replace "$text" "\\" "\\\\")
+    printf '"%s"' "$(replace "$text" '"' "\\\"")"
+}
+
+# json_list WORD...
+json_list() {
+    comma=
+    printf '['
+    for word; do
+        printf '%s%s' "$comma" "$(json "$word")"
+        comma=', '
+    done
+    printf ']'
+}
+
+# json_object NAME=VALUE...
+json_object() {
+    comma=
+    printf '{'
+    for word; do
+        printf '%s%s: %s' "$comma" "$(json "${word%%=*}")" "$(json "${word#*=}")"
+        comma=', '
+    done
+    printf '}'
+}
+
+# shell_line WORD...: one line to paste into a shell.
+shell_line() {
+    space=
+    for word; do
+        case $word in
+        '' | *[!A-Za-z0-9_@%+=:,./-]*) word="'$(replace "$word" "'" "'\\''")'" ;;
+        esac
+        printf '%s%s' "$space" "$word"
+        space=' '
+    done
+}
+
+# absolute PATH
+absolute() {
+    path=$1
+    case $path in
+    /*) ;;
+    *) path=$PWD/$path ;;
+    esac
+    case $path in
+    *[[:cntrl:]]*) fail 64 "a path with control characters: $path" ;;
+    esac
+    printf '%s' "$path"
+}
+
+# check FOLDER SUMS: compare the files of FOLDER with their checksums.
+check() {
+    printf 'verifying %s\n' "$1" >&2
+    if ! (cd -- "$1" && sha256sum --check --strict --quiet -- "$2" >&2); then
+        fail 65 "$1 is damaged or incomplete: the lines above name the files" "copy it again"
+    fi
+}
+
+# Path of Apptainer; some sites know it by its older name.
+find_engine() {
+    other=
+    for name in apptainer singularity; do
+        path=$(command -v "$name") || continue
+        version=$("$path" --version 2>/dev/null) || continue
+        case $version in
+        apptainer*)
+            absolute "$path"
+            return
+            ;;
+        esac
+        other=" ($path is $version)"
+    done
+    fail 69 "no Apptainer on PATH$other" "load your site's module, or ask for it to be installed"
+}
+
+# Why containers cannot start here, as far as the kernel tells.
+obstacle() {
+    for setting in user/max_user_namespaces=0 kernel/unprivileged_userns_clone=0 \
+        kernel/apparmor_restrict_unprivileged_userns=1; do
+        file=/proc/sys/${setting%=*}
+        if [ -r "$file" ] && [ "$(cat "$file")" = "${setting#*=}" ]; then
+            printf 'user namespaces are refused here (%s is %s): ' "$file" "${setting#*=}"
+            printf 'an administrator allows them, or installs Apptainer with setuid\n'
+            return
+        fi
+    done
+    printf 'user namespaces look allowed; the reason is in the lines above\n'
+}
+
+# Facts of this machine, as JSON values.
+host_facts() {
+    hostname=$(json "$(uname -n)")
+    # shellcheck source=/dev/null
+    os=$(json "$(if [ -r /etc/os-release ]; then . /etc/os-release; fi; printf '%s' "${PRETTY_NAME:-$(uname -s)}")")
+    kernel=$(json "$(uname -r)")
+    architecture=$(json "$(uname -m)")
+    cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+    model=$(uname -p)
+    flags=
+    while IFS=: read -r key value; do
+        case $key in
+        'model name'*) model=${value# } ;;
+        flags*) flags=$value ;;
+        '') break ;; # the next core
+        esac
+    done </proc/cpuinfo
+    processor=$(json "$model")
+    set --
+    for flag in avx2 avx512f avx512_bf16 avx512_vnni amx_tile amx_bf16 amx_int8; do
+        case " $flags " in
+        *" $flag "*) set -- "$@" "$flag" ;;
+        esac
+    done
+    cpu_flags=$(json_list "$@")
+    while read -r key value _; do
+        if [ "$key" = MemTotal: ]; then tenths=$(((value * 10 + 524288) / 1048576)); fi
+    done </proc/meminfo
+    memory_gib=$((tenths / 10)).$((tenths % 10))
+    accelerators='[]'
+    if command -v nvidia-smi >/dev/null && gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader); then
+        set --
+        while IFS= read -r gpu; do set -- "$@" "$gpu"; done <<END
+$gpus
+END
+        accelerators=$(json_list "$@")
+    fi
+}
+
+# record STATUS ENDED SECONDS EXIT_STATUS: write run.json, whole at every moment.
+record() {
+    status=$1
+    ended=$2
+    seconds=$3
+    exit_status=$4
+    cat >"$out/.run.json.part" <<END
+{
+  "schema_version": 1,
+  "status": ${status},
+  "trimaran": "0.1.0",
+  "recipe": {
+    "name": "resnet-imagenet/cpu-quickstart",
+    "sha256": "1111111111111111111111111111111111111111111111111111111111111111",
+    "changed": {}
+  },
+  "image": {
+    "name": "resnet-imagenet-torch-cpu",
+    "engine": "apptainer",
+    "reference": ${image_path},
+    "digest": "sha256:2222222222222222222222222222222222222222222222222222222222222222",
+    "inputs": "3333333333333333333333333333333333333333333333333333333333333333",
+    "publishable": true,
+    "signature": null
+  },
+  "modified": [],
+  "data": {
+    "name": "fashion-mnist",
+    "path": ${data_path},
+    "sha256": "4444444444444444444444444444444444444444444444444444444444444444"
+  },
+  "git": {
+    "revision": "5555555555555555555555555555555555555555",
+    "dirty": false
+  },
+  "command": {
+    "argv": ${argv},
+    "env": ${environment},
+    "shell": ${shell}
+  },
+  "host": {
+    "hostname": ${hostname},
+    "os": ${os},
+    "kernel": ${kernel},
+    "architecture": ${architecture},
+    "processor": ${processor},
+    "cores": ${cores},
+    "memory_gib": ${memory_gib},
+    "cpu_flags": ${cpu_flags},
+    "accelerators": ${accelerators},
+    "python": null
+  },
+  "environment": null,
+  "started": ${started},
+  "ended": ${ended},
+  "seconds": ${seconds},
+  "exit_status": ${exit_status}
+}
+END
+    mv -f -- "$out/.run.json.part" "$out/run.json"
+}
+
+now() { date -u +%Y-%m-%dT%H:%M:%SZ; }
+
+data=
+out=
+verify_only=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --data | --out)
+        if [ -z "${2-}" ]; then fail 64 "$1 needs a folder"; fi
+        case $1 in
+        --data) data=$(absolute "$2") ;;
+        --out) out=$(absolute "$2") ;;
+        esac
+        shift
+        ;;
+    --verify-only) verify_only=yes ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *) fail 64 "unknown argument: $1" "see: sh run.sh --help" ;;
+    esac
+    shift
+done
+
+bundle=$(absolute "$(cd -- "$(dirname -- "$0")" && pwd -P)")
+image=$bundle/image.sif
+check "$bundle" SHA256SUMS
+if [ -n "$data" ]; then check "$data" "$bundle/data.sha256"; fi
+if [ -n "$verify_only" ]; then
+    printf 'every file is as it was packed\n'
+    exit 0
+fi
+if [ -z "$data" ]; then
+    fail 64 "the data are not in this bundle: give --data DIR" \
+        "DIR is the packed data set fashion-mnist (trimaran data get fashion-mnist names it)"
+fi
+
+if [ -z "$out" ]; then
+    out=$(absolute runs/resnet-imagenet/cpu-quickstart)
+    out=$out/$(date -u +%Y%m%d-%H%M%S)
+fi
+if [ -e "$out" ] && { ! [ -d "$out" ] || [ -n "$(ls -A -- "$out")" ]; }; then
+    fail 73 "$out exists and is not empty: a run is never overwritten" "choose another --out"
+fi
+
+engine=$(find_engine)
+engine_folder=$(dirname -- "$engine")
+# As root that lacks this capability, Apptainer would set limits that it may not set.
+userns=
+while read -r key value; do
+    if [ "$key" = CapEff: ] && [ "$(id -u)" -eq 0 ] &&
+        [ $((0x$value >> 24 & 1)) -eq 0 ]; then
+        userns=yes
+    fi
+done </proc/self/status
+
+# The exact command that `trimaran run` gives: first the whole environment, then the words.
+# A path in --mount is quoted as CSV wants it.
+data_csv=$(replace "$data" '"' '""')
+out_csv=$(replace "$out" '"' '""')
+set -- \
+    PATH="$engine_folder":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
+    APPTAINERENV_OMP_NUM_THREADS=2
+if [ -n "${HOME+set}" ]; then set -- "$@" "HOME=$HOME"; fi
+if [ -n "${LANG+set}" ]; then set -- "$@" "LANG=$LANG"; fi
+if [ -n "${TMPDIR+set}" ]; then set -- "$@" "TMPDIR=$TMPDIR"; fi
+if [ -n "${XDG_RUNTIME_DIR+set}" ]; then set -- "$@" "XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR"; fi
+if [ -n "${SOURCE_DATE_EPOCH+set}" ]; then set -- "$@" "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH"; fi
+variables=$#
+environment=$(json_object "$@")
+if ! env -i "$@" "$engine" --quiet exec --containall --no-home --cleanenv \
+    ${userns:+--userns} --pwd / "$image" true >&2; then
+    fail 69 "Apptainer cannot start a container here" "$(obstacle)"
+fi
+set -- "$@" \
+    "$engine" \
+    --quiet \
+    run \
+    --containall \
+    --no-home \
+    --cleanenv \
+    --no-eval \
+    ${userns:+--userns} \
+    --pwd \
+    /out \
+    --mount \
+    'type=bind,"source='"$data_csv"'",destination=/data,ro' \
+    --mount \
+    'type=bind,"source='"$out_csv"'",destination=/out' \
+    "$image" \
+    train \
+    --data=/data \
+    --out=/out \
+    --model=resnet20 \
+    --epochs=3 \
+    --batch-size-per-rank=64 \
+    --base-lr=0.2 \
+    --warmup-epochs=0.5 \
+    --schedule=cosine \
+    --momentum=0.9 \
+    --weight-decay=0.0005 \
+    --label-smoothing=0.0 \
+    --precision=bf16 \
+    --threads=1 \
+    --seed=17
+argv=$(shift "$variables" && json_list "$@")
+shell=$(json "$(shell_line env -i "$@")")
+
+host_facts
+image_path=$(json "$image")
+data_path=$(json "$data")
+started="\"$(now)\""
+began=$(date +%s)
+# Without -p, so that of two that start in the same second only one gets the folder.
+if ! { [ -d "$out" ] || { mkdir -p -- "$(dirname -- "$out")" && mkdir -- "$out"; }; } ||
+    ! cp -- "$bundle/recipe.yaml" "$out/recipe.yaml"; then
+    fail 73 "the run directory $out cannot be made"
+fi
+record '"running"' null null null
+printf 'run directory %s\n' "$out" >&2
+
+cd -- "$out"
+env -i "$@" </dev/null >log.txt 2>&1 &
+child=$!
+stopped=
+trap 'stopped=yes; signalled=yes; kill -TERM "$child" 2>/dev/null || :' HUP INT TERM
+tail -n +1 -f -s 0.2 --pid="$child" log.txt &
+while :; do
+    signalled=
+    code=0
+    wait "$child" || code=$?
+    # A signal ends the waiting, not yet the child, which may write its checkpoint.
+    if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
+done
+wait
+
+if [ "$code" -eq 0 ]; then
+    status='"completed"'
+elif [ "$code" -eq 75 ] || [ -n "$stopped" ]; then
+    status='"interrupted"'
+else
+    status='"failed"'
+fi
+record "$status" "\"$(now)\"" $(($(date +%s) - began)) "$code"
+printf 'run directory %s: exit status %s\n' "$out" "$code" >&2
+if [ "$code" -eq 0 ]; then printf 'its verdict: %s\n' "$(shell_line trimaran report "$out")" >&2; fi
+exit "$code"
