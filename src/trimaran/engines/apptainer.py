@@ -17,7 +17,7 @@ from pathlib import Path
 from trimaran import base as bases
 from trimaran import images, inventory, paths, process, render, stages, wheelhouse
 from trimaran.base import Base
-from trimaran.engines import Bind, BuiltImage, Command, Description, sif, store
+from trimaran.engines import Bind, BuiltImage, Command, Description, gpu, sif, store
 from trimaran.engines.workplace import workplace
 from trimaran.errors import BuildError
 from trimaran.files import sha256
@@ -250,7 +250,8 @@ class Apptainer:
             reporter.detail(line)
 
         status = process.stream(
-            [self.executable, "--quiet", "test", *self._isolation(), "--pwd", "/", built.reference],
+            [self.executable, "--quiet", "test", *self._isolation(),
+             *gpu.apptainer_options(built.name), "--pwd", "/", built.reference],
             env=store.engine_environment(self.executable), on_line=keep,
         )
         if status != 0:
@@ -288,7 +289,8 @@ class Apptainer:
 
         Variables travel as APPTAINERENV_*: `--env` splits its argument at commas.
         """
-        argv = [self.executable, "--quiet", "run", *self._isolation(), "--pwd", workdir]
+        argv = [self.executable, "--quiet", "run", *self._isolation(),
+                *gpu.apptainer_options(built.name), "--pwd", workdir]
         for bind in binds:
             argv += ["--mount", _mount(bind)]
         if built.overlay is not None:

@@ -1,0 +1,51 @@
+"""One rank of the self-test: Horovod and MPI agree on sums, and gradients are averaged.
+
+Arguments: how many ranks were started, and on which device the tensors are (cpu, cuda).
+"""
+
+# ruff: noqa: S101 - a self-test asserts
+import sys
+
+import horovod.torch as hvd
+import torch
+
+
+def check_collectives(size: int, device: torch.device) -> None:
+    """All-reduce, all-gather and broadcast give what every rank can compute by itself."""
+    rank = hvd.rank()
+    assert hvd.size() == size, f"started as {hvd.size()} ranks instead of {size}"
+    total = hvd.allreduce(torch.full((1000,), float(rank + 1), device=device), op=hvd.Sum)
+    assert total.device.type == device.type
+    assert total.cpu().eq(size * (size + 1) / 2).all(), total[0]
+    assert hvd.allgather(torch.tensor([rank], device=device)).tolist() == list(range(size))
+    assert hvd.broadcast(torch.tensor([rank + 5], device=device), size - 1).item() == size + 4
+
+
+def check_gradients(size: int, device: torch.device) -> None:
+    """A step of the distributed optimizer uses the mean of the ranks' gradients."""
+    weight = torch.nn.Parameter(torch.zeros(3, device=device))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1.0), named_parameters=[("weight", weight)]
+    )
+    (weight.sum() * float(hvd.rank() + 1)).backward()  # gradients 1, 2, …
+    optimizer.step()
+    assert weight.detach().cpu().eq(-(size + 1) / 2).all(), weight
+
+
+def check_mpi(size: int) -> None:
+    """mpi4py finds the same Open MPI that Horovod was built with."""
+    from mpi4py import MPI
+
+    assert MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1) == size * (size + 1) // 2
+
+
+if __name__ == "__main__":
+    hvd.init()
+    ranks, kind = int(sys.argv[1]), sys.argv[2]
+    if kind == "cuda":
+        torch.cuda.set_device(hvd.local_rank())
+    check_collectives(ranks, torch.device(kind))
+    check_gradients(ranks, torch.device(kind))
+    if hvd.mpi_enabled():
+        check_mpi(ranks)
+    hvd.shutdown()
