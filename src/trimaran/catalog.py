@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
-from trimaran import data, images, paths, recipes, strict, targets
+from trimaran import data, digests, images, paths, recipes, strict, targets
+from trimaran.engines.here import here
 from trimaran.errors import unknown_name
 from trimaran.files import write_atomic
 
@@ -32,14 +34,20 @@ def names(kind: str) -> list[str]:
 
 def table(kind: str) -> list[Row]:
     """Return one row for each of `kind`, with the columns that a listing shows."""
+    if kind == "images":
+        return [_image_row(row) for row in _images()]
     row = {
         "apps": _app_row,
-        "images": _image_row,
         "targets": _target_row,
         "recipes": _recipe_row,
         "data": _data_row,
     }[kind]
     return [row(name) for name in names(kind)]
+
+
+def complete(kind: str) -> list[Row]:
+    """Return one row for each of `kind`, with everything that a program may want to know."""
+    return _images() if kind == "images" else table(kind)
 
 
 def details(kind: str, name: str) -> Row:
@@ -82,9 +90,36 @@ def _app_row(name: str) -> Row:
     return {"name": name, "version": project["version"], "summary": project["description"]}
 
 
-def _image_row(name: str) -> Row:
-    image = images.load(name)
-    return {"name": name, "kind": image.kind, "summary": image.summary}
+def _images() -> list[Row]:
+    """Return what is known of each image: here on this machine, and published."""
+    models = [images.load(name) for name in images.names()]
+    found = here(models)
+    published = digests.load().published
+    return [
+        {
+            "name": model.name, "kind": model.kind, "tag": model.tag, "summary": model.summary,
+            "here": [asdict(one) for one in found[model.name]],
+            "published": [
+                one.model_dump(mode="json") for one in published if one.image == model.name
+            ],
+        }
+        for model in models
+    ]
+
+
+def _image_row(row: Row) -> Row:
+    """Return the row for people: a line in each cell for each image that a run would take."""
+    usable = [one for one in row["here"] if one["current"] or one["origin"]]
+    states = [
+        f"{one['state']} ({one['engine']})" + ("" if one["current"] else ", for its digest only")
+        for one in usable
+    ]
+    return {
+        "name": row["name"], "kind": row["kind"], "state": "\n".join(states) or "not here",
+        "digest": "\n".join(one["digest"].removeprefix("sha256:")[:12] for one in usable),
+        "size": "\n".join(f"{one['size'] / 1e6:,.0f} MB" for one in usable),
+        "summary": row["summary"],
+    }
 
 
 def _target_row(name: str) -> Row:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import requests
+
 from trimaran.errors import Interrupted, RunError, TrimaranError
 from trimaran.files import sha256 as sha256_of
 from trimaran.reporting import Reporter
@@ -48,6 +50,7 @@ def fetch(
     offline: bool,
     reporter: Reporter,
     error: type[TrimaranError] = RunError,
+    session: requests.Session | None = None,
 ) -> Path:
     """Return `destination`, holding the file with this `sha256`; get it if it is not there.
 
@@ -59,12 +62,13 @@ def fetch(
         offline: use only what is there and local sources; never touch the network.
         reporter: is shown a bar, and warned of each source that fails.
         error: what to raise when no source gives the file.
+        session: asks the sources, where they want a login.
 
     Raises:
         TrimaranError: of class `error`; says what each source did wrong and what to do.
         Interrupted: on Ctrl-C; the `.part` is kept.
     """
-    job = _Job(destination, sha256.lower(), size, reporter, error)
+    job = _Job(destination, sha256.lower(), size, reporter, error, session)
     try:
         if not job.is_there():
             destination.parent.mkdir(parents=True, exist_ok=True)
@@ -90,6 +94,7 @@ class _Job:
     size: int | None
     reporter: Reporter
     error: type[TrimaranError]
+    session: requests.Session | None
 
     @property
     def name(self) -> str:
@@ -153,18 +158,22 @@ class _Job:
                 check_space(
                     self.destination.parent, self.size - have + SPARE_BYTES, self.name, self.error
                 )
-            old_bytes = transfer(
-                url, part, name=self.name, size=self.size, reporter=self.reporter
-            )
+            old_bytes = self._transfer(url, part)
             found = self._rename_if_right(part)
             if found and old_bytes:
                 self.reporter.note(f"{self.name}: what was resumed is wrong, starting anew")
                 part.truncate(0)
-                transfer(url, part, name=self.name, size=self.size, reporter=self.reporter)
+                self._transfer(url, part)
                 found = self._rename_if_right(part)
             if found:
                 raise SourceFailed(self._refuse(self.part, found))
             return True
+
+    def _transfer(self, url: str, part: IO[bytes]) -> bool:
+        return transfer(
+            url, part, name=self.name, size=self.size, reporter=self.reporter,
+            session=self.session,
+        )
 
     def _rename_if_right(self, part: IO[bytes]) -> str | None:
         """Rename a right `.part` onto the destination; return the hash of a wrong one."""

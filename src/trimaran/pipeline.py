@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trimaran import data, images, process, report, runs
+from trimaran import data, images, process, registry, report, runs
 from trimaran.command import app_arguments
 from trimaran.engines import Bind, BuiltImage, Command, Engine
 from trimaran.errors import Interrupted, RunError, UsageError
@@ -40,7 +40,7 @@ class Request:
         out: run directory to make.
         base: base image to build on instead of the pinned one.
         offline: never touch the network.
-        site: what holds on this machine: accepted signers, extra binds.
+        site: what holds on this machine: its registry, accepted signers, extra binds.
         extension: what is added to the image.
     """
 
@@ -53,6 +53,11 @@ class Request:
     offline: bool = False
     site: Site = field(default_factory=Site)
     extension: Extension = field(default_factory=Extension)
+
+    @property
+    def pinned(self) -> str | None:
+        """The digest that the image must have; no environment of the host has one."""
+        return self.recipe.recipe.image.digest if self.engine.container else None
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,15 @@ def plan(request: Request) -> Plan:
     missing = []
     if not (folder / "dataset.json").is_file():
         missing.append(f"data set {contract.name}: trimaran data get {contract.name}")
-    built = request.engine.find(image)
+    built = request.engine.find(image, request.pinned)
     if built is None:
         built = request.engine.planned(image)
-        # Its file is named after its base as well, which is known only once it is built.
+        how = f"pull {image.name} --digest {request.pinned}" if request.pinned else (
+            f"build {image.name}"
+        )
+        # Its file is named after its digest, or its base, which are known only once it is here.
         missing.append(
-            f"image {image.name}: trimaran build {image.name} --engine {request.engine.name}; "
+            f"image {image.name}: trimaran {how} --engine {request.engine.name}; "
             "then print this again"
         )
     return Plan(command(request, built, folder, directory), directory, tuple(missing))
@@ -135,25 +143,43 @@ def prepare_data(request: Request, contract: data.Contract, reporter: Reporter) 
 
 
 def prepare_image(request: Request, image: images.Image, reporter: Reporter) -> BuiltImage:
-    """Return the image, built if need be, whose digest is the one that the recipe may pin.
+    """Return the image that the recipe pins, pulled if need be; else the built one.
 
     Raises:
         BuildError: it cannot be had.
         RunError: it is not the pinned one.
     """
-    built = request.engine.build(
+    built = _pinned_image(request, image, reporter) or request.engine.build(
         image, base=request.base, offline=request.offline, reporter=reporter
     )
-    pinned = request.recipe.recipe.image.digest
-    if pinned is not None and request.engine.container and built.digest != pinned:
+    if request.pinned is not None and built.digest != request.pinned:
         raise RunError(
-            f"the recipe pins {image.name} to {pinned}, the image here is {built.digest}",
-            hint="pull the published image, or run a recipe whose image.digest is null",
+            f"the recipe pins {image.name} to {request.pinned}, the image here is {built.digest}",
+            hint="pull the published image (trimaran pull --registry …), or run a recipe whose"
+            " image.digest is null",
         )
     reporter.note(f"  {built.reference} {built.digest or ''}".rstrip())
     if not request.engine.container:
         reporter.warn("not in a container: not publishable as evidence")
     return built
+
+
+def _pinned_image(
+    request: Request, image: images.Image, reporter: Reporter
+) -> BuiltImage | None:
+    """Return the image that the recipe pins, from here or a registry; None: nobody knows it."""
+    if request.pinned is None or request.base is not None:
+        return None
+    found = request.engine.find(image, request.pinned)
+    if found is not None or request.offline:
+        return found
+    place = registry.configured(None, request.site)
+    if not registry.knows(image, request.engine, request.pinned, place):
+        return None
+    return registry.pull(
+        image, request.engine, registry=place, digest=request.pinned, insecure=False,
+        reporter=reporter,
+    )
 
 
 def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | None:

@@ -35,6 +35,9 @@ CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
 PROXIES = ("http_proxy", "https_proxy")
 
+REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+$"
+"""A registry and a namespace in it: `HOST[:PORT]/NAMESPACE`."""
+
 
 def _fingerprint(value: object) -> object:
     # as gpg and `apptainer key list` print it: in groups, in any case
@@ -96,9 +99,7 @@ class Site(strict.Model):
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    registry: Annotated[
-        str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+$")
-    ] | None = None
+    registry: Annotated[str, Field(pattern=REGISTRY)] | None = None
     ca_bundle: Path | None = None
     proxy: Annotated[str, AfterValidator(_proxy)] | None = None
     signatures: Signatures = Field(default_factory=Signatures)

@@ -62,8 +62,18 @@ def place(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2] if is_remote(url) else str(_local(url))
 
 
-def transfer(url: str, part: IO[bytes], *, name: str, size: int | None, reporter: Reporter) -> bool:
+def transfer(
+    url: str,
+    part: IO[bytes],
+    *,
+    name: str,
+    size: int | None,
+    reporter: Reporter,
+    session: requests.Session | None = None,
+) -> bool:
     """Append to `part` (opened "ab") what it lacks of the file at `url`.
+
+    `session` knows how to log in where that is needed; a plain one does without it.
 
     A server that ignores the range, or whose file has changed between two attempts,
     makes the file start anew. Returns True if `part` still holds bytes that were there
@@ -78,7 +88,7 @@ def transfer(url: str, part: IO[bytes], *, name: str, size: int | None, reporter
         return False
     _require_answer(url)
     fruitless = 0
-    with requests.Session() as session:
+    with session or requests.Session() as session:
         session.headers.update({
             "User-Agent": f"trimaran/{__version__}",
             # The bytes as they lie there: a .gz must not be unpacked on the way.
@@ -164,17 +174,17 @@ class _Attempt:
             )
         except requests.exceptions.SSLError as problem:
             raise SourceFailed(
-                f"its certificate is not trusted ({_innermost(problem)});"
+                f"its certificate is not trusted ({innermost(problem)});"
                 " name your site's certificates with --ca-bundle FILE or in the site file"
             ) from problem
         except (requests.exceptions.ConnectTimeout, requests.exceptions.ProxyError) as problem:
-            raise SourceFailed(_innermost(problem)) from problem
+            raise SourceFailed(innermost(problem)) from problem
         except requests.exceptions.ReadTimeout as problem:
             raise _Broken(f"no answer for {READ_SECONDS:g} s") from problem
         except requests.exceptions.ConnectionError as problem:
-            raise _Broken(f"the connection dropped ({_innermost(problem)})") from problem
+            raise _Broken(f"the connection dropped ({innermost(problem)})") from problem
         except requests.exceptions.RequestException as problem:
-            raise SourceFailed(_innermost(problem)) from problem
+            raise SourceFailed(innermost(problem)) from problem
 
     def _accept(self, response: requests.Response, offset: int) -> int:
         """Judge the status; return the offset at which the body starts."""
@@ -220,7 +230,8 @@ def _validator(response: requests.Response) -> str | None:
     return tag if tag.startswith('"') else response.headers.get("Last-Modified")
 
 
-def _innermost(problem: BaseException) -> str:
+def innermost(problem: BaseException) -> str:
+    """Return what the first cause of `problem` says: the libraries wrap it several times."""
     while (cause := problem.__cause__ or problem.__context__) is not None:
         problem = cause
     return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)

@@ -9,7 +9,15 @@ from __future__ import annotations
 import sys
 
 # Imported for their commands.
-from trimaran.cli import bundles, containers, data, definitions, runs, signing  # noqa: F401
+from trimaran.cli import (  # noqa: F401
+    bundles,
+    containers,
+    data,
+    definitions,
+    registry,
+    runs,
+    signing,
+)
 from trimaran.cli.common import app
 from trimaran.errors import ExitCode, TrimaranError
 

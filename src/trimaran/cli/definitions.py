@@ -32,7 +32,7 @@ def list_(
     """
     from trimaran import catalog
 
-    rows = catalog.table(kind.value)
+    rows = catalog.complete(kind.value) if as_json else catalog.table(kind.value)
     emit(rows, kind.value, as_json)
 
 

@@ -67,8 +67,11 @@ class Engine(Protocol):
     name: str
     container: bool  # False: not in a container, so a run is no publishable evidence
 
-    def find(self, image: Image) -> BuiltImage | None:
-        """Return the image built from the current inputs of `image`, or None."""
+    def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
+        """Return the image built or pulled for the current definition, or None.
+
+        With `digest` it is the image with this digest, whatever the definition is now.
+        """
 
     def planned(self, image: Image) -> BuiltImage:
         """Return what `build` would make from the current inputs (digest None, size 0)."""

@@ -70,9 +70,12 @@ class Apptainer:
         self.executable = found
         self.userns = userns  # even where `_isolation` sees no need
 
-    def find(self, image: Image) -> BuiltImage | None:
-        """Return the newest SIF of the current definition whose bytes are as built, or None."""
-        for record in store.records(image, self.name):
+    def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
+        """Return the newest SIF of the current definition, or the one with `digest`, or None.
+
+        Its bytes are as they were recorded.
+        """
+        for record in store.records(image, self.name, digest):
             sif = Path(record.reference)
             if sif.is_file() and f"sha256:{sha256(sif)}" == record.digest:
                 return BuiltImage(image.name, self.name, record.reference, record.digest,

@@ -32,8 +32,13 @@ class Host:
     name = "host"
     container = False
 
-    def find(self, image: Image) -> BuiltImage | None:
-        """Return the environment made from the current inputs of `image`, or None."""
+    def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
+        """Return the environment made from the current inputs of `image`, or None.
+
+        It has no digest, so it never is the image with one.
+        """
+        if digest is not None:
+            return None
         planned = self.planned(image)
         return planned if Path(planned.reference, COMPLETE).exists() else None
 

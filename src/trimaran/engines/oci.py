@@ -41,9 +41,12 @@ class Podman:
                     f"{program} is not installed", hint="apt-get install buildah podman"
                 )
 
-    def find(self, image: Image) -> BuiltImage | None:
-        """Return the newest image of the current definition that the storage holds, or None."""
-        for record in store.records(image, self.name):
+    def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
+        """Return the newest image of the current definition, or the one with `digest`, or None.
+
+        The storage holds it.
+        """
+        for record in store.records(image, self.name, digest):
             if self._id(record.reference) == record.digest:
                 return BuiltImage(image.name, self.name, record.reference, record.digest,
                                   record.inputs, record.size)

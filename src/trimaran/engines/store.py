@@ -28,6 +28,8 @@ FOR_THE_NETWORK = (
 )
 """What a pull needs as well: the site's proxy and certificates."""
 
+MOMENT = "%Y-%m-%dT%H:%M:%SZ"
+
 
 @dataclass(frozen=True)
 class Record:
@@ -36,7 +38,8 @@ class Record:
     Attributes:
         content: `images.content` of the definition it was built from.
         inputs: `content` and the base's digest in one hash: equal inputs, equal image.
-        built: when, in UTC.
+        built: when, in UTC; of a pulled image: when it was pulled.
+        origin: of a pulled image, `HOST[:PORT]/NAMESPACE/IMAGE@DIGEST`; None: built here.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Record:
     base_name: str
     base_digest: str
     size: int
+    origin: str | None = None
 
 
 def inputs_of(image: Image, base: Base, below: BuiltImage | None) -> str:
@@ -64,15 +68,40 @@ def inputs_of(image: Image, base: Base, below: BuiltImage | None) -> str:
 def save(record: Record) -> None:
     """Write the record; its presence says that the image is whole."""
     path = paths.cache("images", f"{record.name}-{record.inputs[:12]}.{record.engine}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps(asdict(record), indent=1) + "\n")
 
 
-def records(image: Image, engine: str) -> list[Record]:
-    """Return the records of images built from the current definition, the newest first."""
-    content = images.content(image)
+def pulled(
+    name: str, engine: str, reference: str, digest: str, *, content: str, size: int, origin: str
+) -> BuiltImage:
+    """Save the record of a pulled image and return the image."""
+    inputs = digest.removeprefix("sha256:")  # what went into it is its publisher's knowledge
+    save(Record(
+        name=name, engine=engine, reference=reference, digest=digest, content=content,
+        inputs=inputs, built=datetime.now(timezone.utc).strftime(MOMENT),
+        base_name="unknown", base_digest="unknown", size=size, origin=origin,
+    ))
+    return BuiltImage(name, engine, reference, digest, inputs, size)
+
+
+def records(image: Image, engine: str, digest: str | None = None) -> list[Record]:
+    """Return the records of images, the newest first: with `digest`, or else of the current
+    definition.
+
+    What has the right digest is the right image, whatever the definition has become since.
+    """
+    content = None if digest else images.content(image)
+    return [
+        record for record in all_records(image, engine)
+        if (record.digest == digest if digest else record.content == content)
+    ]
+
+
+def all_records(image: Image, engine: str) -> list[Record]:
+    """Return the records of all images of this name, the newest first."""
     found = [
-        record for record in _read(f"{image.name}-*.{engine}.json")
-        if record.content == content and record.name == image.name
+        record for record in _read(f"{image.name}-*.{engine}.json") if record.name == image.name
     ]
     return sorted(found, key=lambda record: record.built, reverse=True)
 
@@ -130,7 +159,7 @@ def created() -> str:
     moment = (
         datetime.fromtimestamp(int(epoch), timezone.utc) if epoch else datetime.now(timezone.utc)
     )
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.strftime(MOMENT)
 
 
 def printed(built: BuiltImage, result: process.Result) -> str:

@@ -1,0 +1,91 @@
+"""Commands that publish images and get published ones: push, pull."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trimaran.cli.common import (
+    CaBundle,
+    EngineName,
+    ImageName,
+    SiteFile,
+    app,
+    terminal,
+    use_site,
+)
+
+Registry = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST[:PORT]/NAMESPACE",
+        help="Registry; else $TRIMARAN_REGISTRY, else registry: of the site file.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Do without TLS where the registry has none, login included."),
+]
+
+
+@app.command()
+def push(
+    image: ImageName,
+    registry: Registry = None,
+    engine: EngineName = "auto",
+    insecure: Insecure = False,
+    site: SiteFile = None,
+    ca_bundle: CaBundle = None,
+) -> None:
+    """Publish a built image, and record its digest.
+
+    The engine decides the form: apptainer pushes the SIF (oras://), podman the OCI image
+    (docker://). What the registry confirms goes into containers/digests.yaml. Log in with
+    `apptainer registry login` or `podman login`.
+
+    Example: trimaran push torch-cpu --registry ghcr.io/OWNER/trimaran
+    """
+    from trimaran import images
+    from trimaran import registry as registries
+    from trimaran.engines.selection import select
+
+    place = registries.configured(registry, use_site(site, ca_bundle))
+    pushed = registries.push(
+        images.load(image), select(engine), registry=place, insecure=insecure, reporter=terminal()
+    )
+    typer.echo(f"{pushed.reference}@{pushed.manifest}")
+
+
+@app.command()
+def pull(
+    image: ImageName,
+    registry: Registry = None,
+    digest: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sha256:HEX",
+            help="The image's own or its manifest's, instead of the one in digests.yaml.",
+        ),
+    ] = None,
+    engine: EngineName = "auto",
+    insecure: Insecure = False,
+    site: SiteFile = None,
+    ca_bundle: CaBundle = None,
+) -> None:
+    """Get a published image by its digest, for runs to use.
+
+    A download that was cut off is resumed, and nothing is used before its digest is right.
+
+    Example: trimaran pull torch-cpu --registry ghcr.io/OWNER/trimaran
+    """
+    from trimaran import images
+    from trimaran import registry as registries
+    from trimaran.engines.selection import select
+
+    place = registries.configured(registry, use_site(site, ca_bundle))
+    built = registries.pull(
+        images.load(image), select(engine), registry=place, digest=digest, insecure=insecure,
+        reporter=terminal(),
+    )
+    typer.echo(f"{built.reference} {built.digest}")

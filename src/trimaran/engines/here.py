@@ -1,0 +1,80 @@
+"""Which images are here, told from their records: a listing must not read gigabytes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from trimaran import images, process
+from trimaran.engines import store
+from trimaran.engines.oci import STORAGE
+from trimaran.engines.store import Record
+from trimaran.images import Image
+
+
+@dataclass(frozen=True)
+class Here:
+    """One image on this machine.
+
+    Attributes:
+        state: whether it was built here or pulled.
+        current: whether it belongs to the definition as it is now; other ones serve only
+            recipes that pin their digest.
+        since: when it was built or pulled, in UTC.
+        origin: where it was pulled from.
+    """
+
+    engine: str
+    state: Literal["built", "pulled"]
+    current: bool
+    reference: str
+    digest: str
+    size: int
+    since: str
+    origin: str | None
+
+
+def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
+    """Return what is here of each image by name, current ones first, then the newest.
+
+    A SIF must have the size of its record, an OCI image be in Podman's storage; their
+    bytes are checked when they are used.
+    """
+    models = list(wanted)
+    podman = {model.name: store.all_records(model, "podman") for model in models}
+    stored = _podman_ids() if any(podman.values()) else set()
+    found = {}
+    for model in models:
+        kept = [record for record in podman[model.name] if record.digest in stored]
+        kept += [one for one in store.all_records(model, "apptainer") if _is_whole(one)]
+        content = images.content(model) if kept else ""
+        rows = [_here(record, record.content == content) for record in kept]
+        rows.sort(key=lambda row: row.since, reverse=True)
+        rows.sort(key=lambda row: not row.current)
+        found[model.name] = rows
+    return found
+
+
+def _here(record: Record, current: bool) -> Here:
+    return Here(
+        record.engine, "pulled" if record.origin else "built", current, record.reference,
+        record.digest, record.size, record.built, record.origin,
+    )
+
+
+def _is_whole(record: Record) -> bool:
+    sif = Path(record.reference)
+    return sif.is_file() and sif.stat().st_size == record.size
+
+
+def _podman_ids() -> set[str]:
+    if shutil.which("podman") is None:
+        return set()
+    listed = process.run(
+        ["podman", *STORAGE, "images", "--all", "--quiet", "--no-trunc"],
+        env=store.engine_environment("/usr/bin/podman"),
+    )
+    return set(listed.stdout.split())

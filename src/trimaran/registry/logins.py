@@ -1,0 +1,123 @@
+"""Logins to registries, as `apptainer registry login`, `podman login` and `docker login` keep them.
+
+Trimaran asks for no password and stores none. A login is found here and used in the header
+of a request, or its file is handed to the engine; it never is an argument or part of a message.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trimaran import process
+from trimaran.errors import UsageError
+
+DOCKER_HUB = {"docker.io": "index.docker.io"}
+"""Registry -> the name under which the login commands keep it, where that is another one."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """A login that was found.
+
+    Attributes:
+        file: holds it, in Docker's form, which Apptainer and Podman read as well.
+        basic: value of the header `Authorization`.
+    """
+
+    file: Path
+    basic: str = field(repr=False)
+
+
+def files() -> list[Path]:
+    """Return where the login commands keep logins, in the order of precedence."""
+    named = os.environ.get("REGISTRY_AUTH_FILE")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    apptainer = os.environ.get("APPTAINER_CONFIGDIR") or Path.home() / ".apptainer"
+    docker = os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker"
+    return [
+        *([Path(named)] if named else []),
+        Path(f"{runtime}/containers" if runtime else f"/run/containers/{os.getuid()}", "auth.json"),
+        Path(config, "containers/auth.json"),
+        Path(apptainer, "docker-config.json"),  # of older releases
+        Path(apptainer, "config.json"),
+        Path(docker, "config.json"),
+    ]
+
+
+def find(host: str, repository: str) -> Login | None:
+    """Return the login for `repository` at `host`, or None.
+
+    Raises:
+        UsageError: a file of logins cannot be read, or a credential helper fails.
+    """
+    for path in files():
+        if _is_there(path) and (basic := _from_file(path, host, repository)):
+            return Login(path, basic)
+    return None
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError:  # a folder of root's, where podman would keep those of this user
+        return False
+
+
+def _from_file(path: Path, host: str, repository: str) -> str | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        known = {_place(key): entry for key, entry in content.get("auths", {}).items()}
+        helpers: dict[str, str] = content.get("credHelpers", {})
+        store: str | None = content.get("credsStore")
+    except (OSError, ValueError, AttributeError) as error:
+        # The text itself stays out of the message: it may be half of a password.
+        raise UsageError(f"{path} is no file of registry logins that can be read") from error
+    for place in _places(host, repository):
+        if basic := _inline(known.get(place)):
+            return f"Basic {basic}"
+    helper = helpers.get(host) or store
+    return _ask_helper(helper, host, path) if helper else None
+
+
+def _inline(entry: Any) -> str | None:
+    found = entry.get("auth") if isinstance(entry, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+def _place(key: str) -> str:
+    """Return the key of a login without what older clients wrote around the host."""
+    place = key.removeprefix("https://").removeprefix("http://").rstrip("/")
+    return place.removesuffix("/v1").removesuffix("/v2")
+
+
+def _places(host: str, repository: str) -> Iterator[str]:
+    """Yield the keys to look under, the narrowest first: podman logs in to a part of a host."""
+    parts = repository.split("/")
+    for count in range(len(parts), 0, -1):
+        yield "/".join([host, *parts[:count]])
+    yield host
+    if host in DOCKER_HUB:
+        yield DOCKER_HUB[host]
+
+
+def _ask_helper(name: str, host: str, path: Path) -> str | None:
+    program = f"docker-credential-{name}"
+    server = f"https://{DOCKER_HUB[host]}/v1/" if host in DOCKER_HUB else host
+    answer = process.run([program, "get"], stdin=server)
+    if answer.returncode != 0:
+        if "not found" in answer.stdout + answer.stderr:
+            return None  # how every helper says that it has no login for this host
+        raise UsageError(f"{program}, which {path} names, fails with {answer.returncode}")
+    try:
+        found = json.loads(answer.stdout)
+        pair = f"{found['Username']}:{found['Secret']}"
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{program}, which {path} names, gives no login") from error
+    return "Basic " + base64.b64encode(pair.encode()).decode()
