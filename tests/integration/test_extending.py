@@ -1,0 +1,264 @@
+"""Runs of a small app for real: with an overlay, a virtual environment, a signature demanded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tinyapp
+from trimaran.engines.apptainer import Apptainer
+from trimaran.files import sha256
+
+pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
+
+PACKAGES = "opt/trimaran/lib/python3.11/site-packages"
+Trimaran = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Path:
+    """A checkout with the app and its image built, and the data packed."""
+    root = tmp_path_factory.mktemp("tinyapp")
+    for folder in ("recipes/targets", "recipes/data", "containers", "apps"):
+        (root / folder).mkdir(parents=True)
+    target = "recipes/targets/cpu-2core.yaml"
+    shutil.copy(Path(__file__).parents[2] / target, root / target)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TRIMARAN_ROOT", str(root))
+        tinyapp.write(root, tmp_path_factory.mktemp("sources"))
+    for words in (["build", tinyapp.APP_IMAGE, "--engine", "apptainer"], ["data", "get", "small"]):
+        done = call(words, tinyapp.environment(root, engine_cache))
+        assert done.returncode == 0, done.stderr
+    return root
+
+
+def call(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
+        env={**env, "COLUMNS": "200"}, capture_output=True, text=True, check=False, timeout=570,
+    )
+
+
+@pytest.fixture
+def trimaran(place: Path, engine_cache: Path) -> Trimaran:
+    def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return call(list(words), tinyapp.environment(place, engine_cache, **env))
+
+    return run
+
+
+@pytest.fixture
+def sif(trimaran: Trimaran) -> Path:
+    done = trimaran("build", tinyapp.APP_IMAGE, "--engine", "apptainer")
+    return Path(done.stdout.strip())
+
+
+def run_words(out: Path, *more: str) -> list[str]:
+    return ["run", tinyapp.RECIPE, "--engine", "apptainer", "--out", str(out), *more]
+
+
+def execute(sif: Path, *words: str, options: tuple[str, ...] = ()) -> None:
+    """Run `words` in the image as the documentation says."""
+    done = subprocess.run(
+        [Apptainer().executable, "--quiet", "exec", *options, str(sif), *words],
+        capture_output=True, text=True, check=False, timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """A folder with the wheel of one package, which needs another that the image has."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    facts = "Metadata-Version: 2.1\nName: extra\nVersion: 1.0\nRequires-Dist: six\n"
+    kind = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(folder / "extra-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("extra.py", "import six\n")
+        wheel.writestr("extra-1.0.dist-info/METADATA", facts)
+        wheel.writestr("extra-1.0.dist-info/WHEEL", kind)
+        wheel.writestr("extra-1.0.dist-info/RECORD", "")
+    return folder
+
+
+@pytest.fixture
+def venv(sif: Path, wheels: Path, tmp_path: Path) -> Path:
+    """A virtual environment with that package, made as containers/EXTENDING.md says."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest",
+         str(tmp_path), "pip"], check=True, capture_output=True,
+    )
+    (pip,) = tmp_path.glob("pip-*.whl")
+    bind = ("--bind", str(tmp_path), "--cleanenv")
+    made = tmp_path / "venv"
+    execute(sif, "/opt/trimaran/bin/python", "-m", "venv", "--without-pip", str(made), options=bind)
+    packages = made / "lib/python3.11/site-packages"
+    (packages / "image.pth").write_text(f"/{PACKAGES}\n")
+    execute(sif, str(made / "bin/python"), f"{pip}/pip", "install", "--no-index", "--find-links",
+            str(wheels), "extra", options=bind)
+    assert not (packages / "six.py").exists(), "the image has it"
+    return made
+
+
+def record(out: Path) -> dict[str, object]:
+    return dict(json.loads((out / "run.json").read_text()))
+
+
+def refused_as_evidence(trimaran: Trimaran, out: Path) -> bool:
+    evidence = out.parent / "evidence.json"
+    done = trimaran("report", str(out), "--evidence", str(evidence))
+    assert not evidence.exists()
+    return done.returncode == 2 and "was modified" in done.stderr
+
+
+def test_a_plain_run_is_not_modified(trimaran: Trimaran, tmp_path: Path) -> None:
+    done = trimaran(*run_words(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert record(tmp_path / "run")["modified"] == []
+    assert "found extra None" in (tmp_path / "run/log.txt").read_text()
+    evidence = tmp_path / "evidence.json"
+    assert trimaran("report", str(tmp_path / "run"), "--evidence", str(evidence)).returncode == 0
+    assert json.loads(evidence.read_text())["run"]["modified"] == []
+
+
+def test_packages_of_a_venv_are_found_in_the_container(
+    trimaran: Trimaran, sif: Path, venv: Path, tmp_path: Path
+) -> None:
+    before = sha256(sif)
+    out = tmp_path / "run"
+    done = trimaran(*run_words(out, "--venv", str(venv)))
+    assert "the image was modified (venv" in done.stdout, done.stderr
+    log = (out / "log.txt").read_text()
+    assert "found extra /venv/extra.py" in log
+    assert f"found six /{PACKAGES}/six.py" in log
+    (added,) = record(out)["modified"]  # type: ignore[misc, attr-defined]
+    assert added["kind"] == "venv"
+    assert added["path"] == str(venv / "lib/python3.11/site-packages")
+    assert len(added["sha256"]) == 64
+    assert sha256(sif) == before
+    assert refused_as_evidence(trimaran, out)
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_an_overlay_is_seen_in_the_container(
+    trimaran: Trimaran, sif: Path, tmp_path: Path, kind: str
+) -> None:
+    overlay = tmp_path / "overlay"
+    if kind == "folder":
+        overlay.mkdir()
+    elif shutil.which("fuse2fs") is None:
+        pytest.skip("fuse2fs is not installed: it mounts the file of an overlay for a user")
+    else:
+        subprocess.run(
+            [Apptainer().executable, "overlay", "create", "--size", "64", str(overlay)],
+            check=True, capture_output=True,
+        )
+    before = sha256(sif)
+    script = f"echo 'x = 1' > /{PACKAGES}/laidover.py; rm /{PACKAGES}/six.py"
+    execute(sif, "sh", "-c", script, options=("--overlay", str(overlay)))
+    out = tmp_path / "run"
+    done = trimaran(*run_words(out, "--overlay", str(overlay)))
+    assert "the image was modified (overlay" in done.stdout, done.stderr
+    log = (out / "log.txt").read_text()
+    assert f"found laidover /{PACKAGES}/laidover.py" in log
+    # Of an overlay in a file deletions do not show, as containers/EXTENDING.md says.
+    assert ("found six None" in log) == (kind == "folder")
+    (added,) = record(out)["modified"]  # type: ignore[misc, attr-defined]
+    assert (added["kind"], added["path"]) == ("overlay", str(overlay))
+    assert sha256(sif) == before
+    assert refused_as_evidence(trimaran, out)
+
+
+def test_binds_of_the_site_are_seen_read_only(trimaran: Trimaran, tmp_path: Path) -> None:
+    (tmp_path / "licences").mkdir()
+    (tmp_path / "licences/key").write_text("")
+    site = tmp_path / "site.yaml"
+    site.write_text("binds: {licences: /mnt/site}\n")
+    done = trimaran(*run_words(tmp_path / "run", "--site", str(site)))
+    assert done.returncode == 0, done.stderr
+    assert "mounted ['key']" in (tmp_path / "run/log.txt").read_text()
+    assert "destination=/mnt/site,ro" in " ".join(record(tmp_path / "run")["command"]["argv"])  # type: ignore[index]
+
+
+def test_a_demanded_signature_is_checked_before_anything_runs(
+    place: Path, trimaran: Trimaran, sif: Path, tmp_path: Path
+) -> None:
+    keys = {"APPTAINER_KEYSDIR": str(tmp_path / "keys")}
+    subprocess.run(
+        [Apptainer().executable, "key", "newpair", "--name", "maker", "--email", "m@example.org",
+         "--comment", "", "--password", "", "--push=false", "--bit-length", "2048"],
+        env={**os.environ, **keys}, check=True, capture_output=True,
+    )
+    other = "0" * 40
+    site = tmp_path / "site.yaml"
+    unsigned, out = sif.read_bytes(), tmp_path / "run"
+    recorded = next(sif.parent.glob(f"{tinyapp.APP_IMAGE}-*.apptainer.json"))
+    text = recorded.read_text()
+    try:
+        tinyapp.write_recipe(place, signed_by=[other])
+        done = trimaran(*run_words(out), **keys)
+        assert done.returncode == 4
+        assert "is not signed" in done.stderr
+        assert not out.exists()
+
+        done = trimaran("sign", tinyapp.APP_IMAGE, **keys)
+        assert done.returncode == 0, done.stderr
+        signer = done.stderr.split()[2]
+        done = trimaran(*run_words(out), **keys)
+        assert done.returncode == 4
+        assert f"signed by {signer}" in done.stderr
+        assert f"not by {other}" in done.stderr
+        assert not out.exists()
+
+        tinyapp.write_recipe(place, signed_by=[other, signer])
+        done = trimaran(*run_words(out), **keys)
+        assert done.returncode == 0, done.stderr
+        image = record(out)["image"]
+        assert image["signature"] == {"fingerprint": signer, "verified": True}  # type: ignore[index]
+        assert image["digest"] == f"sha256:{sha256(sif)}"  # type: ignore[index]
+
+        tinyapp.write_recipe(place)
+        site.write_text(f'signatures: {{required: true, keys: ["{other}"]}}\n')
+        done = trimaran(*run_words(tmp_path / "refused", "--site", str(site)), **keys)
+        assert done.returncode == 4
+        assert f"not by {other}" in done.stderr
+        site.write_text(f'signatures: {{required: true, keys: ["{signer}"]}}\n')
+        done = trimaran(*run_words(tmp_path / "again", "--site", str(site)), **keys)
+        assert done.returncode == 0, done.stderr
+        assert trimaran("verify", tinyapp.APP_IMAGE, "--site", str(site), **keys).returncode == 0
+    finally:
+        tinyapp.write_recipe(place)
+        sif.write_bytes(unsigned)
+        recorded.write_text(text)
+
+
+def test_other_engines_refuse_what_they_cannot_do(trimaran: Trimaran, tmp_path: Path) -> None:
+    (tmp_path / "overlay/upper").mkdir(parents=True)
+    for option, folder in (("--overlay", "overlay"), ("--venv", "overlay")):
+        done = trimaran("run", tinyapp.RECIPE, "--engine", "host", option, str(tmp_path / folder))
+        assert done.returncode == 2
+        assert f"{option} needs" in done.stderr
+
+
+@pytest.mark.engine("podman")
+@pytest.mark.timeout(580)  # buildah builds both images first
+def test_podman_takes_a_venv_and_refuses_an_overlay(
+    trimaran: Trimaran, venv: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "overlay/upper").mkdir(parents=True)
+    words = ["run", tinyapp.RECIPE, "--engine", "podman", "--out", str(tmp_path / "run")]
+    done = trimaran(*words, "--overlay", str(tmp_path / "overlay"))
+    assert done.returncode == 2
+    assert "--overlay needs Apptainer" in done.stderr
+    done = trimaran(*words, "--venv", str(venv))
+    assert "found extra /venv/extra.py" in (tmp_path / "run/log.txt").read_text(), done.stderr
+    image = record(tmp_path / "run")["image"]["reference"]  # type: ignore[index]
+    subprocess.run(["podman", "--storage-driver", "vfs", "rmi", image], check=True)

@@ -1,0 +1,103 @@
+"""A checkout with one small app on the small image: a whole run in seconds, with no framework."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import datasets
+from samples import GOOD
+from trimaran import images, render
+
+APP_IMAGE = "hello-tiny"
+RECIPE = "hello/cpu-smoke"
+
+# Trains nothing; says what it could import and writes what a report needs.
+MAIN = '''
+import argparse, importlib.util, json, os, pathlib
+
+parser = argparse.ArgumentParser()
+parser.add_argument("verb")
+parser.add_argument("--data", type=pathlib.Path)
+parser.add_argument("--out", type=pathlib.Path)
+parser.add_argument("--find", default="")
+options = parser.parse_args()
+assert (options.data / "dataset.json").is_file()
+for name in filter(None, options.find.split(",")):
+    found = importlib.util.find_spec(name)
+    print("found", name, found.origin if found else None)
+print("mounted", os.path.isdir("/mnt/site") and os.listdir("/mnt/site"))
+events = [("train_loss", 1.0), ("throughput", 100.0), ("eval_loss", 0.5), ("eval_accuracy", 0.95)]
+with (options.out / "metrics.jsonl").open("w") as log:
+    for step in (1, 2):
+        for key, value in events:
+            event = {"time_ms": 1, "key": key, "value": value,
+                     "metadata": {"step": step, "epoch_num": step}}
+            log.write(json.dumps(event) + chr(10))
+'''
+
+PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "hello"
+version = "0.1.0"
+description = "A greeting."
+
+[tool.hatch.build]
+dev-mode-dirs = ["src"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["src/hello"]
+"""
+
+IMAGE = {
+    "schema": 1, "summary": "A greeting", "description": "A greeting.", "version": "0.1.0",
+    "licenses": "MIT", "framework": "tiny", "files": {"selftest.py": "/opt/trimaran/hello.py"},
+    "test": "/opt/trimaran/hello.py", "help": "A greeting.\n",
+    "app": {"packages": ["hello"], "module": "hello", "commands": {"train": "greet"}},
+}
+
+
+def write(checkout: Path, sources: Path, *, signed_by: list[str] | None = None) -> None:
+    """Fill `checkout` with app, images, data set (its files in `sources`) and recipe."""
+    tiny = Path(__file__).with_name("images") / "tiny"
+    shutil.copytree(tiny, checkout / "containers/frameworks/tiny")
+    module = checkout / "apps/hello/src/hello"
+    module.mkdir(parents=True)
+    (module / "__init__.py").write_text('"""A greeting."""\n')
+    (module / "__main__.py").write_text(MAIN)
+    (checkout / "apps/hello/pyproject.toml").write_text(PROJECT)
+    (checkout / "apps/hello/README.md").write_text("A greeting.\n")
+    folder = checkout / "containers/apps" / APP_IMAGE
+    folder.mkdir(parents=True)
+    (folder / "image.yaml").write_text(yaml.safe_dump(IMAGE, sort_keys=False))
+    (folder / "selftest.py").write_text("import hello\n")
+    render.write(images.load(APP_IMAGE))
+    datasets.write(checkout / "recipes/data/small.yaml", datasets.document(sources))
+    write_recipe(checkout, signed_by=signed_by)
+
+
+def write_recipe(checkout: Path, *, signed_by: list[str] | None = None) -> None:
+    """Write the recipe of the app; with `signed_by`, its image must be signed."""
+    recipe: dict[str, Any] = {
+        **GOOD,
+        "app": "hello",
+        "image": {"name": APP_IMAGE, "digest": None, "signed_by": signed_by or []},
+        "data": {"small": {"format": "webdataset", "samples": dict(datasets.COUNTS)}},
+        "args": {"find": "six,extra,laidover"},
+    }
+    path = checkout / "recipes" / f"{RECIPE}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(recipe, sort_keys=False))
+
+
+def environment(checkout: Path, cache: Path, **more: str) -> dict[str, str]:
+    """Return the environment in which `trimaran` works on `checkout`."""
+    return {**os.environ, "TRIMARAN_ROOT": str(checkout), "TRIMARAN_CACHE": str(cache), **more}
