@@ -205,9 +205,7 @@ class Apptainer:
         reporter: Reporter,
     ) -> Path:
         """Run the build in `place` and return the new SIF there."""
-        for name in ("image.def", *image.files):
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(image.folder / name, place / name)
+        store.lay_out(image, "image.def", place)
         reference = under.reference
         if under.bootstrap != "docker":
             # By a link in the working directory: labels would keep a path of this machine.

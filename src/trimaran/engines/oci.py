@@ -177,11 +177,14 @@ class Podman:
             output.append(line)
             reporter.detail(line)
 
-        with wheelhouse.view(image, items) as folder:
+        with (
+            wheelhouse.view(image, items) as folder,
+            tempfile.TemporaryDirectory(prefix="trimaran-context-") as context,
+        ):
+            store.lay_out(image, "Dockerfile", Path(context))
             status = process.stream(
                 ["buildah", *STORAGE, "build", *ISOLATION, *options,
-                 "--volume", f"{folder}:{stages.WHEELHOUSE}:ro",
-                 "--file", str(image.folder / "Dockerfile"), str(image.folder)],
+                 "--volume", f"{folder}:{stages.WHEELHOUSE}:ro", context],
                 env=_environment(), on_line=keep,
             )
         if status != 0:

@@ -127,6 +127,18 @@ def _read(pattern: str) -> Iterator[Record]:
             continue  # a foreign or damaged file: the image is built anew
 
 
+def lay_out(image: Image, definition: str, folder: Path) -> None:
+    """Copy the definition and the files of `image` into `folder`, as a build sees them.
+
+    All get the same mode: a checkout has that of its owner's umask, and the image gets it.
+    """
+    for name in (definition, *image.files):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(image.folder / name, place)
+        place.chmod(0o644)
+
+
 def engine_environment(*programs: str, network: bool = True) -> dict[str, str]:
     """Return a small environment for an engine's process: no setting of the user leaks in.
 

@@ -1,0 +1,166 @@
+"""One definition, two formats, proven equal: the SIF of image.def and the image of Dockerfile.
+
+`tiny` is built by Apptainer and by buildah. The second one is then carried to a SIF, and
+all three are compared: packages, environment, labels, entry point, the digest of every
+file, the output of the self-test. What may differ is listed here with its reason.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trimaran import debian, images, inventory, rebuild
+from trimaran.engines import BuiltImage, Engine
+from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.oci import STORAGE, Podman
+from trimaran.files import sha256
+from trimaran.inventory import Inventory, Reasons
+from trimaran.reporting import Silent
+
+pytestmark = [
+    pytest.mark.engine("apptainer"), pytest.mark.engine("podman"), pytest.mark.timeout(900)
+]
+
+LABELS: Reasons = {
+    ("label", r"io\.buildah\.version"): "buildah says that it built the image",
+    ("label", r"org\.label-schema\..*"): "Apptainer describes the SIF: date, help, definition",
+}
+CARRIED: Reasons = {
+    **LABELS,
+    ("entry point", "command"): "Apptainer's script around the OCI entry point; run below",
+}
+
+
+@pytest.fixture(scope="module")
+def cache(engine_cache: Path) -> Iterator[Path]:
+    """A cache for this module, and one date for all that is built in it."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+        yield engine_cache
+
+
+@pytest.fixture(autouse=True)
+def same_cache(own_place: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMARAN_CACHE", str(cache))
+
+
+@pytest.fixture(scope="module")
+def sif(tiny: images.Image, cache: Path) -> BuiltImage:
+    """Built from image.def, by a user who keeps their files to themselves."""
+    before = os.umask(0o077)
+    try:
+        return Apptainer().build(tiny, base=None, offline=False, reporter=Silent())
+    finally:
+        os.umask(before)
+
+
+@pytest.fixture(scope="module")
+def oci(tiny: images.Image, cache: Path) -> BuiltImage:
+    """Built from the Dockerfile."""
+    return Podman().build(tiny, base=None, offline=False, reporter=Silent())
+
+
+@pytest.fixture(scope="module")
+def carried(oci: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> BuiltImage:
+    """The image of the Dockerfile, as a SIF."""
+    folder = tmp_path_factory.mktemp("carried")
+    run("podman", *STORAGE, "save", "--format", "docker-archive", "-o", f"{folder}/x.tar",
+        oci.reference)
+    made = folder / "x.sif"
+    run(Apptainer().executable, "build", str(made), f"docker-archive:{folder}/x.tar")
+    return BuiltImage("tiny", "apptainer", str(made), f"sha256:{sha256(made)}", oci.inputs, 0)
+
+
+def run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def unexplained(first: Inventory, second: Inventory, reasons: Reasons) -> list[str]:
+    return [str(d) for d in inventory.unexplained(first.differences(second, reasons))]
+
+
+def as_by_buildah(found: Inventory) -> Inventory:
+    """Take the group's write permission from what `%post` wrote.
+
+    Apptainer runs `%post` with umask 0002 whatever the user's is, buildah `RUN` with 0022.
+    All belongs to root and the image is read-only, so nobody can make use of it.
+    """
+    files = {
+        path: file.model_copy(update={"mode": file.mode & ~0o020})
+        if path.startswith("/opt/trimaran/") and file.type != "link" else file
+        for path, file in found.files.items()
+    }
+    return found.model_copy(update={"files": files})
+
+
+def test_the_two_images_have_the_same_content(sif: BuiltImage, oci: BuiltImage) -> None:
+    first, second = inventory.of(Apptainer(), sif), inventory.of(Podman(), oci)
+    assert len(first.files) > 5000
+    assert first.environment["TINY"] == "from the image"
+    assert first.entry_point == second.entry_point == "/opt/trimaran/bin/python"
+    assert unexplained(as_by_buildah(first), second, LABELS) == []
+
+
+def test_the_image_of_the_dockerfile_as_a_sif_is_the_sif_of_the_definition(
+    sif: BuiltImage, carried: BuiltImage
+) -> None:
+    first, second = (inventory.collect(Apptainer(), built) for built in (sif, carried))
+    assert unexplained(as_by_buildah(first), second, CARRIED) == []
+    title = "org.opencontainers.image.title"
+    assert first.labels[title] == second.labels[title] == "tiny"
+
+
+def test_the_entry_point_does_the_same(
+    sif: BuiltImage, oci: BuiltImage, carried: BuiltImage
+) -> None:
+    words = ["-c", "import sys; print(sys.argv[1:], sys.executable)", "a b", "$HOME", "'"]
+    pairs: list[tuple[Engine, BuiltImage]] = [
+        (Apptainer(), sif), (Podman(), oci), (Apptainer(), carried)
+    ]
+    printed = []
+    for engine, built in pairs:
+        command = engine.command(built, words, binds=[], env={}, workdir="/")
+        done = subprocess.run(
+            command.argv, env=dict(command.env), capture_output=True, text=True, check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    assert printed == ["""['a b', '$HOME', "'"] /opt/trimaran/bin/python\n"""] * 3
+
+
+def test_the_self_test_prints_the_same(
+    tiny: images.Image, sif: BuiltImage, oci: BuiltImage, carried: BuiltImage
+) -> None:
+    by_engine = [
+        Apptainer().inside(sif, [tiny.test]), Podman().inside(oci, [tiny.test]),
+        Apptainer().inside(carried, [tiny.test]),
+        run(Apptainer().executable, "--quiet", "test", sif.reference),
+    ]
+    assert by_engine == ["self-test passed\n"] * 4
+
+
+def test_the_packages_are_those_of_the_locks(tiny: images.Image, sif: BuiltImage) -> None:
+    found = inventory.of(Apptainer(), sif)
+    installed = {package.name: package.version for package in found.debian}
+    for locked in debian.read(tiny.folder / "debian.lock"):
+        assert installed[locked.name] == locked.version
+    assert [(p.name, p.version, p.installer) for p in found.python] == [("six", "1.17.0", "pip")]
+
+
+@pytest.mark.parametrize("engine", [Apptainer, Podman])
+def test_a_second_build_from_the_same_lock_and_date_is_the_same_image_byte_by_byte(
+    engine: type[Apptainer | Podman], tiny: images.Image, sif: BuiltImage, oci: BuiltImage
+) -> None:
+    found = rebuild.check(engine(), tiny, base=None, reporter=Silent())
+    assert found.differences == []
+    assert found.identical
+    assert engine().find(tiny) in (sif, oci)  # the first one is where it was
