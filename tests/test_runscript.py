@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from trimaran import pipeline, recipes, runs, runscript
-from trimaran.engines import BuiltImage, store
+from trimaran.engines import BuiltImage, gpu, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.files import sha256
@@ -34,6 +34,7 @@ ENGINE = r"""#!/bin/sh
 case $1 in --version) echo "${APPTAINER_IS:-apptainer version 1.4.5}"; exit ;; esac
 case $2 in exec) exit 0 ;; esac
 here=$(dirname "$0")
+case $1 in verify) cat "$here/signed"; exit ;; esac
 for word; do printf '%s\0' "$word"; done >"$here/argv"
 env -0 >"$here/env"
 echo "to the log"
@@ -82,7 +83,7 @@ class Place:
         return (self.root / "bin" / name).read_text().split("\0")[:-1]
 
 
-def make(root: Path, changes: dict[str, Argument], included: bool = False) -> Place:
+def make(root: Path, what: Contents) -> Place:
     place = Place(root)
     for folder in (place.bundle / "data", place.data, root / "bin"):
         folder.mkdir(parents=True)
@@ -90,7 +91,7 @@ def make(root: Path, changes: dict[str, Argument], included: bool = False) -> Pl
     shutil.copy(place.data / "dataset.json", place.bundle / "data")
     hashed = sha256(place.data / "dataset.json")
     made = {
-        "run.sh": runscript.render(contents(changes, included)), "image.sif": "sif",
+        "run.sh": runscript.render(what), "image.sif": "sif",
         "recipe.yaml": recipes.load(RECIPE).path.read_text(),
         "data.sha256": f"{hashed}  dataset.json\n",
     }
@@ -105,7 +106,7 @@ def make(root: Path, changes: dict[str, Argument], included: bool = False) -> Pl
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return make(tmp_path / "a 'place', of \"its\" own", ODD)
+    return make(tmp_path / "a 'place', of \"its\" own", contents(ODD))
 
 
 def record(directory: Path) -> dict[str, Any]:
@@ -141,6 +142,48 @@ def test_it_runs_what_trimaran_run_would(place: Place, monkeypatch: pytest.Monke
     passed = dict(entry.split("=", 1) for entry in place.recorded("env"))
     shell_s_own = {"PWD", "OLDPWD", "_", "SHLVL"}
     assert {k: v for k, v in passed.items() if k not in shell_s_own} == exact.env
+
+
+@pytest.mark.parametrize("driver", [True, False])
+def test_an_image_for_gpus_sees_those_of_the_other_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: bool
+) -> None:
+    name = "resnet-imagenet-torch-cuda13"
+    device = tmp_path / "the device"
+    monkeypatch.setitem(gpu.DEVICES, "nvidia", device)
+    given = contents({})
+    given = replace(given, built=replace(given.built, name=name))
+    if not driver:
+        device.touch()  # where it is packed
+    place = make(tmp_path / "p", given)
+    device.unlink(missing_ok=True)
+    if driver:
+        device.touch()
+    assert place.run("--data", place.data.name, "--out", "o,ut").returncode == 0
+    image = replace(given.built, reference=str(place.bundle / "image.sif"))
+    request = pipeline.Request(given.recipe, Apptainer(str(place.engine)), {})
+    exact = pipeline.command(request, image, place.data, place.root / "o,ut")
+    assert place.recorded("argv") == list(exact.argv[1:])
+    assert ("--nv" in exact.argv) is driver
+
+
+def test_a_demanded_signature_is_checked(tmp_path: Path) -> None:
+    given = contents({})
+    image = given.recipe.recipe.image.model_copy(update={"signed_by": ["A" * 40, "B" * 40]})
+    recipe = given.recipe.recipe.model_copy(update={"image": image})
+    place = make(tmp_path, replace(given, recipe=replace(given.recipe, recipe=recipe)))
+    words = ("--data", place.data.name, "--out", "out")
+    done = place.run(*words)  # the stand-in finds no signature and fails
+    assert done.returncode == 65
+    assert "no signature" in done.stderr
+    signed = place.root / "bin/signed"
+    signed.write_text(f'{{"Fingerprint": "{"C" * 40}"}}')
+    done = place.run(*words)
+    assert done.returncode == 65
+    assert f"is not signed by {'A' * 40} or {'B' * 40}" in done.stderr
+    assert not (place.root / "out").exists()
+    signed.write_text(f'{{"Fingerprint": "{"B" * 40}"}}')
+    assert place.run(*words).returncode == 0
 
 
 def test_it_leaves_a_run_directory_that_trimaran_reads(place: Place) -> None:
@@ -203,7 +246,7 @@ def test_a_run_is_never_overwritten(place: Place) -> None:
 
 
 def test_data_in_the_bundle_and_a_run_directory_of_its_own(tmp_path: Path) -> None:
-    place = make(tmp_path / "p", {}, included=True)
+    place = make(tmp_path / "p", contents({}, included=True))
     assert place.run().returncode == 0
     made = list((place.root / "runs" / RECIPE).glob("*/run.json"))
     assert len(made) == 1

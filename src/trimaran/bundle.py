@@ -47,15 +47,16 @@ STEPS = 3
 class BundledImage(strict.Model):
     """The image: what `store.Record` knows of it, less where it lies, and who has signed it."""
 
-    name: str
+    name: FileName
     engine: Literal["apptainer"]
     digest: recipes.Digest
-    content: Sha256
+    content: str
     inputs: Sha256
     built: str
     base_name: str
     base_digest: str
     size: int
+    origin: str | None
     signature: SignatureRecord | None = None
 
 
@@ -188,11 +189,11 @@ def _packed_files(place: Path) -> dict[str, str]:
 
 
 def _image(built: BuiltImage, signature: SignatureRecord | None) -> BundledImage:
-    for record in store.records(images.load(built.name), built.engine):
-        if record.digest == built.digest:
-            known = {**asdict(record), "signature": signature}
-            return BundledImage(**{key: known[key] for key in BundledImage.model_fields})
-    raise RunError(f"{built.reference} has no record", hint=f"trimaran build {built.name}")
+    record = store.record_of(Path(built.reference))
+    if record is None:
+        raise RunError(f"{built.reference} has no record", hint=f"trimaran build {built.name}")
+    known = {**asdict(record), "signature": signature}
+    return BundledImage(**{key: known[key] for key in BundledImage.model_fields})
 
 
 def _folder_name(recipe: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from trimaran import __version__, hostfacts, pipeline
-from trimaran.engines import BuiltImage, store
+from trimaran.engines import BuiltImage, gpu, store
 from trimaran.engines.apptainer import CAP_SYS_RESOURCE, USERNS, Apptainer
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
@@ -67,6 +67,7 @@ def render(contents: Contents) -> str:
         UsageError: an argument or variable of the recipe has control characters.
     """
     words, environment = _command(contents)
+    vendor = gpu.vendor(contents.built.name)
     values = {
         "version": __version__,
         "recipe": contents.recipe.name,
@@ -78,6 +79,7 @@ def render(contents: Contents) -> str:
         "signers": contents.recipe.recipe.image.signed_by,
         "flags": hostfacts.FLAGS,
         "capability": CAP_SYS_RESOURCE,
+        "device": None if vendor is None else shlex.quote(str(gpu.DEVICES[vendor])),
         "passed_on": store.PASSED_ON,
         "environment": environment,
         "words": words,
@@ -105,16 +107,21 @@ def _command(contents: Contents) -> tuple[list[str], list[str]]:
         f"{own}/apptainer": "engine", own: "engine_folder", f"{own}-image": "image",
         f"{own},data": "data_csv", f"{own},out": "out_csv",
     }
-    engine = Apptainer(f"{own}/apptainer", userns=True)
+    engine = Apptainer(f"{own}/apptainer")
     exact = pipeline.command(
         pipeline.Request(contents.recipe, engine, dict(contents.changes)),
         BuiltImage(contents.built.name, engine.name, f"{own}-image", contents.built.digest,
                    contents.built.inputs, contents.built.size),
         Path(f"{own},data"), Path(f"{own},out"),
     )
-    words = [_shell_word(word, variables) for word in exact.argv]
-    # Whether it is needed is for the other machine to say.
-    words[exact.argv.index(USERNS)] = f"${{userns:+{USERNS}}}"
+    # What depends on the machine is for the other one to say.
+    machine = {USERNS, *gpu.APPTAINER.values()}
+    at = exact.argv.index("--pwd")
+    words = [_shell_word(word, variables) for word in exact.argv[:at] if word not in machine]
+    words.append(f"${{userns:+{USERNS}}}")
+    if (vendor := gpu.vendor(contents.built.name)) is not None:
+        words.append(f"${{gpu:+{gpu.APPTAINER[vendor]}}}")
+    words += [_shell_word(word, variables) for word in exact.argv[at:]]
     environment = [
         _shell_word(f"{name}={value}", variables)
         for name, value in exact.env.items()

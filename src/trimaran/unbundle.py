@@ -13,6 +13,7 @@ from trimaran import archive, data, images, paths
 from trimaran.bundle import MANIFEST, Manifest
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
+from trimaran.files import sha256
 from trimaran.reporting import Reporter
 from trimaran.runscript import IMAGE
 
@@ -75,10 +76,11 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
     image, used = manifest.image, manifest.data
     sif = paths.cache("images", f"{image.name}-{image.inputs[:12]}.sif")
     try:
-        if not sif.exists():
+        here = store.record_of(sif)
+        if here is None or not sif.is_file() or f"sha256:{sha256(sif)}" != here.digest:
             _link(folder / IMAGE, sif)
-        known = image.model_dump(exclude={"signature"})
-        store.save(store.Record(reference=str(sif), **known))
+            known = image.model_dump(exclude={"signature"})
+            store.save(store.Record(reference=str(sif), **known))
         reporter.note(f"  {sif}")
         if used.included:
             _take_in_data(folder / "data", used.name, reporter)
