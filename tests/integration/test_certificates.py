@@ -12,8 +12,10 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -22,6 +24,12 @@ WHEEL = "trifle-1.0-py3-none-any.whl"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
+    """A file server; as a proxy it has the files of every host."""
+
+    def do_GET(self) -> None:
+        self.path = urlsplit(self.path).path
+        super().do_GET()
+
     def log_message(self, *words: object) -> None:
         """Say nothing."""
 
@@ -40,34 +48,47 @@ def certificate(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def index(tmp_path: Path, certificate: Path) -> Iterator[str]:
-    """A simple index over https with one wheel."""
+def files(tmp_path: Path) -> Path:
+    """A simple index with one wheel, as files."""
     folder = tmp_path / "www/simple/trifle"
     folder.mkdir(parents=True)
     with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
         wheel.writestr("trifle.py", "")
     digest = hashlib.sha256((folder / WHEEL).read_bytes()).hexdigest()
     (folder / "index.html").write_text(f'<a href="{WHEEL}#sha256={digest}">{WHEEL}</a>')
+    return tmp_path / "www"
+
+
+@contextmanager
+def served(files: Path, context: ssl.SSLContext | None) -> Iterator[int]:
     server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "www"))
+        ("127.0.0.1", 0), partial(Quiet, directory=str(files))
     )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, tmp_path / "key.pem")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"https://localhost:{server.server_port}/simple"
+    yield server.server_port
     server.shutdown()
     server.server_close()
     thread.join()
 
 
 @pytest.fixture
-def trifle(checkout: Path, tmp_path: Path, index: str) -> None:
+def index(files: Path, certificate: Path) -> Iterator[str]:
+    """The index over https, with a certificate of its own."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    with served(files, context) as port:
+        yield f"https://localhost:{port}/simple"
+
+
+@pytest.fixture
+def trifle(checkout: Path, files: Path) -> None:
     """A framework image that needs the wheel of the index and no Debian package."""
     folder = checkout / "containers/frameworks/trifle"
     folder.mkdir(parents=True)
-    digest = hashlib.sha256((tmp_path / f"www/simple/trifle/{WHEEL}").read_bytes()).hexdigest()
+    digest = hashlib.sha256((files / "simple/trifle" / WHEEL).read_bytes()).hexdigest()
     shutil.copy(TINY, folder / "image.yaml")
     (folder / "debian.lock").write_text("")
     (folder / "requirements.lock").write_text(f"trifle==1.0 \\\n    --hash=sha256:{digest}\n")
@@ -75,8 +96,8 @@ def trifle(checkout: Path, tmp_path: Path, index: str) -> None:
 
 
 def fetch(index: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
-    own = {key: value for key, value in os.environ.items()
-           if key not in {"REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"}}
+    said = {"REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY"}
+    own = {key: value for key, value in os.environ.items() if key.upper() not in said}
     return subprocess.run(
         [sys.executable, "-c", "from trimaran.cli import main; main()", "fetch", "trifle",
          *options],
@@ -111,6 +132,17 @@ def test_the_site_file_names_it_once_for_all(index: str, certificate: Path) -> N
     site.write_text(f"schema: 1\nca_bundle: {certificate.name}\n")
     assert fetch(index, "--site", str(site)).returncode == 0
     assert fetch(index, TRIMARAN_SITE=str(site)).returncode == 0
+
+
+@pytest.mark.usefixtures("trifle")
+def test_everything_goes_through_the_proxy_of_the_site(files: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    nowhere = "http://index.invalid/simple"
+    with served(files, None) as port:
+        site.write_text(f"proxy: http://127.0.0.1:{port}\n")
+        assert fetch(nowhere).returncode == 3
+        done = fetch(nowhere, "--site", str(site))
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("trifle")
