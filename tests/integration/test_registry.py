@@ -85,7 +85,7 @@ def trimaran(
     *words: str, cache: Path | None = None, watch: list[str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the tool; `watch` collects the command lines of all processes that it starts."""
-    env = {**os.environ, **({"TRIMARAN_CACHE": str(cache)} if cache else {})}
+    env = {**os.environ, "COLUMNS": "120", **({"TRIMARAN_CACHE": str(cache)} if cache else {})}
     with subprocess.Popen(
         [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -161,6 +161,32 @@ class TestSif:
         assert json.loads(record.read_text())["origin"].startswith(f"{harbour.namespace}/tiny@sha")
         again = trimaran("pull", "tiny", cache=away)
         assert "is here already" in again.stderr
+
+    def test_a_listing_says_what_is_built_pulled_and_published(
+        self, harbour: DockerRegistry, sif: BuiltImage, away: Path
+    ) -> None:
+        push(harbour)
+        short = str(sif.digest).removeprefix("sha256:")[:12]
+        assert "built (apptainer)" in trimaran("list", "images").stdout
+        assert "not here" in trimaran("list", "images", cache=away).stdout
+        trimaran("pull", "tiny", cache=away)
+        shown = trimaran("list", "images", cache=away).stdout
+        assert "pulled (apptainer)" in shown
+        assert short in shown
+        [row] = json.loads(trimaran("list", "images", "--json", cache=away).stdout)
+        [here], [known] = row["here"], row["published"]
+        assert (here["state"], here["digest"], here["size"]) == ("pulled", sif.digest, sif.size)
+        assert known["reference"] == f"{harbour.namespace}/tiny:{TAG}"
+
+    def test_a_push_that_fails_records_nothing(
+        self, harbour: DockerRegistry, sif: BuiltImage, checkout: Path
+    ) -> None:
+        with relayed(harbour) as relay:  # it lets nobody write
+            done = trimaran("push", "tiny", "--registry", relay.namespace.replace("fleet", "new"))
+        assert done.returncode == 3
+        assert "failed with status" in done.stderr
+        assert "the same command goes on" in done.stderr
+        assert not (checkout / "containers/digests.yaml").exists()
 
     def test_the_registry_comes_from_option_environment_or_site_file(
         self, harbour: DockerRegistry, sif: BuiltImage, away: Path, checkout: Path,
