@@ -1,0 +1,33 @@
+"""Add what the jobs of a release have pushed to `containers/digests.yaml`.
+
+    python scripts/release_digests.py FILE…
+
+Each FILE is the `digests.yaml` of one job, which knows what that job has pushed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from trimaran import digests, strict
+from trimaran.errors import TrimaranError
+
+
+def main(arguments: list[str]) -> int:
+    """Add them all; a file with faults is named, and nothing of it is added."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("files", metavar="FILE", type=Path, nargs="+")
+    try:
+        for file in parser.parse_args(arguments).files:
+            for publication in strict.load(digests.Digests, file).published:
+                digests.record(publication)
+    except TrimaranError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return int(error.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,109 @@
+"""What the release workflow runs from `scripts/`: the plan of a release, the merged digests."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from trimaran import digests, images
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+def load(name: str) -> ModuleType:
+    """Return `scripts/<name>.py` as a module."""
+    path = SCRIPTS / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def plan() -> ModuleType:
+    return load("release_plan")
+
+
+@pytest.fixture
+def merge(checkout: Path) -> ModuleType:
+    (checkout / "containers/digests.yaml").write_text(digests.dump(digests.Digests()))
+    return load("release_digests")
+
+
+def pushed(image: str, form: digests.Form, number: int = 1) -> digests.Publication:
+    """Return what `trimaran push` would have noted; `number` tells one from another."""
+    digest = f"sha256:{number:064x}"
+    return digests.Publication(
+        image=image, form=form, reference=f"ghcr.io/owner/trimaran/{image}:0.1.0-{form}",
+        digest=digest, manifest=digest, size=number, content=f"{number:064x}",
+    )
+
+
+def file_of(path: Path, *published: digests.Publication) -> str:
+    """Write the `digests.yaml` of one job and return its name."""
+    path.write_text(digests.dump(digests.Digests(published=published)))
+    return str(path)
+
+
+def test_the_plan_has_every_image_once(plan: ModuleType) -> None:
+    found = plan.plan(None, amd=True)
+    planned = [entry["image"] for entries in found.values() for entry in entries]
+    assert sorted(planned) == images.names()
+    frameworks = {entry["image"] for entry in found["frameworks"]}
+    assert {entry["framework"] for entry in found["apps"]} <= frameworks
+
+
+def test_images_for_amd_are_planned_when_asked_for(plan: ModuleType) -> None:
+    def planned(only: str | None, amd: bool) -> list[str]:
+        found = plan.plan(only, amd=amd)
+        return [entry["image"] for entries in found.values() for entry in entries]
+
+    for_amd = {n for n in images.names() if images.chain(images.load(n))[0].gpu == "amd"}
+    assert set(planned(None, False)) == set(images.names()) - for_amd
+    for name in for_amd:
+        assert name in planned(name, False)
+
+
+def test_the_plan_of_one_image_and_of_an_unknown_one(
+    plan: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan.main(["--only", "resnet-imagenet-torch-cpu"]) == 0
+    assert capsys.readouterr().out == (
+        'frameworks=[{"image": "torch-cpu"}]\n'
+        'apps=[{"image": "resnet-imagenet-torch-cpu", "framework": "torch-cpu"}]\n'
+    )
+    assert plan.main(["--only", "torch-cqu"]) == 2
+    assert "did you mean torch-cpu" in capsys.readouterr().err
+
+
+def test_what_all_jobs_pushed_is_merged(merge: ModuleType, tmp_path: Path) -> None:
+    below = [pushed("torch-cpu", "sif"), pushed("torch-cpu", "oci")]
+    app = pushed("resnet-imagenet-torch-cpu", "sif")
+    files = [
+        file_of(tmp_path / "one.yaml", *below),
+        file_of(tmp_path / "two.yaml", *below, app),  # an app's job knows the image below it
+    ]
+    assert merge.main(files) == 0
+    assert len(digests.load().published) == 3
+    assert digests.find("resnet-imagenet-torch-cpu", "sif", tag="0.1.0-sif") == app
+
+
+def test_a_new_push_takes_the_place_of_an_old_one(merge: ModuleType, tmp_path: Path) -> None:
+    digests.record(pushed("torch-cpu", "sif", 1))
+    assert merge.main([file_of(tmp_path / "new.yaml", pushed("torch-cpu", "sif", 2))]) == 0
+    assert digests.load().published == (pushed("torch-cpu", "sif", 2),)
+
+
+def test_a_file_with_faults_is_named(
+    merge: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("schema: 1\npublished: [{image: torch-cpu}]\n")
+    assert merge.main([str(bad)]) == 2
+    assert "bad.yaml:2" in capsys.readouterr().err
+    assert digests.load().published == ()
