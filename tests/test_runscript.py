@@ -177,12 +177,12 @@ def test_a_demanded_signature_is_checked(tmp_path: Path) -> None:
     assert done.returncode == 65
     assert "no signature" in done.stderr
     signed = place.root / "bin/signed"
-    signed.write_text(f'{{"Fingerprint": "{"C" * 40}"}}')
+    signed.write_text(f'{{"Name": "{"b" * 40}", "Fingerprint": "{"c" * 40}"}}')
     done = place.run(*words)
     assert done.returncode == 65
     assert f"is not signed by {'A' * 40} or {'B' * 40}" in done.stderr
     assert not (place.root / "out").exists()
-    signed.write_text(f'{{"Fingerprint": "{"B" * 40}"}}')
+    signed.write_text(f'{{"Name": "me", "Fingerprint": "{"b" * 40}"}}')
     assert place.run(*words).returncode == 0
 
 

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 import datasets
 from samples import GOOD
-from trimaran import images, render
+from trimaran import images, paths, render
 
 APP_IMAGE = "hello-tiny"
 RECIPE = "hello/cpu-smoke"
 
 # Trains nothing; says what it could import and writes what a report needs.
 MAIN = '''
-import argparse, importlib.util, json, os, pathlib
+import argparse, importlib.util, json, os, pathlib, time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("verb")
 parser.add_argument("--data", type=pathlib.Path)
 parser.add_argument("--out", type=pathlib.Path)
 parser.add_argument("--find", default="")
+parser.add_argument("--sleep", type=float, default=0)
 options = parser.parse_args()
 assert (options.data / "dataset.json").is_file()
 for name in filter(None, options.find.split(",")):
     found = importlib.util.find_spec(name)
     print("found", name, found.origin if found else None)
-print("mounted", os.path.isdir("/mnt/site") and os.listdir("/mnt/site"))
+print("mounted", os.path.isdir("/mnt/site") and os.listdir("/mnt/site"), flush=True)
+time.sleep(options.sleep)
 events = [("train_loss", 1.0), ("throughput", 100.0), ("eval_loss", 0.5), ("eval_accuracy", 0.95)]
 with (options.out / "metrics.jsonl").open("w") as log:
     for step in (1, 2):
@@ -96,6 +101,28 @@ def write_recipe(checkout: Path, *, signed_by: list[str] | None = None) -> None:
     path = checkout / "recipes" / f"{RECIPE}.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
+
+
+def build(checkout: Path, sources: Path, cache: Path) -> None:
+    """Fill an empty `checkout`, build the image of the app and pack the data, all in `cache`."""
+    for folder in ("recipes/targets", "recipes/data", "containers", "apps"):
+        (checkout / folder).mkdir(parents=True)
+    target = "recipes/targets/cpu-2core.yaml"
+    shutil.copy(paths.repository() / target, checkout / target)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TRIMARAN_ROOT", str(checkout))
+        write(checkout, sources)
+    for words in (["build", APP_IMAGE, "--engine", "apptainer"], ["data", "get", "small"]):
+        done = call(words, environment(checkout, cache))
+        assert done.returncode == 0, done.stderr
+
+
+def call(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run `trimaran` with `words`."""
+    return subprocess.run(
+        [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
+        env={**env, "COLUMNS": "200"}, capture_output=True, text=True, check=False, timeout=200,
+    )
 
 
 def environment(checkout: Path, cache: Path, **more: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def node(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the bundle, `b.tar`, and the unpacked one, `node, one`."""
     place = tmp_path_factory.mktemp("bundle")
     cache = os.environ.get("TRIMARAN_CACHE", str(paths.cache()))
@@ -60,7 +61,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     got = trimaran("unbundle", str(place / "b.tar"), "--to", str(place / "node, one"))
     assert got.returncode == 0, got.stderr
     assert got.stdout.strip() == str(place / "node, one")
-    return place
+    yield place
+    shutil.rmtree(place)  # gigabytes, which pytest would keep
 
 
 def test_the_network_is_really_cut_off() -> None:
@@ -136,6 +138,8 @@ def test_an_imported_bundle_serves_run_on_a_machine_without_network(
                 "--offline", "--out", str(tmp_path / "run"), *SHORT, **cache)
     assert done.returncode == 5, done.stderr
     assert f"{tmp_path / 'cache'}" in done.stderr
+    shutil.rmtree(tmp_path / "b")
+    shutil.rmtree(tmp_path / "cache")
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")

@@ -27,30 +27,14 @@ Trimaran = Callable[..., subprocess.CompletedProcess[str]]
 def place(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Path:
     """A checkout with the app and its image built, and the data packed."""
     root = tmp_path_factory.mktemp("tinyapp")
-    for folder in ("recipes/targets", "recipes/data", "containers", "apps"):
-        (root / folder).mkdir(parents=True)
-    target = "recipes/targets/cpu-2core.yaml"
-    shutil.copy(Path(__file__).parents[2] / target, root / target)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("TRIMARAN_ROOT", str(root))
-        tinyapp.write(root, tmp_path_factory.mktemp("sources"))
-    for words in (["build", tinyapp.APP_IMAGE, "--engine", "apptainer"], ["data", "get", "small"]):
-        done = call(words, tinyapp.environment(root, engine_cache))
-        assert done.returncode == 0, done.stderr
+    tinyapp.build(root, tmp_path_factory.mktemp("sources"), engine_cache)
     return root
-
-
-def call(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
-        env={**env, "COLUMNS": "200"}, capture_output=True, text=True, check=False, timeout=570,
-    )
 
 
 @pytest.fixture
 def trimaran(place: Path, engine_cache: Path) -> Trimaran:
     def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return call(list(words), tinyapp.environment(place, engine_cache, **env))
+        return tinyapp.call(list(words), tinyapp.environment(place, engine_cache, **env))
 
     return run
 
