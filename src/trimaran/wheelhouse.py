@@ -207,23 +207,38 @@ def _wheels(image: Image, offline: bool, reporter: Reporter) -> list[Item]:
     Which of the accepted hashes that is needs the index once; the answer is kept
     beside the files, so that the next build can be offline.
     """
-    if image.python is None:
+    known = _choice(image)
+    if known is None:
         return []
-    path = image.folder / "requirements.lock"
-    key = hashlib.sha256(f"{image.python.version}\n{path.read_text()}".encode()).hexdigest()
-    known = paths.cache("wheelhouse", "resolved", f"{key[:16]}.json")
     if known.is_file():
-        entries = json.loads(known.read_text(encoding="utf-8"))
-        return [Item(**{**entry, "urls": tuple(entry["urls"])}) for entry in entries]
+        return chosen_wheels(image)
     if offline:
         raise BuildError(
             f"the wheels of {image.name} were never fetched here",
             hint=f"run `trimaran fetch {image.name}` once with a network",
         )
-    items = _select(image, lock.read(path), reporter)
+    items = _select(image, lock.read(image.folder / "requirements.lock"), reporter)
     known.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(known, json.dumps([asdict(item) for item in items], indent=1) + "\n")
     return items
+
+
+def chosen_wheels(image: Image) -> list[Item]:
+    """Return the wheels that were chosen for `image` when it was fetched; none if never here."""
+    known = _choice(image)
+    if known is None or not known.is_file():
+        return []
+    entries = json.loads(known.read_text(encoding="utf-8"))
+    return [Item(**{**entry, "urls": tuple(entry["urls"])}) for entry in entries]
+
+
+def _choice(image: Image) -> Path | None:
+    """Return the file that says which wheels were chosen from the lock of `image`."""
+    if image.python is None:
+        return None
+    text = (image.folder / "requirements.lock").read_text(encoding="utf-8")
+    key = hashlib.sha256(f"{image.python.version}\n{text}".encode()).hexdigest()
+    return paths.cache("wheelhouse", "resolved", f"{key[:16]}.json")
 
 
 def _select(image: Image, locked: list[lock.Locked], reporter: Reporter) -> list[Item]:

@@ -14,6 +14,7 @@ from trimaran.cli import (  # noqa: F401
     containers,
     data,
     definitions,
+    inspect,
     registry,
     runs,
     signing,

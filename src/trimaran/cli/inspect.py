@@ -1,0 +1,125 @@
+"""Commands that look into built images: inspect, sbom, audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimaran.cli.common import (
+    CaBundle,
+    EngineName,
+    ImageName,
+    Json,
+    SiteFile,
+    app,
+    emit,
+    terminal,
+    use_site,
+)
+from trimaran.errors import ExitCode
+
+
+@app.command()
+def inspect(
+    image: ImageName,
+    engine: EngineName = "auto",
+    as_json: Json = False,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write it to publish in site/results/images/."),
+    ] = None,
+) -> None:
+    """Say how large a built image is, what makes it so, its licences and how fast it starts.
+
+    Example: trimaran inspect torch-cpu
+    """
+    from trimaran import images, inspection
+    from trimaran.engines.selection import select
+
+    found = inspection.examine(select(engine), images.load(image))
+    if evidence is not None:
+        inspection.write_evidence(found, evidence)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2, by_alias=True))
+        return
+    emit([
+        {"": "digest", image: found.digest},
+        {"": "size", image: f"{found.size / 1e6:,.0f} MB, unpacked {found.unpacked / 1e6:,.0f} MB"},
+        {"": "packages", image: ", ".join(f"{n} {kind}" for kind, n in found.packages.items())},
+        {"": "start", image: f"{found.start:.2f} s to the end of an empty Python, warm"},
+    ], f"{image} ({found.engine})", as_json=False)
+    emit(
+        [{"item": item.path, "MB": f"{item.size / 1e6:,.1f}"} for item in found.largest],
+        "largest items", as_json=False,
+    )
+    kinds = dict.fromkeys(kind for those in found.licences.values() for kind in those)
+    emit([
+        {"licence": kind, **{of: those.get(kind, 0) for of, those in found.licences.items()}}
+        for kind in kinds
+    ], "packages that name a licence of this kind", as_json=False)
+
+
+@app.command()
+def sbom(
+    image: ImageName,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="File to write; not overwritten.")
+    ],
+    engine: EngineName = "auto",
+) -> None:
+    """Write the software bill of materials of a built image, as CycloneDX JSON.
+
+    It lists every Debian and Python package with version, licences and the hash of its file.
+
+    Example: trimaran sbom torch-cpu -o torch-cpu.cdx.json
+    """
+    from trimaran import images, inspection, inventory
+    from trimaran import sbom as bills
+    from trimaran.engines.selection import select
+    from trimaran.errors import UsageError
+    from trimaran.files import write_atomic
+
+    if out.exists():
+        raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent} is no folder")
+    model, chosen = images.load(image), select(engine)
+    found = inventory.of(chosen, inspection.find(chosen, model))
+    write_atomic(out, bills.text(found, bills.locked_hashes(model)))
+    typer.echo(f"{out}: {len(found.debian)} Debian and {len(found.python)} Python packages")
+
+
+@app.command()
+def audit(
+    image: ImageName, as_json: Json = False, site: SiteFile = None, ca_bundle: CaBundle = None
+) -> None:
+    """Ask PyPI for known vulnerabilities of an image's locked Python packages, by pip-audit.
+
+    Debian packages are not asked for. Exits with 1 when there are any, and with 4 when the
+    service cannot be reached.
+
+    Example: trimaran audit torch-cpu
+    """
+    from trimaran import audit as audits
+    from trimaran import images
+
+    use_site(site, ca_bundle)
+    found = audits.audit(images.load(image))
+    rows = [
+        {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
+         "fixed in": ", ".join(v.fixed) or "nothing yet"}
+        for v in found.vulnerabilities
+    ]
+    if rows or as_json:
+        emit(rows, f"{image}: known vulnerabilities", as_json)
+    reporter = terminal()
+    for name, reason in found.skipped.items():
+        reporter.warn(f"{name} was not checked: {reason}")
+    reporter.note(
+        f"{image}: {len(rows)} known vulnerabilities in {found.checked} Python packages"
+        f" ({len(found.skipped)} not checked; Debian packages are not part of this)"
+    )
+    if rows:
+        raise typer.Exit(ExitCode.FAIL)

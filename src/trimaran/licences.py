@@ -1,0 +1,74 @@
+"""Licences as Debian and Python packages name them: their SPDX identifiers, and what they ask for.
+
+Debian's copyright files and Python's metadata use names of their own. Where a name
+has one meaning, its SPDX identifier is given; where it has not ("BSD License", a
+text of its own), nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from cyclonedx import spdx
+
+_NAMES = {
+    "apache 2.0": "Apache-2.0", "apache-2": "Apache-2.0", "apache license 2.0": "Apache-2.0",
+    "apache license, version 2.0": "Apache-2.0", "apache 2.0 license": "Apache-2.0",
+    "artistic": "Artistic-1.0-Perl", "artistic-2": "Artistic-2.0",
+    "boost-1.0": "BSL-1.0", "bsl-1": "BSL-1.0",
+    "cc0": "CC0-1.0", "expat": "MIT", "mit license": "MIT", "isc license (iscl)": "ISC",
+    "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0", "mpl-2": "MPL-2.0",
+    "python software foundation license": "PSF-2.0", "psf": "PSF-2.0",
+    "the unlicense (unlicense)": "Unlicense",
+}
+_GNU = re.compile(r"(A?GPL|LGPL|GFDL)(-NIV)?-?v?(\d)(?:\.(\d))?(\+?)", re.IGNORECASE)
+
+GROUPS = (
+    ("proprietary", r"proprietary|nvidia|eula|cuda"),
+    ("documentation", r"GFDL"),
+    ("weak copyleft", r"LGPL|MPL|EPL|CDDL|Sleepycat"),
+    ("copyleft", r"A?GPL"),
+    ("public domain", r"public.domain|CC0|Unlicense|0BSD|PD(-|$)"),
+    ("permissive", r"MIT|BSD|Apache|ISC|Zlib|PSF|Python|X11|BSL|Boost|Expat|Artistic|Unicode"
+                   r"|HPND|OpenSSL|libpng|FSFAP|FSFULLR|FTL|TCL|W3C|BZIP"),
+)
+"""Kind of licence -> what the name of one contains at the beginning of a word; first match."""
+
+UNSTATED, OTHER = "not stated", "other"
+
+
+def identifier(name: str) -> str | None:
+    """Return the SPDX identifier of the licence called `name`, or None when it has none."""
+    gnu = _GNU.fullmatch(name)
+    if gnu is None:
+        return _NAMES.get(name.lower()) or spdx.fixup_id(name)
+    family, invariants, major, minor, later = gnu.groups()
+    parts = [family.upper(), f"{major}.{minor or 0}"]
+    if invariants:
+        parts += ["no", "invariants"]
+    return spdx.fixup_id("-".join([*parts, "or-later" if later else "only"]))
+
+
+def groups(names: Iterable[str]) -> set[str]:
+    """Return the kinds of licences among `names`, each of which may combine several."""
+    words = [word for name in names for word in re.split(r"\s+(?:and|or|and/or)\s+|,\s", name,
+                                                         flags=re.IGNORECASE)]
+    return {_group(word) for word in words} or {UNSTATED}
+
+
+def _group(name: str) -> str:
+    for group, pattern in GROUPS:
+        if re.search(rf"(?<![a-z])(?:{pattern})", name, re.IGNORECASE):
+            return group
+    return OTHER
+
+
+def summary(packages: Iterable[Iterable[str]]) -> dict[str, int]:
+    """Return how many packages name a licence of each kind; one package may count in several."""
+    counts: dict[str, int] = {}
+    for names in packages:
+        for group in groups(names):
+            counts[group] = counts.get(group, 0) + 1
+    order = [*(group for group, _ in GROUPS), OTHER, UNSTATED]
+    return {group: counts[group] for group in order if group in counts}
