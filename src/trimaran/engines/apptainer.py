@@ -60,7 +60,7 @@ class Apptainer:
     name = "apptainer"
     container = True
 
-    def __init__(self, executable: str | None = None, *, userns: bool = False) -> None:
+    def __init__(self, executable: str | None = None) -> None:
         found = executable or program()
         if found is None:
             raise BuildError(
@@ -68,7 +68,6 @@ class Apptainer:
                 hint="`make apptainer` assembles it without root on Debian-family hosts",
             )
         self.executable = found
-        self.userns = userns  # even where `_isolation` sees no need
 
     def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
         """Return the newest SIF of the current definition, or the one with `digest`, or None.
@@ -92,6 +91,9 @@ class Apptainer:
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
         """Build `image`, and the framework image below it, unless they are there already."""
+        # An image from elsewhere needs no framework image, and who cannot build may have it.
+        if base is None and (there := self.find(image)) is not None:
+            return there
         if root_lacks_capabilities():
             raise BuildError(
                 "this root has no CAP_SYS_RESOURCE, which Apptainer needs to build as root",
@@ -307,7 +309,7 @@ class Apptainer:
         # empty home; --cleanenv: no variable of the host but those given on purpose.
         # --no-eval: else a shell in the container expands `$` and backquotes in their values.
         flags = ["--containall", "--no-home", "--cleanenv", "--no-eval"]
-        if self.userns or root_lacks_capabilities():
+        if root_lacks_capabilities():
             # As root, Apptainer would set limits that this root may not set; in a user
             # namespace it does not try.
             flags.append(USERNS)

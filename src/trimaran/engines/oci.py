@@ -61,6 +61,8 @@ class Podman:
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
         """Build `image`, and the framework image below it, unless they are there already."""
+        if base is None and (there := self.find(image)) is not None:
+            return there
         if root_lacks_capabilities():
             raise BuildError(
                 "this root has no CAP_SYS_RESOURCE: buildah could build, podman could not run",
