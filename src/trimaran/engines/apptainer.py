@@ -117,18 +117,20 @@ class Apptainer:
         reporter: Reporter,
     ) -> BuiltImage:
         render.check(image)
+        content = images.content(image)  # now: a definition may be edited while it is built
         start = time.monotonic()
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
         fetched = time.monotonic()
         reporter.note(f"  {image.name}: wheelhouse verified in {fetched - start:.1f} s")
         under = self._base(image, below, given, offline, reporter)
-        inputs = store.inputs_of(image, under, below)
+        inputs = store.inputs_of(content, under, below)
         target = paths.cache("images", f"{image.name}-{inputs[:12]}.sif")
         for record in store.records(image, self.name):
-            if record.inputs == inputs and target.is_file():
+            whole = target.is_file() and f"sha256:{sha256(target)}" == record.digest
+            if record.inputs == inputs and whole:
                 return BuiltImage(image.name, self.name, record.reference, record.digest,
                                   record.inputs, record.size)
-        with self._made(image, below, under, items, reporter) as built:
+        with self._made(image, below, under, items, inputs, reporter) as built:
             made = time.monotonic()
             self.test(built, reporter)
             tested = time.monotonic()
@@ -138,7 +140,7 @@ class Apptainer:
             Path(built.reference).rename(target)
         store.save(store.Record(
             name=image.name, engine=self.name, reference=str(target), digest=str(built.digest),
-            content=images.content(image), inputs=inputs, built=store.created(),
+            content=content, inputs=inputs, built=store.created(),
             base_name=under.name, base_digest=under.digest, size=built.size,
         ))
         return replace(built, reference=str(target))
@@ -152,7 +154,8 @@ class Apptainer:
         below = self.find(images.chain(image)[0]) if image.kind == "app" else None
         items = wheelhouse.fetch(image, offline=True, reporter=reporter)
         under = self._base(image, below, base, True, reporter)
-        with self._made(image, below, under, items, reporter) as built:
+        inputs = store.inputs_of(images.content(image), under, below)
+        with self._made(image, below, under, items, inputs, reporter) as built:
             yield built
 
     @contextmanager
@@ -162,6 +165,7 @@ class Apptainer:
         below: BuiltImage | None,
         under: Base,
         items: Sequence[wheelhouse.Item],
+        inputs: str,
         reporter: Reporter,
     ) -> Iterator[BuiltImage]:
         """Yield a new SIF, in a workplace that is gone afterwards."""
@@ -173,8 +177,8 @@ class Apptainer:
                 sif.freeze(made, int(epoch))
             reporter.note(f"  {image.name}: built in {time.monotonic() - begun:.1f} s")
             yield BuiltImage(
-                image.name, self.name, str(made), f"sha256:{sha256(made)}",
-                store.inputs_of(image, under, below), made.stat().st_size,
+                image.name, self.name, str(made), f"sha256:{sha256(made)}", inputs,
+                made.stat().st_size,
             )
 
     def _base(

@@ -85,17 +85,19 @@ class Podman:
         reporter: Reporter,
     ) -> BuiltImage:
         render.check(image)
+        content = images.content(image)  # now: a definition may be edited while it is built
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
         under = self._base(image, below, given, offline, reporter)
-        tag = _tag(image.name, store.inputs_of(image, under, below))
-        built = self._made(image, below, under, items, tag, reporter)
+        inputs = store.inputs_of(content, under, below)
+        tag = _tag(image.name, inputs)
+        built = self._made(image, below, under, items, tag, inputs, reporter)
         self.test(built, reporter)
         reporter.note(f"  {image.name}: self-test passed")
         inventory.record(self, built)
         paths.cache("images").mkdir(parents=True, exist_ok=True)
         store.save(store.Record(
             name=image.name, engine=self.name, reference=tag, digest=str(built.digest),
-            content=images.content(image), inputs=built.inputs, built=store.created(),
+            content=content, inputs=inputs, built=store.created(),
             base_name=under.name, base_digest=under.digest, size=built.size,
         ))
         return built
@@ -109,9 +111,10 @@ class Podman:
         below = self.find(images.chain(image)[0]) if image.kind == "app" else None
         items = wheelhouse.fetch(image, offline=True, reporter=reporter)
         under = self._base(image, below, base, True, reporter)
-        tag = _tag(f"again/{image.name}", store.inputs_of(image, under, below))
+        inputs = store.inputs_of(images.content(image), under, below)
+        tag = _tag(f"again/{image.name}", inputs)
         try:
-            yield self._made(image, below, under, items, tag, reporter)
+            yield self._made(image, below, under, items, tag, inputs, reporter)
         finally:
             process.run(["buildah", *STORAGE, "rmi", tag], env=_environment())
 
@@ -141,6 +144,7 @@ class Podman:
         under: Base,
         items: Sequence[wheelhouse.Item],
         tag: str,
+        inputs: str,
         reporter: Reporter,
     ) -> BuiltImage:
         """Build the image into the storage, under `tag`."""
@@ -153,7 +157,6 @@ class Podman:
         if digest is None:
             raise BuildError(f"buildah left no image {tag}")
         reporter.note(f"  {image.name}: built in {time.monotonic() - begun:.1f} s")
-        inputs = store.inputs_of(image, under, below)
         return BuiltImage(image.name, self.name, tag, digest, inputs, self._size(tag))
 
     def _make(

@@ -55,14 +55,14 @@ class Record:
     origin: str | None = None
 
 
-def inputs_of(image: Image, base: Base, below: BuiltImage | None) -> str:
-    """Return the hash over everything that decides what `image` becomes.
+def inputs_of(content: str, base: Base, below: BuiltImage | None) -> str:
+    """Return the hash over everything that decides what an image of this `content` becomes.
 
     Of the framework image below these are its own inputs, not its digest: two builds of
     equal inputs differ in their dates.
     """
     under = below.inputs if below else base.digest
-    return hashlib.sha256(f"{images.content(image)}\n{under}".encode()).hexdigest()
+    return hashlib.sha256(f"{content}\n{under}".encode()).hexdigest()
 
 
 def save(record: Record) -> None:
