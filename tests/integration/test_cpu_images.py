@@ -1,0 +1,37 @@
+"""Every image for CPUs is built, or found as it was built, and tested as it will be run."""
+
+from __future__ import annotations
+
+import pytest
+
+from trimaran import images
+from trimaran.engines.apptainer import Apptainer
+from trimaran.reporting import Silent
+
+FOR_CPUS = [
+    name for name in images.names()
+    if (first := images.chain(images.load(name))[0]).gpu is None and first.base is not None
+]
+
+LARGEST = {"torch-cpu": 1.3e9}
+"""Bytes that the SIF of an image may have; its users pull it over slow networks."""
+
+ADDED_BY_AN_APP = 20e6
+
+
+@pytest.mark.engine("apptainer")
+@pytest.mark.timeout(1800)  # Horovod is compiled: minutes, the first time
+@pytest.mark.usefixtures("user_cache")
+@pytest.mark.parametrize("name", FOR_CPUS)
+def test_the_image_is_built_and_passes_its_self_test(name: str) -> None:
+    engine, image = Apptainer(), images.load(name)
+    built = engine.build(image, base=None, offline=False, reporter=Silent())
+    engine.test(built, Silent())
+    assert built.size <= LARGEST.get(name, 2e9)
+    below = engine.find(images.chain(image)[0])
+    assert below is not None
+    assert built.size - below.size <= ADDED_BY_AN_APP
+
+
+def test_there_are_images_for_cpus() -> None:
+    assert {"torch-cpu", "tensorflow-cpu", "resnet-imagenet-torch-cpu"} <= set(FOR_CPUS)
