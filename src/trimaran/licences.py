@@ -36,6 +36,7 @@ GROUPS = (
 """Kind of licence -> what the name of one contains at the beginning of a word; first match."""
 
 UNSTATED, OTHER = "not stated", "other"
+KINDS = (*(group for group, _ in GROUPS), OTHER, UNSTATED)
 
 
 def identifier(name: str) -> str | None:
@@ -70,5 +71,4 @@ def summary(packages: Iterable[Iterable[str]]) -> dict[str, int]:
     for names in packages:
         for group in groups(names):
             counts[group] = counts.get(group, 0) + 1
-    order = [*(group for group, _ in GROUPS), OTHER, UNSTATED]
-    return {group: counts[group] for group in order if group in counts}
+    return {kind: counts[kind] for kind in KINDS if kind in counts}

@@ -35,7 +35,7 @@ def inspect(
 
     Example: trimaran inspect torch-cpu
     """
-    from trimaran import images, inspection
+    from trimaran import images, inspection, licences
     from trimaran.engines.selection import select
 
     found = inspection.examine(select(engine), images.load(image))
@@ -54,10 +54,9 @@ def inspect(
         [{"item": item.path, "MB": f"{item.size / 1e6:,.1f}"} for item in found.largest],
         "largest items", as_json=False,
     )
-    kinds = dict.fromkeys(kind for those in found.licences.values() for kind in those)
     emit([
         {"licence": kind, **{of: those.get(kind, 0) for of, those in found.licences.items()}}
-        for kind in kinds
+        for kind in licences.KINDS if any(kind in those for those in found.licences.values())
     ], "packages that name a licence of this kind", as_json=False)
 
 
