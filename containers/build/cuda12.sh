@@ -3,7 +3,7 @@
 # runtime of 12.6 that torch brings.
 CUDA_HOME=/opt/cuda
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-parts=$(mktemp -d)
+parts=$work/toolkit
 dpkg-deb -x /mnt/build/nvidia-cuda-toolkit_*.deb "$parts"
 pip install --no-index --no-deps --target "$parts/wheels" /mnt/build/nvidia_*.whl
 

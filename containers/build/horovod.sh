@@ -12,11 +12,13 @@ if [ -d "$wheels" ]; then
 fi
 pip() { "$python" -m pip --disable-pip-version-check --no-cache-dir "$@"; }
 
+work=$(mktemp -d)  # in the host's /tmp, which Apptainer shows to builds
+trap 'rm -rf "$work"' EXIT
+
 # For this stage alone.
 pip install --no-index --no-deps /mnt/build/setuptools-*.whl /mnt/build/wheel-*.whl
 [ -z "${TOOLKIT:-}" ] || . "/mnt/build/$TOOLKIT"
 
-work=$(mktemp -d)
 tar -xzf /mnt/build/horovod-0.28.1.tar.gz -C "$work"
 cd "$work/horovod-0.28.1"
 for changes in /mnt/build/*.patch; do patch -p1 < "$changes"; done

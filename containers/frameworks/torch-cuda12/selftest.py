@@ -19,8 +19,10 @@ LAUNCHERS = {
 
 
 def check_isolation() -> None:
-    """The allocator is preloaded, and no package comes from the user's home."""
-    assert "libtcmalloc_minimal" in Path("/proc/self/maps").read_text(), "tcmalloc not preloaded"
+    """What is to be preloaded is, and no package comes from the user's home."""
+    maps = Path("/proc/self/maps").read_text()
+    for library in filter(None, os.environ.get("LD_PRELOAD", "").split(":")):
+        assert str(Path(library).resolve()) in maps, f"{library} is not preloaded"
     assert not any("/.local/" in entry for entry in sys.path), sys.path
     assert os.environ.get("PYTHONNOUSERSITE") == "1", "PYTHONNOUSERSITE is not set"
 
@@ -87,7 +89,8 @@ def check_horovod() -> None:
     assert hvd.gloo_built(), "Horovod lacks Gloo"
     assert hvd.nccl_built(), "Horovod lacks NCCL"
     assert hvd.cuda_built() or hvd.rocm_built(), "Horovod lacks CUDA and ROCm"
-    print(f"Horovod {horovod.__version__} has NCCL {hvd.nccl_built()}, MPI and Gloo; {built}")
+    print(f"Horovod {horovod.__version__} has NCCL {hvd.nccl_built()}, MPI and Gloo,"
+          f" for PyTorch {built['pytorch']}")
     for name in LAUNCHERS:
         run_ranks(name, 2, "cpu")
     if gpus := torch.cuda.device_count():

@@ -89,7 +89,8 @@ def check_horovod() -> None:
     assert hvd.gloo_built(), "Horovod lacks Gloo"
     assert hvd.nccl_built(), "Horovod lacks NCCL"
     assert hvd.cuda_built() or hvd.rocm_built(), "Horovod lacks CUDA and ROCm"
-    print(f"Horovod {horovod.__version__} has NCCL {hvd.nccl_built()}, MPI and Gloo; {built}")
+    print(f"Horovod {horovod.__version__} has NCCL {hvd.nccl_built()}, MPI and Gloo,"
+          f" for PyTorch {built['pytorch']}")
     for name in LAUNCHERS:
         run_ranks(name, 2, "cpu")
     if gpus := torch.cuda.device_count():
