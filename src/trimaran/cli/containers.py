@@ -39,11 +39,13 @@ def render(
     image: Annotated[str | None, typer.Argument(help="One image; all by default.")] = None,
     check: Annotated[bool, typer.Option(help="Only say whether the files are current.")] = False,
 ) -> None:
-    """Write image.def and Dockerfile from image.yaml.
+    """Write image.def and Dockerfile from image.yaml; without IMAGE also the overview of all.
+
+    The overview is the picture and the table in containers/README.md.
 
     Example: trimaran render --check
     """
-    from trimaran import images
+    from trimaran import images, overview
     from trimaran import render as rendering
 
     for name in [image] if image else images.names():
@@ -52,6 +54,8 @@ def render(
             rendering.check(model)
         else:
             rendering.write(model)
+    if not image:
+        overview.check() if check else overview.write()
 
 
 @app.command()
