@@ -7,14 +7,16 @@ file, the output of the self-test. What may differ is listed here with its reaso
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cyclonedx.validation.json import JsonStrictValidator
 
-from trimaran import debian, images, inventory, rebuild
+from trimaran import debian, images, inventory, rebuild, sbom
 from trimaran.engines import BuiltImage, Engine
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.oci import STORAGE, Podman
@@ -154,6 +156,20 @@ def test_the_packages_are_those_of_the_locks(tiny: images.Image, sif: BuiltImage
     for locked in debian.read(tiny.folder / "debian.lock"):
         assert installed[locked.name] == locked.version
     assert [(p.name, p.version, p.installer) for p in found.python] == [("six", "1.17.0", "pip")]
+
+
+def test_the_bill_of_materials_of_both_lists_the_same_packages_by_their_locked_hashes(
+    tiny: images.Image, sif: BuiltImage, oci: BuiltImage
+) -> None:
+    hashes = sbom.locked_hashes(tiny)
+    listed = []
+    for found in (inventory.of(Apptainer(), sif), inventory.of(Podman(), oci)):
+        text = sbom.text(found, hashes)
+        assert JsonStrictValidator(sbom.VERSION).validate_str(text) is None
+        listed.append(json.loads(text)["components"])
+    assert listed[0] == listed[1]
+    from_the_locks = [part for part in listed[0] if "hashes" in part]
+    assert len(from_the_locks) == len(debian.read(tiny.folder / "debian.lock")) + 1  # and six
 
 
 @pytest.mark.parametrize("engine", [Apptainer, Podman])
