@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from cyclonedx.validation.json import JsonStrictValidator
 
+import tinyapp
 from trimaran import debian, images, inventory, rebuild, sbom
 from trimaran.engines import BuiltImage, Engine
 from trimaran.engines.apptainer import Apptainer
@@ -180,3 +181,19 @@ def test_a_second_build_from_the_same_lock_and_date_is_the_same_image_byte_by_by
     assert found.differences == []
     assert found.identical
     assert engine().find(tiny) in (sif, oci)  # the first one is where it was
+
+
+def test_build_check_of_an_app_image_says_that_it_is_equal(
+    tmp_path_factory: pytest.TempPathFactory, engine_cache: Path
+) -> None:
+    root = tmp_path_factory.mktemp("tinyapp")
+    tinyapp.build(root, tmp_path_factory.mktemp("sources"), engine_cache)
+    env = tinyapp.environment(root, engine_cache)
+    words = ["build", tinyapp.APP_IMAGE, "--engine", "apptainer"]
+    done = tinyapp.call([*words, "--check"], env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{tinyapp.APP_IMAGE}: the second build is equal" in done.stdout
+    file = root / "hello.json"
+    found = tinyapp.call(["inspect", *words[1:], "--evidence", str(file)], env)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(file.read_text())["packages"]["python"] == 2  # six and the app
