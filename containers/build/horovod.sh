@@ -12,8 +12,10 @@ if [ -d "$wheels" ]; then
 fi
 pip() { "$python" -m pip --disable-pip-version-check --no-cache-dir "$@"; }
 
-work=$(mktemp -d)  # in the host's /tmp, which Apptainer shows to builds
-trap 'rm -rf "$work"' EXIT
+# Its name ends up in the libraries (__FILE__): the same in each build. Not below /tmp, which
+# is the host's during Apptainer's builds.
+work=/opt/horovod
+mkdir "$work"
 
 # For this stage alone.
 pip install --no-index --no-deps /mnt/build/setuptools-*.whl /mnt/build/wheel-*.whl
@@ -27,5 +29,5 @@ for changes in /mnt/build/*.patch; do patch -p1 < "$changes"; done
 MAKEFLAGS=-j$(nproc) pip wheel --no-index --no-deps --no-build-isolation --wheel-dir "$work" .
 
 # --prefix: `bin` and `lib` as in the environment; the scripts name its interpreter.
-pip install --no-index --no-deps --no-compile --prefix /opt/stage "$work"/horovod-*.whl
+pip install --no-index --find-links "$work" --no-deps --no-compile --prefix /opt/stage horovod
 find /opt/stage -name '*.so' -exec strip --strip-unneeded {} +
