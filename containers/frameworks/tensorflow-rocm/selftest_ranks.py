@@ -34,10 +34,19 @@ def check_keras2() -> None:
 
 
 def check_keras3() -> None:
-    """Keras 3 with an own training step: the distributed tape gives the mean gradient."""
+    """Keras 3 with an own training step: the distributed tape gives the mean gradient.
+
+    The distributed optimizer, which would average nothing there, refuses.
+    """
     layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
     layer.build((1, 1))
     optimizer = keras.optimizers.SGD(1.0)
+    try:
+        hvd_keras.DistributedOptimizer(optimizer)
+    except TypeError:
+        pass
+    else:
+        raise AssertionError("DistributedOptimizer took an optimizer of Keras 3")
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(layer(tf.constant([[float(hvd.rank() + 1)]])))
     tape = hvd.DistributedGradientTape(tape)
