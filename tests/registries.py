@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -142,9 +142,10 @@ class _Spoil(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         upstream = http.client.HTTPConnection("127.0.0.1", self.server.registry.port)
-        upstream.request(self.command, self.path, headers=dict(self.headers))
-        answer = upstream.getresponse()
-        body = bytearray(answer.read())
+        with closing(upstream):  # now: a client that hangs up ends this method early
+            upstream.request(self.command, self.path, headers=dict(self.headers))
+            answer = upstream.getresponse()
+            body = bytearray(answer.read())
         blob = self.command == "GET" and "/blobs/sha256:" in self.path
         if blob:
             self.server.blobs.append(self.headers.get("Range"))
@@ -158,7 +159,6 @@ class _Spoil(BaseHTTPRequestHandler):
             self.close_connection = True
             body = body[: self.server.cut.pop(0)]
         self.wfile.write(bytes(body))
-        upstream.close()
 
 
 @contextmanager
