@@ -210,7 +210,7 @@ def test_the_command_line_says_what_happened_and_exits_by_it(
 
 
 def test_run_json_with_a_foreign_name_of_a_folder_is_read(own_place: Path) -> None:
-    evidence = next((paths.repository() / "site/results").rglob("*.json"), None)
+    evidence = next((paths.repository() / "site/results").glob("resnet-imagenet/*/*.json"), None)
     assert evidence is not None
     record = json.loads(evidence.read_text())["run"]
     record["image"]["reference"] = "FOLDER"

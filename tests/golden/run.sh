@@ -358,7 +358,8 @@ record '"running"' null null null
 printf 'run directory %s\n' "$out" >&2
 
 cd -- "$out"
-env -i "$@" </dev/null >log.txt 2>&1 &
+: >log.txt # now: tail may be faster than the child
+env -i "$@" </dev/null >>log.txt 2>&1 &
 child=$!
 stopped=
 trap 'stopped=yes; signalled=yes; kill -TERM "$child" 2>/dev/null || :' HUP INT TERM
