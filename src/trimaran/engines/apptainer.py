@@ -222,6 +222,8 @@ class Apptainer:
                      **store.label_arguments(under)}
         env = store.engine_environment(str(place / "bin" / "singularity"), self.executable)
         env["APPTAINER_TMPDIR"] = str(place / "tmp")
+        # Of its own: two builds at once read what the other one has half written there.
+        env["APPTAINER_CACHEDIR"] = str(place / "tmp" / "cache")
         (place / "bin").mkdir()
         (place / "bin/singularity").symlink_to(self.executable)  # the name that spython calls
         with wheelhouse.view(image, items) as folder:
