@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
+
+from typer.testing import CliRunner
 
 from trimaran import cli
 
@@ -26,12 +27,11 @@ def commands() -> list[list[str]]:
 
 def ask(words: list[str]) -> str:
     """Return what `trimaran WORDS --help` prints on a terminal of 80 columns."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from trimaran.cli import main; main()", *words, "--help"],
-        env={**os.environ, "COLUMNS": "80", "TERM": "dumb"}, capture_output=True, text=True,
-        check=True,
+    done = CliRunner().invoke(
+        cli.app, [*words, "--help"], prog_name="trimaran", env={"COLUMNS": "80", "TERM": "dumb"}
     )
-    return done.stdout.replace("-c [OPTIONS]", "trimaran [OPTIONS]").replace(" -c ", " trimaran ")
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 def text() -> str:

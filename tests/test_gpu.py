@@ -42,10 +42,3 @@ def test_other_images_never_see_them(
     for of in gpu.DEVICES:
         monkeypatch.setitem(gpu.DEVICES, of, tmp_path)
     assert options(monkeypatch, name) == []
-
-
-@pytest.mark.parametrize("name", [n for n in FOR_GPUS if n.startswith("torch-")])
-def test_the_torch_images_for_gpus_have_one_self_test(name: str) -> None:
-    for file in ("selftest.py", "selftest_ranks.py"):
-        first = (images.load("torch-cuda13").folder / file).read_text()
-        assert (images.load(name).folder / file).read_text() == first

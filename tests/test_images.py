@@ -85,3 +85,20 @@ def test_content_changes_with_every_file_that_goes_into_the_image(
     with (path.parent / name).open("a") as file:
         file.write("# changed\n")
     assert images.content(images.read(path)) != before
+
+
+def test_a_shared_self_test_is_found_unless_the_image_has_its_own(tmp_path: Path) -> None:
+    path = edited(tmp_path, "files: {selftest.py:", "files: {selftest_common.py:")
+    image = images.read(path)
+    assert images.file_of(image, "selftest_common.py").parent.name == "selftests"
+    shared = images.content(image)
+    (path.parent / "selftest_common.py").write_text("its own\n")
+    assert images.file_of(image, "selftest_common.py").parent == path.parent
+    assert images.content(image) != shared
+
+
+def test_a_self_test_is_told_whose_gpus_the_image_is_for() -> None:
+    told = {name: images.self_test(images.load(name))[1] for name in images.names()}
+    assert told["torch-cpu"] == "none"
+    assert told["resnet-imagenet-torch-cuda13"] == "nvidia"
+    assert told["tensorflow-rocm"] == "amd"

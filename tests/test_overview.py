@@ -40,7 +40,8 @@ def test_a_changed_file_is_named(checkout: Path) -> None:
     containers = checkout / "containers"
     (containers / "frameworks").mkdir()
     (containers / "frameworks/torch-cpu").symlink_to(README.parent / "frameworks/torch-cpu")
-    (containers / "build").symlink_to(README.parent / "build")
+    for shared in ("build", "selftests"):
+        (containers / shared).symlink_to(README.parent / shared)
     readme = containers / "README.md"
     readme.write_text(f"before\n{overview.BEGIN}\nold\n{overview.END}\nafter\n")
     with pytest.raises(UsageError, match=r"not current: .*graph.svg, .*README.md"):

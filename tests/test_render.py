@@ -77,3 +77,7 @@ def test_what_hpccm_only_logs_is_an_error() -> None:
     refused = pytest.raises(ValueError, match="Docker does not have")
     with hpccm_primitives.container_format("docker"), refused:
         str(lost)
+
+
+if __name__ == "__main__":
+    render.write(images.read(TINY))

@@ -47,8 +47,8 @@ class Image(strict.Model):
         gpu: of a framework image; whose GPUs it is for (see `engines.gpu`).
         build: a stage that compiles first.
         environment: variables set in the running container.
-        files: file of this folder -> place in the image.
-        test: which of those places is the self-test; the image's own Python runs it.
+        files: file of this folder, or of `containers/selftests/` -> place in the image.
+        test: which of those places is the self-test (see `self_test`).
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -173,11 +173,14 @@ def load(name: str) -> Image:
 def read(path: Path) -> Image:
     """Read one `image.yaml`; every fault is named at once, with its line."""
     image = strict.load(Image, path)
-    missing = [name for name in image.files if not (path.parent / name).is_file()]
+    image._folder = path.parent
+    missing = [name for name in image.files if not file_of(image, name).is_file()]
     missing += [str(file) for file in build_files(image) if not file.is_file()]
     if missing:
-        raise UsageError(f"{path}: files: {', '.join(missing)} not found in {path.parent}")
-    image._folder = path.parent
+        raise UsageError(
+            f"{path}: files: {', '.join(missing)} not found in {path.parent},"
+            " nor in containers/selftests"
+        )
     return image
 
 
@@ -213,6 +216,17 @@ def package_folder(name: str) -> Path:
     return folder
 
 
+def file_of(image: Image, name: str) -> Path:
+    """Return the file that `files` of the image calls `name`: its own, else a shared one."""
+    own = image.folder / name
+    return own if own.is_file() else paths.repository() / "containers/selftests" / name
+
+
+def self_test(image: Image) -> list[str]:
+    """Return what the image's Python is given to test it: the script, and whose GPUs it is for."""
+    return [image.test, chain(image)[0].gpu or "none"]
+
+
 def build_files(image: Image) -> list[Path]:
     """Return the files of the checkout that the image's first stage works with."""
     folder = paths.repository() / "containers/build"
@@ -229,7 +243,7 @@ def content(image: Image) -> str:
     parts: dict[str, str] = {}
     for part in chain(image):
         for name in ("image.def", *_LOCKS, *part.files):
-            path = part.folder / name
+            path = file_of(part, name)
             parts[f"{part.name}/{name}"] = _sha256(path) if path.is_file() else "absent"
         for path in build_files(part):
             parts[f"{part.name}/build/{path.name}"] = _sha256(path)

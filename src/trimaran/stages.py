@@ -25,10 +25,11 @@ _PIP_OPTIONS = (
     " --no-index --no-deps --no-cache-dir --no-compile --disable-pip-version-check"
     " --root-user-action=ignore"
 )
-# Bytecode without time stamps: the same wheels give the same files. The files left out
-# are for newer Pythons, by their names, and no code for this one.
+# Bytecode without time stamps: the same wheels give the same files. -B: what a .pth file
+# imports when Python starts would get one, and be left as it is. The files left out are
+# for newer Pythons, by their names, and no code for this one.
 _COMPILE = (
-    f"{VENV}/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash"
+    f"{VENV}/bin/python -B -m compileall -q -j 0 --invalidation-mode unchecked-hash"
     " -x py3[0-9]+_intrinsics"
 )
 _CLEAN = (
@@ -200,7 +201,8 @@ def _entry_points(image: Image) -> Iterator[Any]:
         entry += f" -m {image.app.module}"
     # hpccm's runscript adds `exec` and "$@" by itself.
     yield primitive("runscript", commands=[entry])
-    yield primitive("raw", singularity=_section("%test", f"exec {VENV}/bin/python {image.test}"))
+    test = " ".join([f"exec {VENV}/bin/python", *images.self_test(image)])
+    yield primitive("raw", singularity=_section("%test", test))
 
 
 def _scif(app: App) -> Iterator[Any]:

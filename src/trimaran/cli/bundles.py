@@ -11,9 +11,10 @@ from trimaran.cli.common import (
     Base,
     CaBundle,
     Offline,
+    RecipeName,
+    Settings,
     SiteFile,
     app,
-    complete,
     terminal,
     use_site,
 )
@@ -21,20 +22,14 @@ from trimaran.cli.common import (
 
 @app.command()
 def bundle(
-    recipe: Annotated[
-        str,
-        typer.Argument(metavar="RECIPE", autocompletion=complete("recipes"), show_default=False),
-    ],
+    recipe: RecipeName,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Tar file to make.")
     ],
     with_data: Annotated[
         bool, typer.Option("--with-data", help="Pack the data set, too, not only its checksums.")
     ] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change an argument (again for more)."),
-    ] = None,
+    settings: Settings = None,
     base: Base = None,
     offline: Offline = False,
     site: SiteFile = None,

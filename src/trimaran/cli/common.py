@@ -46,6 +46,13 @@ ImageName = Annotated[
 DataName = Annotated[
     str, typer.Argument(metavar="DATA", autocompletion=complete("data"), show_default=False)
 ]
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", autocompletion=complete("recipes"), show_default=False)
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change an argument (again for more)."),
+]
 EngineName = Annotated[
     str,
     typer.Option(

@@ -66,7 +66,8 @@ def fetch(
         str | None, typer.Option(help="Only the wheels, for this Python, as the host engine uses.")
     ] = None,
     to: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Lay the files out in this folder, too.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Lay out here, too, what a build without Trimaran needs."),
     ] = None,
     site: SiteFile = None,
     ca_bundle: CaBundle = None,
@@ -75,7 +76,8 @@ def fetch(
 
     Example: trimaran fetch resnet-imagenet-torch-cpu
     """
-    from trimaran import images, wheelhouse
+    from trimaran import images, render, wheelhouse
+    from trimaran.engines import store
 
     use_site(site, ca_bundle)
     reporter = terminal()
@@ -83,6 +85,8 @@ def fetch(
         items = wheelhouse.fetch(model, offline=offline, reporter=reporter, python=python)
         if to is not None:
             wheelhouse.lay_out(model, items, to)
+            for definition in render.FILES:
+                store.lay_out(model, definition, to / "context" / model.name)
 
 
 @app.command()

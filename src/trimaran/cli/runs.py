@@ -13,9 +13,10 @@ from trimaran.cli.common import (
     EngineName,
     Json,
     Offline,
+    RecipeName,
+    Settings,
     SiteFile,
     app,
-    complete,
     conclude,
     emit,
     terminal,
@@ -23,42 +24,43 @@ from trimaran.cli.common import (
 )
 from trimaran.errors import ExitCode
 
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Packed data set to use, read-only."),
+]
+RunFolder = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Run directory to make.")
+]
+Overlay = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Lay this overlay over the image; not publishable."),
+]
+Venv = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Find this virtual environment's packages before the image's; not publishable.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")
+]
+
 
 @app.command()
 def run(
-    recipe: Annotated[
-        str,
-        typer.Argument(metavar="RECIPE", autocompletion=complete("recipes"), show_default=False),
-    ],
+    recipe: RecipeName,
     engine: EngineName = "auto",
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Packed data set to use, read-only.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Run directory to make.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change an argument (again for more)."),
-    ] = None,
+    data: DataFolder = None,
+    out: RunFolder = None,
+    settings: Settings = None,
     base: Base = None,
     offline: Offline = False,
     site: SiteFile = None,
     ca_bundle: CaBundle = None,
-    overlay: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Lay this overlay over the image; not publishable."),
-    ] = None,
-    venv: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Find this virtual environment's packages before the image's; not publishable.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")
-    ] = False,
+    overlay: Overlay = None,
+    venv: Venv = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Run a recipe and judge it: data, image, training, verdict.
 

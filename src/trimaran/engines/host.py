@@ -103,9 +103,10 @@ class Host:
     def test(self, built: BuiltImage, reporter: Reporter) -> None:
         """Run the self-test of the image in the environment."""
         image = images.load(built.name)
-        script = next(image.folder / name for name, to in image.files.items() if to == image.test)
+        place, *words = images.self_test(image)
+        script = next(images.file_of(image, n) for n, to in image.files.items() if to == place)
         with tempfile.TemporaryDirectory(prefix="trimaran-test-") as folder:
-            command = self._command(built, [str(script)], {}, folder)
+            command = self._command(built, [str(script), *words], {}, folder)
             process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
 
     def again(

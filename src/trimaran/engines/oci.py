@@ -205,9 +205,9 @@ class Podman:
     def test(self, built: BuiltImage, reporter: Reporter) -> None:
         """Run the image's self-test, isolated as a run is."""
         image = images.load(built.name) if built.name in images.names() else None
-        script = image.test if image else f"{VENV}/libexec/selftest.py"
+        words = images.self_test(image) if image else [f"{VENV}/libexec/selftest.py"]
         result = process.run(
-            [*self._run("/"), "--entrypoint", f"{VENV}/bin/python", built.reference, script],
+            [*self._run("/"), "--entrypoint", f"{VENV}/bin/python", built.reference, *words],
             env=_environment(),
         )
         for line in result.stdout.splitlines():

@@ -135,7 +135,7 @@ def lay_out(image: Image, definition: str, folder: Path) -> None:
     for name in (definition, *image.files):
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(image.folder / name, place)
+        shutil.copyfile(images.file_of(image, name), place)
         place.chmod(0o644)
 
 

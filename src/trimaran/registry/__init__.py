@@ -118,8 +118,7 @@ def pull(
             hint="`trimaran list images --json` and digests.yaml have them; a tag can be moved",
         )
     form = forms.of(engine)
-    tag = form.tag(image)
-    known = digests.find(image.name, form.name, digest=digest, tag=tag)
+    known = digests.find(image.name, form.name, digest=digest, tag=form.tag(image))
     wanted = known.digest if known else digest
     here = engine.find(image, wanted) if wanted else None
     if here is not None:
@@ -129,20 +128,7 @@ def pull(
     if place is None:
         raise _no_registry("pull from")
     client = Client(_repository(place, image), insecure=insecure)
-    reference = known.manifest if known else digest or tag
-    offer = form.offer(client, reference)
-    if offer is None:
-        raise client.not_there(reference)
-    if reference == tag:
-        reporter.warn(
-            f"no digest of {image.name} is known here: taking what {client.repository}:{tag}"
-            f" names today, {offer.pin}; --digest {offer.pin} asks for the same again"
-        )
-    elif wanted not in (offer.digest, offer.manifest):
-        raise BuildError(
-            f"{client.repository}@{reference} is another image: expected {wanted},"
-            f" found {offer.digest}"
-        )
+    offer = _offered(client, form, known.manifest if known else digest, wanted, image, reporter)
     reporter.note(f"  pulling {client.repository}@{offer.pin} ({offer.size / 1e6:,.0f} MB)")
     pulled = form.pull(image, client, offer, reporter)
     content = images.content(image)
@@ -156,6 +142,32 @@ def pull(
         content=known.content if known else content, size=pulled.size,
         origin=f"{client.repository}@{offer.pin}",
     )
+
+
+def _offered(
+    client: Client,
+    form: forms.Form,
+    pinned: str | None,
+    wanted: str | None,
+    image: Image,
+    reporter: Reporter,
+) -> forms.Offer:
+    """Return what the registry has under `pinned`, and is `wanted`; without it, under the tag."""
+    reference = pinned or form.tag(image)
+    offer = form.offer(client, reference)
+    if offer is None:
+        raise client.not_there(reference)
+    if pinned is None:
+        reporter.warn(
+            f"no digest of {image.name} is known here: taking what {client.repository}:{reference}"
+            f" names today, {offer.pin}; --digest {offer.pin} asks for the same again"
+        )
+    elif wanted not in (offer.digest, offer.manifest):
+        raise BuildError(
+            f"{client.repository}@{reference} is another image: expected {wanted},"
+            f" found {offer.digest}"
+        )
+    return offer
 
 
 def knows(image: Image, engine: Engine, digest: str, registry: str | None) -> bool:

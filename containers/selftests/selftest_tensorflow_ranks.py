@@ -1,6 +1,6 @@
 """One rank of the self-test: Horovod and MPI agree on sums, and gradients are averaged.
 
-Arguments: how many ranks were started, and on which device the tensors are (CPU, GPU).
+Arguments: how many ranks were started, and on which device the tensors are (cpu, gpu).
 """
 
 # ruff: noqa: S101 - a self-test asserts
@@ -10,6 +10,7 @@ import horovod.tensorflow as hvd
 import horovod.tensorflow.keras as hvd_keras
 import keras
 import tensorflow as tf
+from selftest_common import check_mpi
 
 
 def choose_device(kind: str) -> None:
@@ -73,16 +74,9 @@ def check_step(what: str, weight: float, size: int) -> None:
     assert weight == -mean, f"{what}: the mean gradient is {mean}, the weight became {weight}"
 
 
-def check_mpi(size: int) -> None:
-    """mpi4py finds the same Open MPI that Horovod was built with."""
-    from mpi4py import MPI
-
-    assert MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1) == size * (size + 1) // 2
-
-
 if __name__ == "__main__":
     hvd.init()
-    ranks, device = int(sys.argv[1]), sys.argv[2]
+    ranks, device = int(sys.argv[1]), sys.argv[2].upper()
     choose_device(device)
     check_collectives(ranks, device)
     check_keras2(ranks)

@@ -1,6 +1,6 @@
 """One rank of the self-test: Horovod and MPI agree on sums, and gradients are averaged.
 
-Arguments: how many ranks were started, and on which device the tensors are (cpu, cuda).
+Arguments: how many ranks were started, and on which device the tensors are (cpu, gpu).
 """
 
 # ruff: noqa: S101 - a self-test asserts
@@ -8,6 +8,7 @@ import sys
 
 import horovod.torch as hvd
 import torch
+from selftest_common import check_mpi
 
 
 def check_collectives(size: int, device: torch.device) -> None:
@@ -32,20 +33,14 @@ def check_gradients(size: int, device: torch.device) -> None:
     assert weight.detach().cpu().eq(-(size + 1) / 2).all(), weight
 
 
-def check_mpi(size: int) -> None:
-    """mpi4py finds the same Open MPI that Horovod was built with."""
-    from mpi4py import MPI
-
-    assert MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1) == size * (size + 1) // 2
-
-
 if __name__ == "__main__":
     hvd.init()
-    ranks, kind = int(sys.argv[1]), sys.argv[2]
-    if kind == "cuda":
-        torch.cuda.set_device(hvd.local_rank())
-    check_collectives(ranks, torch.device(kind))
-    check_gradients(ranks, torch.device(kind))
+    ranks, on = int(sys.argv[1]), torch.device("cpu")
+    if sys.argv[2] == "gpu":
+        on = torch.device("cuda", hvd.local_rank())
+        torch.cuda.set_device(on)
+    check_collectives(ranks, on)
+    check_gradients(ranks, on)
     if hvd.mpi_enabled():
         check_mpi(ranks)
     hvd.shutdown()

@@ -1,4 +1,4 @@
-"""Self-test of resnet-imagenet-torch-rocm: the command line answers, and training learns."""
+"""Self-test of the images of resnet-imagenet: the command line answers, and training learns."""
 
 # ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
 import json

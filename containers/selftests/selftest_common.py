@@ -1,0 +1,66 @@
+"""What the self-tests of the framework images share."""
+
+# ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+LAUNCHERS = {
+    "MPI": ["mpirun", "--oversubscribe", "--bind-to", "none", "-n"],
+    "Gloo": ["horovodrun", "--gloo", "--network-interfaces", "lo",
+             "--disable-cache", "-np"],  # the cache would be in $HOME
+}
+
+
+def check_isolation() -> None:
+    """What is to be preloaded is, and no package comes from the user's home."""
+    maps = Path("/proc/self/maps").read_text()
+    for library in filter(None, os.environ.get("LD_PRELOAD", "").split(":")):
+        assert str(Path(library).resolve()) in maps, f"{library} is not preloaded"
+    assert not any("/.local/" in entry for entry in sys.path), sys.path
+    assert os.environ.get("PYTHONNOUSERSITE") == "1", "PYTHONNOUSERSITE is not set"
+
+
+def check_horovod(hvd, gpu: str) -> None:
+    """The module `hvd` of Horovod was built with MPI, Gloo and what the vendor's GPUs need."""
+    assert hvd.mpi_built(), "Horovod lacks MPI"
+    assert hvd.gloo_built(), "Horovod lacks Gloo"
+    if gpu != "none":
+        assert hvd.nccl_built(), "Horovod lacks NCCL or RCCL"
+        assert hvd.rocm_built() if gpu == "amd" else hvd.cuda_built(), f"Horovod is not for {gpu}"
+        print(f"Horovod has NCCL {hvd.nccl_built()}, MPI and Gloo")
+
+
+def run_ranks(script: str, gpus: int) -> None:
+    """Start two ranks by each launcher, and one on each of two GPUs where there are."""
+    for launcher in LAUNCHERS:
+        _run(launcher, script, 2, "cpu")
+    if gpus:
+        _run("MPI", script, min(gpus, 2), "gpu")  # NCCL takes one rank per GPU
+
+
+def _run(launcher: str, script: str, size: int, device: str) -> None:
+    # mpirun refuses root, which is what a rootless Podman's user is inside.
+    env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    ranks = str(Path(__file__).with_name(script))
+    done = subprocess.run(
+        [*LAUNCHERS[launcher], str(size), sys.executable, ranks, str(size), device],
+        env=env, capture_output=True, text=True, timeout=300, check=False,
+    )
+    assert done.returncode == 0, f"{launcher}, {device}:\n{done.stdout}\n{done.stderr}"
+    print(f"Horovod over {launcher}: {size} ranks agree on the {device}")
+
+
+def conclude(gpu: str, found: int) -> None:
+    """Say how it ended, and what could not be tested here."""
+    if gpu != "none" and not found:
+        print("no GPU: GPU part not run")
+    print("self-test passed")
+
+
+def check_mpi(size: int) -> None:
+    """mpi4py finds the same Open MPI that Horovod was built with (in a rank)."""
+    from mpi4py import MPI
+
+    assert MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1) == size * (size + 1) // 2

@@ -1,0 +1,70 @@
+"""Self-test of the PyTorch images: the parts are there, compute, and come from the image alone.
+
+Argument: whose GPUs the image is for (none, nvidia, amd). Without a GPU it tests what a
+machine without one can show.
+"""
+
+# ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
+import sys
+
+import horovod.torch as hvd
+import numpy as np
+import nvidia.dali as dali
+import torch
+from nvidia.dali import fn, pipeline_def
+from selftest_common import check_horovod, check_isolation, conclude, run_ranks
+
+
+def check_torch(gpu: str) -> None:
+    """PyTorch is the build for these GPUs; matrix products are right to their precision."""
+    toolkits = {"nvidia": torch.version.cuda, "amd": torch.version.hip}
+    assert [of for of, version in toolkits.items() if version] == [gpu] * (gpu != "none"), toolkits
+    if gpu == "none":
+        assert torch.backends.mkldnn.is_available(), "oneDNN is missing"
+        print(f"torch {torch.__version__} with oneDNN")
+    else:
+        print(f"torch {torch.__version__} for {gpu} {toolkits[gpu]},"
+              f" with code for {torch._C._cuda_getArchFlags()}")
+    check_product(torch.device("cpu"), torch.bfloat16)
+    if torch.cuda.is_available():
+        # Pascal and Volta have fp16 alone.
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        check_product(torch.device("cuda"), torch.bfloat16 if native else torch.float16)
+        print(f"GPU 0 is a {torch.cuda.get_device_name(0)}")
+
+
+def check_product(device: torch.device, dtype: torch.dtype) -> None:
+    """A product of half-precision matrices agrees with the one in fp32."""
+    torch.manual_seed(0)
+    left, right = torch.randn(256, 256), torch.randn(256, 256)
+    product = (left.to(device, dtype) @ right.to(device, dtype)).float().cpu()
+    error = ((product - left @ right).norm() / (left @ right).norm()).item()
+    assert error < 0.02, f"{dtype} product on {device} is off by {error:.3f}"
+    print(f"{dtype} product on {device} within {error:.4f}")
+
+
+def check_dali(*, gpu: bool) -> None:
+    """DALI decodes an image, to the pixel, and passes it to the GPU where there is one."""
+    rows = np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)
+    picture = np.frombuffer(b"P6 16 16 255\n" + rows.tobytes(), dtype=np.uint8)
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=0 if gpu else None)
+    def pipeline():
+        images = fn.decoders.image(fn.external_source(lambda: [picture] * 2), device="cpu")
+        return images.gpu() if gpu else images
+
+    (images,) = pipeline().run()
+    if gpu:
+        images = images.as_cpu()
+    assert (images.at(0) == rows).all(), "DALI decoded wrong pixels"
+    print(f"DALI {dali.__version__}: decodes{', and copies to the GPU' if gpu else ' on the CPU'}")
+
+
+if __name__ == "__main__":
+    image_gpu, found = sys.argv[1], torch.cuda.device_count()
+    check_isolation()
+    check_torch(image_gpu)
+    check_dali(gpu=image_gpu == "nvidia" and found > 0)
+    check_horovod(hvd, image_gpu)
+    run_ranks("selftest_torch_ranks.py", found)
+    conclude(image_gpu, found)
