@@ -6,8 +6,11 @@ machine without one can show.
 
 # ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
 import sys
+import tempfile
 
+import h5py
 import horovod.torch as hvd
+import lmdb
 import numpy as np
 import nvidia.dali as dali
 import torch
@@ -60,11 +63,27 @@ def check_dali(*, gpu: bool) -> None:
     print(f"DALI {dali.__version__}: decodes{', and copies to the GPU' if gpu else ' on the CPU'}")
 
 
+def check_formats() -> None:
+    """The libraries of the data formats that DALI leaves to others read what they wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        with h5py.File(f"{folder}/data.h5", "w") as file:
+            file["images"] = np.arange(10)
+        with h5py.File(f"{folder}/data.h5") as file:
+            assert file["images"][7] == 7
+        with lmdb.open(f"{folder}/lmdb", map_size=1 << 20) as env:
+            with env.begin(write=True) as transaction:
+                transaction.put(b"7", b"seven")
+            with env.begin() as transaction:
+                assert transaction.get(b"7") == b"seven"
+    print(f"h5py {h5py.__version__} and lmdb {lmdb.__version__} read and write")
+
+
 if __name__ == "__main__":
     image_gpu, found = sys.argv[1], torch.cuda.device_count()
     check_isolation()
     check_torch(image_gpu)
     check_dali(gpu=image_gpu == "nvidia" and found > 0)
+    check_formats()
     check_horovod(hvd, image_gpu)
     run_ranks("selftest_torch_ranks.py", found)
     conclude(image_gpu, found)
