@@ -16,6 +16,7 @@ from torch.nn import functional
 from resnet_imagenet import model
 from resnet_imagenet.data import Batches, Loader
 from resnet_imagenet.dataset import open_dataset
+from resnet_imagenet.method import HALF
 from resnet_imagenet.pipelines import Preprocessing
 from resnet_imagenet.settings import EvaluateSettings
 from trainkit import checkpoint
@@ -39,22 +40,37 @@ class Scores:
 
 @torch.inference_mode()
 def evaluate(
-    network: nn.Module, batches: Batches, precision: str, stop: Callable[[], bool]
+    network: nn.Module,
+    batches: Batches,
+    half: torch.dtype | None,
+    ranks: Engine,
+    stop: Callable[[], bool],
 ) -> Scores | None:
-    """Return the scores of `network` over all `batches`, or None if `stop` turned true."""
+    """Return the scores of `network` over all `batches`, or None if `stop` turned true.
+
+    Each rank evaluates its share of every batch, and all return the same scores.
+
+    Args:
+        network: in evaluation mode afterwards.
+        batches: each sample once, over all ranks.
+        half: what autocast computes in, None without.
+        ranks: of this process and the others.
+        stop: asked between batches; true on one rank ends the evaluation on all.
+    """
     network.eval()
-    top1 = top5 = seen = 0
-    loss = 0.0
+    sums = torch.zeros(4, dtype=torch.float64, device=ranks.device)
     for images, labels in batches.epoch(0):
-        if stop():
+        if ranks.any(stop()):
             return None
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            logits = network(images).float()
-        best = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
-        top1 += int(best[:, 0].sum())
-        top5 += int(best.sum())
-        loss += functional.cross_entropy(logits, labels, reduction="sum").item()
-        seen += len(labels)
+        if not len(labels):  # the last batch may have fewer samples than there are ranks
+            continue
+        expected = labels.to(ranks.device, non_blocking=True)
+        with torch.autocast(ranks.device.type, half, enabled=half is not None):
+            logits = network(images.to(ranks.device, non_blocking=True)).float()
+        best = logits.topk(min(5, logits.shape[1])).indices == expected[:, None]
+        loss = functional.cross_entropy(logits, expected, reduction="sum")
+        sums += torch.stack([best[:, 0].sum(), best.sum(), loss, loss.new_tensor(len(labels))])
+    top1, top5, loss, seen = ranks.sum(sums.tolist())
     return Scores(top1 / seen, top5 / seen, loss / seen)
 
 
@@ -107,7 +123,8 @@ def main(settings: EvaluateSettings) -> None:
         training=False,
         engine=Engine(),
     )
-    scores = evaluate(network, batches, settings.precision or about["precision"], lambda: False)
+    half = HALF.get(settings.precision or about["precision"])
+    scores = evaluate(network, batches, half, Engine(), lambda: False)
     assert scores is not None  # noqa: S101 - never stopped
     if settings.json:
         about_data = {"split": split, "samples": batches.samples}

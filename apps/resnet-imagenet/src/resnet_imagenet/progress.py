@@ -1,15 +1,8 @@
-"""Where a training stands: what a checkpoint keeps besides weights and optimizer."""
+"""Where a training stands, between two steps."""
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-from torch import nn
-
-from trainkit.checkpoint import State
 
 
 @dataclass
@@ -20,13 +13,18 @@ class Window:
     loss: float = 0.0
     seconds: float = 0.0
     waiting: float = 0.0
+    communicating: float = 0.0
 
-    def add(self, images: int, loss: float, seconds: float, waiting: float) -> None:
-        """Count one step: its images, mean loss, wall time, and wait for data within that."""
+    def add_losses(self, images: int, loss: float) -> None:
+        """Count the images of one step, on all ranks, and the sum of their losses."""
         self.images += images
-        self.loss += loss * images
+        self.loss += loss
+
+    def add_time(self, seconds: float, waiting: float, communicating: float) -> None:
+        """Count one step's wall time, and the waits for data and for other ranks within it."""
         self.seconds += seconds
         self.waiting += waiting
+        self.communicating += communicating
 
 
 @dataclass
@@ -67,22 +65,3 @@ class Progress:
     def next_epoch(self) -> None:
         """Go to the start of the next epoch."""
         self.epoch, self.step = self.epoch + 1, 0
-
-
-def snapshot(network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> State:
-    """Return everything that decides how the training goes on."""
-    return {
-        "model": network.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "rng": torch.get_rng_state(),
-        "progress": dataclasses.asdict(progress),
-    }
-
-
-def restore(state: State, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Put a `snapshot` back, and return its position."""
-    network.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    torch.set_rng_state(state["rng"])
-    values: dict[str, Any] = dict(state["progress"])
-    return Progress(**(values | {"window": Window(**values["window"])}))

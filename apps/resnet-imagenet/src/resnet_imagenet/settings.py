@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainkit.engine import ENGINES
+from trainkit.engine import COMPRESSIONS, ENGINES
 from trainkit.exits import ArgumentError
 from trainkit.options import (
     fraction,
+    increasing,
     non_negative_float,
     non_negative_int,
     option,
@@ -20,8 +21,12 @@ from trainkit.options import (
 )
 
 MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50")
-PRECISIONS = ("fp32", "bf16")
-SCHEDULES = ("cosine", "polynomial")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+SCHEDULES = ("constant", "step", "polynomial", "cosine", "cyclic")
+OPTIMIZERS = ("sgd", "lars")
+COMPILE = ("off", "default", "reduce-overhead", "max-autotune")
+BACKENDS = ("gloo", "nccl", "mpi")
+DEVICES = ("auto", "cpu", "gpu")
 DALI_THREADS = min(4, len(os.sched_getaffinity(0)))
 
 
@@ -31,17 +36,37 @@ class TrainSettings:
 
     data: Path | None = option(None, "folder of the packed data set (dataset.json)", Path)
     out: Path | None = option(None, "folder of this run: metrics, checkpoints, result", Path)
+    # The network.
     model: str = option("resnet50", "network", choices=MODELS)
     stem: Literal["imagenet", "small"] | None = option(
         None,
         "first layers: 7x7 stride 2 and max-pool, or 3x3 (default: the model's own)",
         choices=("imagenet", "small"),
     )
+    bn_momentum: float = option(
+        0.1,
+        "share of the newest batch in batch normalization's moving averages (Caffe's moving "
+        "average fraction is 1 minus this)",
+        fraction,
+    )
+    sync_bn: bool = option(False, "batch statistics over all ranks instead of each rank's (GPUs)")
+    ema_decay: float = option(
+        0.0, "decay of a moving average of the weights, which is evaluated then; 0: none", fraction
+    )
+    # How long, and how many images at once.
     epochs: int = option(90, "passes over the training images", positive_int)
+    steps: int | None = option(None, "train this many steps instead of --epochs", positive_int)
     max_steps: int | None = option(
-        None, "end after this many steps; the schedule still spans all epochs", positive_int
+        None, "end after this many steps; the schedule still spans the whole training", positive_int
     )
     batch_size_per_rank: int = option(256, "images per step and process", positive_int)
+    accumulation: int = option(
+        1,
+        "parts of the batch of a rank, one after the other, each with batch statistics of its own: "
+        "the same training as with that many times the ranks",
+        positive_int,
+    )
+    # The learning rate.
     base_lr: float = option(0.256, "peak learning rate", positive_float)
     base_batch: int | None = option(
         None,
@@ -49,21 +74,59 @@ class TrainSettings:
         "(default: no scaling)",
         positive_int,
     )
-    warmup_epochs: float = option(5.0, "epochs of linear warm-up from 0", non_negative_float)
+    warmup_epochs: float = option(5.0, "epochs of linear warm-up", non_negative_float)
+    warmup_steps: int | None = option(
+        None, "steps of warm-up, instead of --warmup-epochs", non_negative_int
+    )
+    warmup_lr: float = option(0.0, "rate at which the warm-up begins", non_negative_float)
     schedule: str = option("cosine", "decay after the warm-up", choices=SCHEDULES)
-    power: float = option(2.0, "power of the polynomial schedule", positive_float)
-    momentum: float = option(0.875, "momentum of SGD", fraction)
+    power: float = option(2.0, "power of the polynomial and cyclic schedules", positive_float)
+    milestones: tuple[float, ...] = option(
+        (30.0, 60.0, 80.0), "epochs after which the step schedule takes a tenth", increasing
+    )
+    cycle_epochs: float = option(
+        20.0, "length of a cycle of the cyclic schedule, its warm-up included", positive_float
+    )
+    # The optimizer.
+    optimizer: str = option("sgd", "SGD with momentum, or LARS", choices=OPTIMIZERS)
+    momentum: float = option(0.875, "momentum", fraction)
+    nesterov: bool = option(False, "Nesterov's momentum (SGD)")
+    trust: float = option(0.001, "trust coefficient of LARS", positive_float)
     weight_decay: float = option(
         3.0517578125e-05, "L2 penalty; never on biases and batch normalization", non_negative_float
     )
     label_smoothing: float = option(0.1, "share of the target spread over classes", fraction)
-    precision: str = option("bf16", "bf16 is autocast, weights stay fp32", choices=PRECISIONS)
+    initial: Path | None = option(
+        None, "checkpoint whose weights this training starts from, as a second stage", Path
+    )
+    # Precision and speed.
+    precision: str = option(
+        "bf16",
+        "bf16 and fp16 are autocast, weights stay fp32; fp16 scales the loss; tf32: GPUs",
+        choices=PRECISIONS,
+    )
+    compile: str = option(
+        "off", "mode of torch.compile; reduce-overhead has CUDA graphs", choices=COMPILE
+    )
+    compile_cache: Path | None = option(
+        None, "folder for compiled code, to be kept between runs (default: in --out)", Path
+    )
+    deterministic: bool = option(
+        False, "equal settings give bit-equal weights on GPUs too (on CPUs they always do)"
+    )
     image_size: int | None = option(
         None, "side in pixels (default: 224, or the size of a set of small images)", positive_int
     )
     seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
     threads: int = option(DALI_THREADS, "threads of the input pipeline", positive_int)
+    # The ranks.
     engine: str = option("single", "how ranks work together", choices=ENGINES)
+    backend: str | None = option(
+        None, "of --engine ddp (default: nccl on GPUs, else gloo)", choices=BACKENDS
+    )
+    compression: str = option("none", "of gradients between ranks", choices=COMPRESSIONS)
+    device: str = option("auto", "auto: the GPU of this rank where there is one", choices=DEVICES)
+    # Checkpoints and reports.
     resume: str = option(
         "never",
         "never; auto: go on from the newest checkpoint in --out; or a checkpoint file",
@@ -76,6 +139,9 @@ class TrainSettings:
     eval_every: int = option(1, "epochs between evaluations; 0: never", non_negative_int)
     log_every: int = option(50, "steps between lines of progress", positive_int)
     synthetic: bool = option(False, "one random batch instead of --data: pure compute throughput")
+    profile: int = option(
+        0, "steps to profile after the first ten: where the time goes; 0: none", non_negative_int
+    )
 
     def check(self) -> None:
         """Refuse what the single options cannot see.
@@ -87,12 +153,21 @@ class TrainSettings:
             raise ArgumentError("train needs --out DIR")
         if (self.data is None) != self.synthetic:
             raise ArgumentError("train needs either --data DIR or --synthetic")
-        if self.warmup_epochs > self.epochs:
+        if self.steps is None and self.warmup_steps is None and self.warmup_epochs > self.epochs:
             raise ArgumentError(
                 f"--warmup-epochs {self.warmup_epochs:g} is longer than --epochs {self.epochs}"
             )
         if self.image_size is not None and self.image_size < 8:
             raise ArgumentError(f"--image-size {self.image_size}: at least 8 pixels are needed")
+        if self.accumulation > self.batch_size_per_rank:
+            raise ArgumentError(
+                f"--accumulation {self.accumulation}: a batch of {self.batch_size_per_rank} has "
+                "not that many parts"
+            )
+        if self.nesterov and (self.optimizer == "lars" or not self.momentum):
+            raise ArgumentError("--nesterov needs --optimizer sgd and a --momentum")
+        if self.backend is not None and self.engine != "ddp":
+            raise ArgumentError(f"--backend {self.backend} belongs to --engine ddp")
         if self.resume not in ("never", "auto") and not Path(self.resume).is_file():
             raise ArgumentError(f"--resume {self.resume}: no such file (or say auto, or never)")
 

@@ -6,11 +6,12 @@ Reproduces, with the settings of `recipes/resnet-imagenet/`:
   90.15 % with seeds 17, 18, 19 after 3 epochs, at 1,197 img/s where the cores are
   free (AMD EPYC with AVX-512 BF16, tcmalloc, PyTorch 2.13.0, DALI 2.4.0).
 
-Method: SGD with momentum, no weight decay on biases and batch normalization,
-gradual warm-up and linear scaling (Goyal et al., arXiv:1706.02677), cosine or
-polynomial decay, label smoothing (Szegedy et al., arXiv:1512.00567, section 7).
-Everything that makes up the training is in this file; `trainkit` has what every
-app shares: metrics, checkpoints, signals.
+Method: SGD with momentum or LARS, no weight decay on biases and batch normalization,
+gradual warm-up and linear scaling (Goyal et al., arXiv:1706.02677), stepwise, cosine,
+polynomial or cyclic decay, label smoothing (Szegedy et al., arXiv:1512.00567, section 7),
+and a second stage from the weights of a first one (Codreanu et al., arXiv:1711.04291).
+The loop is in this file, the formulas are in `method.py`; `trainkit` has what every app
+shares: ranks, metrics, checkpoints, signals.
 """
 
 from __future__ import annotations
@@ -18,201 +19,216 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from resnet_imagenet import inputs, model
+from resnet_imagenet import inputs, method
 from resnet_imagenet.evaluate import evaluate
 from resnet_imagenet.inputs import Inputs
-from resnet_imagenet.progress import Progress, Window, restore, snapshot
+from resnet_imagenet.method import HALF
+from resnet_imagenet.progress import Progress
+from resnet_imagenet.reporting import Reporter
 from resnet_imagenet.settings import TrainSettings
-from trainkit import metrics, outputs, schedules
-from trainkit.engine import Engine
+from resnet_imagenet.state import Trained
+from trainkit import engine, metrics, optim, outputs
+from trainkit.engine import Engine, Pending
 from trainkit.exits import AppError, DivergedError, StoppedError
 from trainkit.metrics import Console
 from trainkit.outputs import Outputs
 from trainkit.signals import StopFlag
 
 PACKAGES = ("torch", "nvidia-dali-cuda120", "numpy", "trainkit", "resnet-imagenet")
-FREE = {"data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps"}
+FREE = {
+    "data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
+    "backend", "compile_cache", "profile",
+}
 """Settings that may change when a training goes on; all others shape its weights or its curve."""
 
 
-def train(settings: TrainSettings, engine: Engine | None = None) -> None:
+def train(settings: TrainSettings) -> None:
     """Train as `settings` say; everything it writes is in `settings.out`.
 
     Raises:
         AppError: with the exit code of the app contract.
     """
-    engine = engine or Engine()
+    ranks = engine.start(
+        settings.engine, device=settings.device, backend=settings.backend,
+        compression=settings.compression,
+    )
     assert settings.out is not None  # noqa: S101 - `settings.check` saw to it
-    if outputs.is_finished(settings.out, settings.resume):
-        print(f"{settings.out} has a finished run, there is nothing to go on with")
-        return
-    be_deterministic(settings.seed)
-    data = inputs.open_inputs(settings, engine)
-    network = model.build(
-        settings.model, classes=len(data.classes), channels=data.to.channels, stem=settings.stem
-    )
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    out = outputs.open_outputs(
-        settings.out,
-        settings.resume,
-        identity(settings, data),
-        keep=settings.keep,
-        packages=PACKAGES,
-        warn=print,
-    )
-    with StopFlag() as stop, out.log:
-        Training(settings, engine, data, network, out).run(stop)
+    with ranks.explained(), StopFlag() as stop:
+        if ranks.share(ranks.is_main and outputs.is_finished(settings.out, settings.resume)):
+            print(f"{settings.out} has a finished run, there is nothing to go on with")
+            return
+        method.prepare(settings, ranks.device)
+        data = inputs.open_inputs(settings, ranks)
+        network = method.build(settings, data, ranks)
+        out = outputs.open_outputs(
+            settings.out, settings.resume, identity(settings, data, ranks), engine=ranks,
+            keep=settings.keep, packages=PACKAGES, warn=print,
+        )
+        with out.log:
+            Training(settings, ranks, data, network, out).run(stop)
+        ranks.close()
 
 
-def be_deterministic(seed: int) -> None:
-    """Make equal settings give bit-equal weights on the same machine and thread count."""
-    torch.manual_seed(seed)
-    torch.use_deterministic_algorithms(True)
-    # It would fill every new tensor with NaN, which finds bugs and costs time.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def identity(settings: TrainSettings, data: Inputs) -> dict[str, Any]:
+def identity(settings: TrainSettings, data: Inputs, ranks: Engine) -> dict[str, Any]:
     """Return the settings, and the data, that a resumed training shares with its checkpoint."""
     values = dataclasses.asdict(settings)
-    return {"data": data.name} | {key: values[key] for key in values if key not in FREE}
+    facts = {"data": data.name, "ranks": ranks.size, "initial": str(settings.initial)}
+    return {key: values[key] for key in values if key not in FREE} | facts
 
 
-def sgd(network: nn.Module, settings: TrainSettings) -> torch.optim.SGD:
-    """Return SGD with momentum that decays weights only.
+@dataclasses.dataclass
+class Step:
+    """A step whose losses are on their way from the other ranks."""
 
-    No decay on biases and batch normalization (all have one dimension): Jia et al.,
-    arXiv:1807.11205, section 3.
-    """
-    parameters = list(network.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.SGD(groups, lr=settings.base_lr, momentum=settings.momentum)
-
-
-def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[int], float]:
-    """Return the learning rate as a function of the steps done.
-
-    The warm-up counts the coming step (step + 1), so that no step has rate 0.
-
-    Args:
-        settings: peak, warm-up and decay.
-        batch: the global batch.
-        steps: steps per epoch.
-    """
-    peak = schedules.linear_scaling(settings.base_lr, batch, settings.base_batch or batch)
-    warm = round(settings.warmup_epochs * steps)
-    decay = settings.epochs * steps - warm
-
-    def rate(step: int) -> float:
-        if step < warm:
-            return schedules.warmup(step + 1, warm, peak)
-        if settings.schedule == "cosine":
-            return schedules.cosine(step - warm, decay, peak)
-        return schedules.polynomial(step - warm, decay, peak, power=settings.power)
-
-    return rate
-
-
-def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return the mean loss of logits (N, classes) in fp32, with label smoothing."""
-    return functional.cross_entropy(logits.float(), labels, label_smoothing=smoothing)
+    epoch: int
+    number: int
+    images: int
+    rate: float
+    sums: Pending
 
 
 class Training:
-    """The loop over epochs and steps, and what it tells on the way."""
+    """The loop over epochs and steps."""
 
     def __init__(
-        self,
-        settings: TrainSettings,
-        engine: Engine,
-        data: Inputs,
-        network: nn.Module,
-        out: Outputs,
+        self, settings: TrainSettings, ranks: Engine, data: Inputs, network: nn.Module, out: Outputs
     ) -> None:
-        self.settings, self.engine, self.data = settings, engine, data
-        self.network, self.out, self.log = network, out, out.log
-        self.optimizer = sgd(network, settings)
-        self.at = Progress(data.train.steps)
-        if out.state is not None:
-            self.at = restore(out.state, network, self.optimizer)
-        self.batch = settings.batch_size_per_rank * engine.size
-        self.rate = learning_rate(settings, self.batch, data.train.steps)
-        planned = settings.epochs * data.train.steps
+        self.settings, self.engine, self.data, self.out = settings, ranks, data, out
+        self.batch = settings.batch_size_per_rank * ranks.size
+        steps = data.train.steps
+        self.rate = method.learning_rate(settings, self.batch, steps)
+        planned = method.total_steps(settings, steps)
         self.last_step = min(planned, settings.max_steps or planned)
-        self.console = Console(self.last_step, self.at.steps_done, quiet=not engine.is_main)
+        average = optim.moving_average(network, settings.ema_decay) if settings.ema_decay else None
+        if settings.compile != "off":
+            cache = settings.compile_cache or out.folder / "compile-cache"
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.resolve()))
+            network.compile(mode=settings.compile)
+        self.model = ranks.distribute(network)
+        self.optimizer = ranks.wrap(
+            method.make_optimizer(network, settings), network, settings.accumulation
+        )
+        scaler = torch.amp.GradScaler(ranks.device.type, enabled=settings.precision == "fp16")
+        self.trained = Trained(network, self.optimizer, average, scaler)
+        self.at = Progress(steps) if out.state is None else self.trained.restore(out.state)
+        console = Console(self.last_step, self.at.steps_done, quiet=not ranks.is_main)
+        self.reporter = Reporter(out.log, console, -(-planned // steps), self.last_step)
+        self.under_way: list[Step] = []
+        self.stopping = False
 
     def run(self, stop: StopFlag) -> None:
         """Train to the end, or to the next step boundary after a signal."""
-        self.log_start()
+        self.begin()
         try:
             while self.at.steps_done < self.last_step:
                 self.run_epoch(stop)
+            self.out.checkpoints.wait()
         except AppError:
             with contextlib.suppress(OSError):  # a full disk must not hide the first error
-                self.log.stop(metrics.RUN_STOP, status=metrics.ABORTED, **self.at.where)
+                self.out.log.stop(metrics.RUN_STOP, status=metrics.ABORTED, **self.at.where)
             raise
         finally:
-            self.console.close()
-        self.log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=self.at.steps_done)
-        self.out.finish(self.result())
+            self.reporter.console.close()
+        self.out.finish(self.reporter.ended(self.at, self.settings.model))
 
     def run_epoch(self, stop: StopFlag) -> None:
         """Train the rest of the running epoch, evaluate, and write a checkpoint."""
         if self.at.step == 0:
-            self.log.start(metrics.EPOCH_START, **self.at.where)
+            self.out.log.start(metrics.EPOCH_START, **self.at.where)
         batches = self.data.train.epoch(self.at.epoch, self.at.step)
         every = self.settings.checkpoint_every or self.last_step
         while not self.at.epoch_is_over and self.at.steps_done < self.last_step:
-            self.train_step(batches)
-            if stop:
-                self.stop_here(stop, self.log.position())
+            self.train_step(batches, stop)
+            if self.stopping:
+                self.stop_here(stop, self.out.log.position())
             if self.at.steps_done % every == 0 and not self.at.epoch_is_over:
-                self.save(self.log.position())
-        before = self.log.position()
-        self.log.stop(metrics.EPOCH_STOP, **self.at.where)
+                self.save(self.out.log.position())
+        self.settle()
+        before = self.out.log.position()
+        self.out.log.stop(metrics.EPOCH_STOP, **self.at.where)
         if self.evaluation_is_due() and not self.evaluate(stop):
             self.stop_here(stop, before)
         if self.at.epoch_is_over:
             self.at.next_epoch()
-        self.save(self.log.position())
+        self.save(self.out.log.position())
 
-    def train_step(self, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
-        """Make one update: forward, loss, backward, SGD."""
-        started = time.perf_counter()
+    def train_step(self, batches: Iterator[tuple[Tensor, Tensor]], stop: StopFlag) -> None:
+        """Make one update: forward, loss, backward, averages over the ranks, optimizer."""
+        started, communicated = time.perf_counter(), self.engine.communicating
         images, labels = next(batches)
         waited = time.perf_counter() - started
         rate = self.rate(self.at.steps_done)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.network.train()
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            logits = self.network(images)
-        loss = cross_entropy(logits, labels, self.settings.label_smoothing)
-        value = loss.item()
-        if not math.isfinite(value):
-            raise DivergedError(
-                f"the loss is {value} at step {self.at.steps_done + 1} (epoch {self.at.epoch + 1}, "
-                f"learning rate {rate:.4g}); a lower --base-lr or a longer warm-up may help"
-            )
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        count = min(self.batch, self.data.train.samples - self.at.step * self.batch)
+        loss = self.compute_gradients(images, labels, count)
+        sums = self.engine.start_sum(torch.stack([loss, loss.new_tensor(float(bool(stop)))]).cpu())
+        scaler = self.trained.scaler
+        with self.engine.averaged(self.optimizer):
+            scaler.step(self.optimizer)
+        scaler.update()
+        if self.trained.average is not None:
+            self.trained.average.update_parameters(self.trained.network)
         self.at.step += 1
-        self.at.window.add(len(labels), value, time.perf_counter() - started, waited)
-        self.console.step()
-        if self.at.steps_done % self.settings.log_every == 0 or self.at.epoch_is_over:
-            self.report(rate)
+        self.under_way.append(Step(self.at.epoch, self.at.steps_done, count, rate, sums))
+        due = self.at.steps_done % self.settings.log_every == 0 or self.at.epoch_is_over
+        self.settle(leave=0 if due else 1)
+        self.at.window.add_time(
+            time.perf_counter() - started, waited, self.engine.communicating - communicated
+        )
+        self.reporter.console.step()
+        if due:
+            self.reporter.stepped(self.at, rate)
+
+    def compute_gradients(self, images: Tensor, labels: Tensor, count: int) -> Tensor:
+        """Add up the gradients of the mean loss over the `count` images of all ranks.
+
+        The engine averages over the ranks, so each rank contributes its sum times size /
+        count. Return the sum of this rank's losses.
+        """
+        device, half = self.engine.device, HALF.get(self.settings.precision)
+        self.model.train()
+        self.optimizer.zero_grad()
+        parts = self.settings.accumulation
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        pairs = zip(images.tensor_split(parts), labels.tensor_split(parts), strict=True)
+        for number, (part, classes) in enumerate(pairs, 1):
+            with self.engine.backward(self.model, last=number == parts):
+                with torch.autocast(device.type, half, enabled=half is not None):
+                    logits = self.model(part.to(device, non_blocking=True))
+                loss = method.summed_cross_entropy(
+                    logits, classes.to(device, non_blocking=True), self.settings.label_smoothing
+                )
+                self.trained.scaler.scale(loss * (self.engine.size / count)).backward()
+            total += loss.detach()
+        return total
+
+    def settle(self, leave: int = 0) -> None:
+        """Take in the losses of the steps under way but the `leave` newest.
+
+        One step late, the wait is short: sums over the ranks, and a GPU, had a step's time.
+
+        Raises:
+            DivergedError: a loss is not finite.
+        """
+        while len(self.under_way) > leave:
+            step = self.under_way.pop(0)
+            loss, stopping = step.sums.result()
+            self.stopping |= stopping > 0
+            if not math.isfinite(loss):
+                raise DivergedError(
+                    f"the loss is {loss} at step {step.number} (epoch {step.epoch + 1}, learning "
+                    f"rate {step.rate:.4g}); a lower --base-lr or a longer warm-up may help"
+                )
+            self.at.window.add_losses(step.images, loss)
 
     def evaluation_is_due(self) -> bool:
         """Return whether the running epoch ends with an evaluation."""
@@ -224,71 +240,54 @@ class Training:
 
     def evaluate(self, stop: StopFlag) -> bool:
         """Evaluate and log; return False if a signal cut it short."""
-        self.log.start(metrics.EVAL_START, **self.at.where)
-        precision = self.settings.precision
-        scores = evaluate(self.network, self.data.evaluation, precision, lambda: bool(stop))
-        if scores is None:
-            return False
-        self.log.event(metrics.EVAL_ACCURACY, scores.top1, **self.at.where)
-        self.log.event(metrics.EVAL_ACCURACY_TOP5, scores.top5, **self.at.where)
-        self.log.event(metrics.EVAL_LOSS, scores.loss, **self.at.where)
-        self.log.stop(metrics.EVAL_STOP, **self.at.where)
-        self.at.scores = dataclasses.asdict(scores)
-        self.console.line(f"epoch {self.at.epoch + 1}/{self.settings.epochs}  {scores}")
-        return True
+        self.average_statistics()
+        self.out.log.start(metrics.EVAL_START, **self.at.where)
+        scores = evaluate(
+            self.trained.best, self.data.evaluation, HALF.get(self.settings.precision),
+            self.engine, lambda: bool(stop),
+        )
+        if scores is not None:
+            self.reporter.evaluated(self.at, scores)
+        return scores is not None
+
+    def average_statistics(self) -> None:
+        """Replace the moving averages of batch normalization by their means over the ranks."""
+        buffers = self.trained.best.buffers()
+        self.engine.average(b for b in buffers if b.is_floating_point())
 
     def stop_here(self, stop: StopFlag, offset: int) -> None:
         """Write a checkpoint and end with the code for "stopped early, resumable"."""
+        self.settle()
         self.save(offset)
+        self.out.checkpoints.wait()
+        signal = stop.name if stop else "a signal to another rank"
         raise StoppedError(
-            f"stopped by {stop.name} after step {self.at.steps_done} of {self.last_step}; "
+            f"stopped by {signal} after step {self.at.steps_done} of {self.last_step}; "
             "go on with --resume auto"
         )
 
     def save(self, offset: int) -> None:
-        """Write a checkpoint; `offset` is the size of the metrics that belong to it."""
+        """Begin to write a checkpoint; `offset` is the size of the metrics that belong to it."""
+        self.settle()
+        self.average_statistics()
         if self.engine.is_main:
             about = {
-                "identity": identity(self.settings, self.data),
+                "identity": identity(self.settings, self.data, self.engine),
                 "metrics_offset": offset,
                 "network": self.data.describe(self.settings),
             }
-            state = snapshot(self.network, self.optimizer, self.at) | about
-            self.out.checkpoints.save(self.at.steps_done, state)
+            self.out.checkpoints.start(
+                self.at.steps_done, self.trained.snapshot(self.at) | about
+            )
 
-    def report(self, rate: float) -> None:
-        """Log the window since the last report, and begin a new one."""
-        window, self.at.window = self.at.window, Window()
-        loss, speed = window.loss / window.images, window.images / window.seconds
-        self.log.event(metrics.TRAIN_LOSS, loss, **self.at.where)
-        self.log.event(metrics.LEARNING_RATE, rate, **self.at.where)
-        self.log.event(metrics.THROUGHPUT, speed, unit="img/s", **self.at.where)
-        self.log.event(metrics.DATA_WAIT, window.waiting / window.seconds, **self.at.where)
-        self.at.seconds += window.seconds
-        self.console.progress(
-            f"epoch {self.at.epoch + 1}/{self.settings.epochs}  step {self.at.steps_done}/"
-            f"{self.last_step}  loss {loss:.4f}  lr {rate:.4f}  {speed:.0f} img/s"
-        )
-
-    def log_start(self) -> None:
-        """Log what the training is, or where it goes on."""
+    def begin(self) -> None:
+        """Tell what the training is, or where it goes on."""
         if self.out.state is not None:
-            self.log.event(metrics.RESUMED, self.at.steps_done, step=self.at.steps_done)
-            self.console.line(f"going on from step {self.at.steps_done} of {self.last_step}")
+            self.reporter.resumed(self.at)
             return
-        self.log.start(metrics.RUN_START)
-        self.log.event(metrics.SEED, self.settings.seed)
-        self.log.event(metrics.GLOBAL_BATCH_SIZE, self.batch)
-        self.log.event(metrics.TRAIN_SAMPLES, self.data.train.samples)
-        self.log.event(metrics.EVAL_SAMPLES, self.data.evaluation.samples)
-
-    def result(self) -> dict[str, Any]:
-        """Return the content of `result.json`."""
-        return {
-            "status": metrics.SUCCESS,
-            "model": self.settings.model,
-            "steps": self.at.steps_done,
-            "epochs": self.at.steps_done / self.at.steps_per_epoch,
-            "training_seconds": self.at.seconds,
-            "evaluation": self.at.scores or None,
-        }
+        self.reporter.began({
+            metrics.SEED: self.settings.seed,
+            metrics.GLOBAL_BATCH_SIZE: self.batch,
+            metrics.TRAIN_SAMPLES: self.data.train.samples,
+            metrics.EVAL_SAMPLES: self.data.evaluation.samples,
+        })

@@ -12,6 +12,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class Checkpoints:
             raise ValueError(f"keep must be at least 1, got {keep}")
         self.folder = folder
         self.keep = keep
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[Path] | None = None
 
     def files(self) -> list[Path]:
         """Return the checkpoint files, oldest first."""
@@ -67,6 +70,27 @@ class Checkpoints:
         for old in self.files()[: -self.keep]:
             old.unlink()
         return path
+
+    def start(self, step: int, state: State) -> None:
+        """Copy `state` and write the copy as the checkpoint of `step` in the background.
+
+        Raises:
+            NoSpaceError: the checkpoint before this one, or this one, does not fit.
+        """
+        self.wait()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._check_space(self.folder / f"step-{step:08d}.pt", _bytes(state) + MARGIN)
+        self._writing = self._writer.submit(self.save, step, _copy(state))
+
+    def wait(self) -> None:
+        """Return when no checkpoint is being written any more.
+
+        Raises:
+            NoSpaceError: it could not be written.
+        """
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def load_newest(self, warn: Callable[[str], None], *, set_aside: bool = True) -> State | None:
         """Return the newest readable state, or None where there is no checkpoint at all.
@@ -134,6 +158,19 @@ def step_of(path: Path) -> int:
     if match is None:
         raise ValueError(f"{path.name} is not the name of a checkpoint")
     return int(match.group(1))
+
+
+def _copy(value: Any) -> Any:
+    """Return `value` with its tensors copied to the CPU, nested as it is."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copy(item) for item in value)
+    return value
 
 
 def _bytes(value: Any) -> int:

@@ -17,6 +17,8 @@ class ExitCode(IntEnum):
     BAD_ARGUMENTS = 2
     BAD_DATA = 3
     DIVERGED = 4
+    PEER_LOST = 69
+    """EX_UNAVAILABLE of sysexits.h: another rank ended or cannot be reached; it says why."""
     NO_SPACE = 74
     """EX_IOERR of sysexits.h: a checkpoint could not be written; the previous one is intact."""
     STOPPED = 75
@@ -24,9 +26,16 @@ class ExitCode(IntEnum):
 
 
 class AppError(Exception):
-    """Base of every expected failure; the message says what is wrong, where, and the way out."""
+    """Base of every expected failure; the message says what is wrong, where, and the way out.
+
+    Attributes:
+        shared: all ranks of a training meet it at the same moment, so rank 0 alone tells.
+        rank: the rank that it happened on, None where there is but one.
+    """
 
     exit_code: ExitCode = ExitCode.BAD_ARGUMENTS
+    shared = False
+    rank: int | None = None
 
 
 class ArgumentError(AppError):
@@ -43,6 +52,7 @@ class DivergedError(AppError):
     """The loss is NaN or infinite; the message names the step."""
 
     exit_code = ExitCode.DIVERGED
+    shared = True
 
 
 class NoSpaceError(AppError):
@@ -51,10 +61,17 @@ class NoSpaceError(AppError):
     exit_code = ExitCode.NO_SPACE
 
 
+class PeerError(AppError):
+    """Another rank ended, or cannot be reached; its own message says why."""
+
+    exit_code = ExitCode.PEER_LOST
+
+
 class StoppedError(AppError):
     """A signal asked for an early end and a checkpoint was written."""
 
     exit_code = ExitCode.STOPPED
+    shared = True
 
 
 def run(name: str, main: Callable[[], None]) -> int:
@@ -66,7 +83,9 @@ def run(name: str, main: Callable[[], None]) -> int:
     try:
         main()
     except AppError as error:
-        return _tell(name, str(error), error.exit_code)
+        where = name if error.rank is None else f"{name}, rank {error.rank}"
+        silent = error.shared and error.rank
+        return _tell(where, "" if silent else str(error), error.exit_code)
     except OSError as error:
         if error.errno not in FULL:
             raise
@@ -77,5 +96,6 @@ def run(name: str, main: Callable[[], None]) -> int:
 
 def _tell(name: str, text: str, code: ExitCode) -> int:
     sys.stdout.flush()
-    print(f"{name}: {text}", file=sys.stderr, flush=True)
+    if text:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
     return int(code)

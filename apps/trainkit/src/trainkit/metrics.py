@@ -36,6 +36,7 @@ LEARNING_RATE: Final = "learning_rate"
 EVAL_LOSS: Final = "eval_loss"
 EVAL_ACCURACY_TOP5: Final = "eval_accuracy_top5"
 DATA_WAIT: Final = "data_wait_fraction"
+COMMUNICATION: Final = "communication_fraction"
 RESUMED: Final = "resumed_from_step"
 
 POINT: Final = "POINT_IN_TIME"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -45,7 +46,9 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
     for field in dataclasses.fields(settings):
         name = "--" + field.name.replace("_", "-")
         extra = {key: value for key, value in field.metadata.items() if value is not None}
-        if field.default is not None:
+        if isinstance(field.default, tuple):
+            extra["help"] += f" (default: {','.join(f'{value:g}' for value in field.default)})"
+        elif field.default is not None:
             extra["help"] += " (default: %(default)s)"
         if isinstance(field.default, bool):
             extra["action"] = argparse.BooleanOptionalAction
@@ -90,6 +93,14 @@ def fraction(text: str) -> float:
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 0 and below 1, got {text}")
     return value
+
+
+def increasing(text: str) -> tuple[float, ...]:
+    """Parse numbers above 0, each above the one before, separated by commas: 30,60,80."""
+    values = tuple(positive_float(part) for part in text.split(","))
+    if any(second <= first for first, second in itertools.pairwise(values)):
+        raise argparse.ArgumentTypeError(f"each must be above the one before, got {text}")
+    return values
 
 
 def _int(text: str, least: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainkit import atomic, checkpoint, metrics, provenance
 from trainkit.checkpoint import Checkpoints, State
+from trainkit.engine import Engine
 from trainkit.exits import ArgumentError
 
 CHECKPOINTS = "checkpoints"
@@ -29,16 +30,19 @@ class Outputs:
         checkpoints: its checkpoints.
         log: its `metrics.jsonl`, cut back to the checkpoint.
         state: the checkpoint to go on from, None for a new run.
+        is_main: whether this rank writes.
     """
 
     folder: Path
     checkpoints: Checkpoints
     log: metrics.MetricsLog
     state: State | None
+    is_main: bool
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`, which marks the run as finished."""
-        atomic.write_json(self.folder / RESULT, dict(result))
+        if self.is_main:
+            atomic.write_json(self.folder / RESULT, dict(result))
 
 
 def is_finished(folder: Path, resume: str) -> bool:
@@ -62,36 +66,47 @@ def open_outputs(
     resume: str,
     identity: Mapping[str, Any],
     *,
+    engine: Engine,
     keep: int,
     packages: Sequence[str],
     warn: Callable[[str], None],
 ) -> Outputs:
     """Return the outputs in `folder` for a new run, or for going on with one.
 
+    Rank 0 alone reads and writes the folder; all ranks get the same state.
+
     Args:
         folder: made if missing.
         resume: "never", "auto" (the newest checkpoint, if any), or a checkpoint file.
         identity: every argument that changes the weights; a checkpoint made with
             others is refused, because going on from it would be a different training.
+        engine: this rank and the others.
         keep: checkpoints to keep.
         packages: whose versions go to `environment.json`.
         warn: told about damaged checkpoints.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        atomic.write_json(folder / ENVIRONMENT, provenance.environment(packages))
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        raise ArgumentError(f"--out {folder} cannot be written to: {error.strerror}") from error
     checkpoints = Checkpoints(folder / CHECKPOINTS, keep)
     state = None
-    if resume == "auto":
-        state = checkpoints.load_newest(warn)
-    elif resume != "never":
-        state = checkpoint.load(Path(resume))
-    if state is not None:
-        _same_training(state["identity"], identity)
-    log = metrics.MetricsLog(folder / METRICS, 0 if state is None else state["metrics_offset"])
-    return Outputs(folder, checkpoints, log, state)
+    if engine.is_main:
+        _begin(folder, provenance.environment(packages, engine))
+        if resume == "auto":
+            state = checkpoints.load_newest(warn)
+        elif resume != "never":
+            state = checkpoint.load(Path(resume))
+        if state is not None:
+            _same_training(state["identity"], identity)
+    state = engine.share(state)
+    offset = 0 if state is None else state["metrics_offset"]
+    log = metrics.MetricsLog(folder / METRICS if engine.is_main else None, offset)
+    return Outputs(folder, checkpoints, log, state, engine.is_main)
+
+
+def _begin(folder: Path, environment: Mapping[str, Any]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic.write_json(folder / ENVIRONMENT, dict(environment))
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise ArgumentError(f"--out {folder} cannot be written to: {error.strerror}") from error
 
 
 def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:

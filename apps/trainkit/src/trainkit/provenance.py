@@ -7,8 +7,11 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from trainkit.engine import Engine
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
 """The instruction sets that decide which oneDNN kernels run."""
@@ -16,12 +19,13 @@ CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_i
 VARIABLES = ("OMP_NUM_THREADS", "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "LD_PRELOAD", "DNNL_VERBOSE")
 
 
-def environment(packages: Sequence[str]) -> dict[str, Any]:
-    """Return versions of Python and `packages`, threads, allocator and CPU of this process."""
+def environment(packages: Sequence[str], engine: Engine) -> dict[str, Any]:
+    """Return versions of Python and `packages`, ranks, threads, allocator and CPU."""
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in packages},
         "argv": sys.argv,
+        "engine": {"name": engine.name, "device": str(engine.device)} | asdict(engine.ranks),
         "cpu": _cpu(),
         "allocator": allocator(),
         "threads": _threads(),

@@ -8,6 +8,7 @@ schedule state.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def linear_scaling(base_lr: float, batch: int, base_batch: int) -> float:
@@ -48,3 +49,35 @@ def polynomial(step: int, steps: int, peak: float, end: float = 0.0, power: floa
     """
     part = min(1.0, step / steps) if steps > 0 else 1.0
     return end + (peak - end) * math.pow(1.0 - part, power)
+
+
+def step_decay(step: int, milestones: Sequence[int], peak: float, factor: float = 0.1) -> float:
+    """Return `peak`, multiplied by `factor` once for each of `milestones` (in steps) reached.
+
+    Goyal et al., arXiv:1706.02677, section 5.1: a tenth after 30, 60 and 80 of 90 epochs.
+    """
+    return peak * factor ** sum(step >= milestone for milestone in milestones)
+
+
+def cyclic_polynomial(
+    step: int,
+    cycle: int,
+    warm: int,
+    peak: float,
+    *,
+    start: float = 0.0,
+    end: float = 0.0,
+    power: float = 1.0,
+) -> float:
+    """Return the rate of cycles of `cycle` steps: each warms up again, then decays.
+
+    A cycle rises linearly from `start` to `peak` in its first `warm` steps and falls
+    to `end` as `polynomial` does in the others. Codreanu, Podareanu, Saletore,
+    "Scale out for large minibatch SGD", arXiv:1711.04291 (their cycles with re-warm-up).
+    """
+    if not 0 <= warm < cycle:
+        raise ValueError(f"a cycle of {cycle} steps cannot have {warm} steps of warm-up")
+    position = step % cycle
+    if position < warm:
+        return warmup(position, warm, peak, start)
+    return polynomial(position - warm, cycle - warm, peak, end, power)

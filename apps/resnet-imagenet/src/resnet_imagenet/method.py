@@ -1,0 +1,118 @@
+"""The method: the network's first weights, the optimizer, the learning rate, the loss."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from resnet_imagenet import model
+from resnet_imagenet.inputs import Inputs
+from resnet_imagenet.settings import TrainSettings
+from resnet_imagenet.state import start_from
+from trainkit import checkpoint, optim, schedules
+from trainkit.engine import Engine
+from trainkit.exits import ArgumentError
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precision -> what autocast computes in; the others have none."""
+
+
+def prepare(settings: TrainSettings, device: torch.device) -> None:
+    """Set what is PyTorch's own: seed, determinism, precision of fp32 products.
+
+    On CPUs, equal settings give bit-equal weights on the same machine and thread count.
+    """
+    torch.manual_seed(settings.seed)
+    exact = device.type == "cpu" or settings.deterministic
+    torch.use_deterministic_algorithms(exact)
+    # It would fill every new tensor with NaN, which finds bugs and costs time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = not exact
+    if device.type == "cuda" and settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cuda.matmul.allow_tf32 = settings.precision != "fp32"
+    torch.backends.cudnn.allow_tf32 = settings.precision != "fp32"
+
+
+def build(settings: TrainSettings, data: Inputs, ranks: Engine) -> nn.Module:
+    """Return the network with its first weights, on its device."""
+    network: nn.Module = model.build(
+        settings.model, classes=len(data.classes), channels=data.to.channels, stem=settings.stem
+    )
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = settings.bn_momentum
+    if settings.initial is not None:
+        start_from(checkpoint.load(settings.initial), network, str(settings.initial))
+    if settings.sync_bn:
+        if ranks.device.type != "cuda" or ranks.name != "ddp":
+            raise ArgumentError("--sync-bn needs --engine ddp on GPUs: PyTorch has it nowhere else")
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    return network.to(ranks.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
+    """Return SGD with momentum, or LARS; both decay weights only (`optim.decay_groups`).
+
+    PyTorch's velocity is without the learning rate: v <- m v + g, w <- w - lr v. So a
+    warm-up needs no momentum correction: Goyal et al., section 3 (remark 2).
+    """
+    groups = optim.decay_groups(network.parameters(), settings.weight_decay)
+    if settings.optimizer == "lars":
+        return optim.Lars(groups, settings.base_lr, settings.momentum, settings.trust)
+    return torch.optim.SGD(
+        groups, lr=settings.base_lr, momentum=settings.momentum, nesterov=settings.nesterov
+    )
+
+
+def total_steps(settings: TrainSettings, steps: int) -> int:
+    """Return the steps of the whole training, of `steps` per epoch."""
+    return settings.steps or settings.epochs * steps
+
+
+def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[int], float]:
+    """Return the learning rate as a function of the steps done.
+
+    Args:
+        settings: peak, warm-up and decay.
+        batch: the global batch.
+        steps: steps per epoch.
+    """
+    peak = schedules.linear_scaling(settings.base_lr, batch, settings.base_batch or batch)
+    first = settings.warmup_lr
+    warm = settings.warmup_steps
+    if warm is None:
+        warm = round(settings.warmup_epochs * steps)
+    decay = total_steps(settings, steps) - warm
+    milestones = [round(epoch * steps) for epoch in settings.milestones]
+    cycle = round(settings.cycle_epochs * steps)
+
+    def rate(step: int) -> float:
+        if settings.schedule == "cyclic":
+            return schedules.cyclic_polynomial(
+                step, cycle, warm, peak, start=first, power=settings.power
+            )
+        if step < warm:
+            # From 0 the coming step counts, so that no step has rate 0.
+            return schedules.warmup(step if first else step + 1, warm, peak, first)
+        if settings.schedule == "step":
+            return schedules.step_decay(step, milestones, peak)
+        if settings.schedule == "polynomial":
+            return schedules.polynomial(step - warm, decay, peak, power=settings.power)
+        if settings.schedule == "cosine":
+            return schedules.cosine(step - warm, decay, peak)
+        return peak
+
+    return rate
+
+
+def summed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Return the sum of the losses of logits (N, classes), in fp32, with label smoothing."""
+    return functional.cross_entropy(
+        logits.float(), labels, label_smoothing=smoothing, reduction="sum"
+    )

@@ -1,0 +1,74 @@
+"""What a checkpoint keeps: everything that decides how a training goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
+
+from resnet_imagenet.progress import Progress, Window
+from trainkit.checkpoint import State
+from trainkit.exits import ArgumentError
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """The parts of a training that change with each step.
+
+    Attributes:
+        network: the weights.
+        optimizer: its momentum; the learning rate follows from the step.
+        average: moving average of the weights, None without.
+        scaler: of the loss in fp16; it does nothing in other precisions.
+    """
+
+    network: nn.Module
+    optimizer: Optimizer
+    average: AveragedModel | None
+    scaler: torch.amp.GradScaler  # type: ignore[name-defined]
+
+    @property
+    def best(self) -> nn.Module:
+        """The network to evaluate: the moving average where there is one."""
+        return self.network if self.average is None else self.average.module
+
+    def snapshot(self, at: Progress) -> State:
+        """Return the state after a step, to be written or copied before the next one."""
+        state: State = {
+            "model": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "rng": torch.get_rng_state(),
+            "progress": dataclasses.asdict(at),
+        }
+        if self.average is not None:
+            state["average"] = self.average.state_dict()
+        return state
+
+    def restore(self, state: State) -> Progress:
+        """Put a `snapshot` back, and return its position."""
+        self.network.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        torch.set_rng_state(state["rng"])
+        values: dict[str, Any] = dict(state["progress"])
+        return Progress(**(values | {"window": Window(**values["window"])}))
+
+
+def start_from(state: State, network: nn.Module, name: str) -> None:
+    """Give `network` the weights of a checkpoint, as the first weights of a second stage.
+
+    Raises:
+        ArgumentError: they are of another network.
+    """
+    try:
+        network.load_state_dict(state["model"])
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
+        raise ArgumentError(f"--initial {name} is of another network: {first}") from error

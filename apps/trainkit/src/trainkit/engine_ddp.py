@@ -1,0 +1,123 @@
+"""PyTorch's DistributedDataParallel: gradients are averaged in buckets, during the backward pass.
+
+Li et al., "PyTorch Distributed", arXiv:2006.15704.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from trainkit.engine import Engine, Pending
+from trainkit.exits import ArgumentError, PeerError
+from trainkit.ranks import Ranks, rendezvous
+
+T = TypeVar("T")
+TIMEOUT = timedelta(minutes=10)  # a rank may be this much later than another, in its data or disk
+
+
+class Ddp(Engine):
+    """Ranks of one process group; see `Engine`."""
+
+    name = "ddp"
+
+    def __init__(
+        self, ranks: Ranks, device: torch.device, backend: str | None, compression: str
+    ) -> None:
+        super().__init__(ranks, device)
+        self._compress = compression == "fp16"
+        self._last_bucket = 0.0
+        chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
+        if chosen == "mpi" and not dist.is_mpi_available():
+            raise ArgumentError("this PyTorch was built without MPI: use gloo, nccl, or Horovod")
+        address, port = rendezvous(ranks)
+        # Sums of counts and flags go over the CPU, so that they do not wait for the GPU.
+        both = f"cpu:gloo,cuda:{chosen}" if device.type == "cuda" and chosen == "nccl" else chosen
+        try:
+            dist.init_process_group(
+                both, init_method=f"tcp://{address}:{port}", rank=ranks.rank,
+                world_size=ranks.size, timeout=TIMEOUT,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise PeerError(
+                f"rank {ranks.rank} cannot meet the others at {address}:{port}: {error}"
+            ) from error
+
+    def distribute(self, network: nn.Module) -> nn.Module:
+        """Return `network` in a DistributedDataParallel, which starts from rank 0's weights."""
+        devices = [self.device.index] if self.device.type == "cuda" else None
+        # Batch statistics are each rank's own; `average` joins the moving ones when needed.
+        wrapped = DistributedDataParallel(
+            network, device_ids=devices, broadcast_buffers=False, gradient_as_bucket_view=True
+        )
+        wrapped.register_comm_hook(None, self._reduce)
+        return wrapped
+
+    def _reduce(self, state: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        self._last_bucket = time.perf_counter()
+        hook = default_hooks.fp16_compress_hook if self._compress else default_hooks.allreduce_hook
+        group = cast("dist.ProcessGroup", dist.group.WORLD)
+        return hook(group, bucket)
+
+    def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
+        """Return a context in which only the last micro-batch of a step communicates."""
+        if last:
+            return _AfterLastBucket(self)
+        return cast("DistributedDataParallel", network).no_sync()
+
+    def start_sum(self, values: Tensor) -> Pending:
+        """Begin to sum the elements of `values` over the ranks."""
+        return _Work(values, dist.all_reduce(values, async_op=True))
+
+    def share(self, value: T) -> T:
+        """Return rank 0's `value` on every rank."""
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+    def average(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each of `tensors` by its mean over the ranks."""
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+            tensor /= self.size
+
+    def lost(self, error: RuntimeError) -> bool:
+        """Whether `error` says that another rank is gone."""
+        text = str(error)
+        return isinstance(error, dist.DistError) or "gloo" in text or "NCCL" in text
+
+    def close(self) -> None:
+        """Leave the process group."""
+        dist.destroy_process_group()
+
+
+class _Work(Pending):
+    def __init__(self, values: Tensor, work: Any) -> None:
+        super().__init__(values)
+        self._work = work
+
+    def result(self) -> list[float]:
+        self._work.wait()
+        return super().result()
+
+
+class _AfterLastBucket(nullcontext[None]):
+    """Counts what the backward pass waits after its last bucket of gradients was complete."""
+
+    def __init__(self, engine: Ddp) -> None:
+        super().__init__()
+        self._engine = engine
+
+    def __exit__(self, *error: object) -> None:
+        if self._engine._last_bucket:
+            self._engine.communicating += time.perf_counter() - self._engine._last_bucket

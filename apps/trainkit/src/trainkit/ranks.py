@@ -1,0 +1,94 @@
+"""Which of how many processes this is, as the launcher says in its environment variables."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainkit.exits import ArgumentError
+
+LAUNCHERS: dict[str, tuple[str, str, str, str]] = {
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    "horovodrun": ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    "Open MPI": (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+}
+"""Launcher -> variables of rank, world size, local rank, local size. The innermost comes first:
+inside a Slurm job, mpirun and torchrun start the ranks, and Slurm's variables are the job's."""
+
+JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "PMI_KVSNAME")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The place of this process in the job.
+
+    Attributes:
+        launcher: which one started it, None for a process on its own.
+        rank: number of the process, 0 to size - 1.
+        size: processes in the job (world size).
+        local_rank: number of the process on its node.
+        local_size: processes on its node.
+    """
+
+    launcher: str | None = None
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+
+def detect(environment: Mapping[str, str] = os.environ) -> Ranks:
+    """Return what the launcher's variables say.
+
+    Raises:
+        ArgumentError: they are no numbers, or contradict each other.
+    """
+    for launcher, names in LAUNCHERS.items():
+        given = [environment.get(name) for name in names]
+        if given[0] is None or given[1] is None:
+            continue
+        try:
+            # Slurm writes "2(x3)" for three nodes of two tasks, "2,1" where they differ.
+            values = [int((text or "0").split("(")[0].split(",")[0]) for text in given]
+        except ValueError:
+            raise ArgumentError(
+                f"the variables of {launcher} are no numbers: "
+                + ", ".join(f"{n}={environment.get(n)}" for n in names)
+            ) from None
+        rank, size, local_rank, local_size = values
+        if not 0 <= rank < size:
+            raise ArgumentError(f"{names[0]}={rank} is no rank of {names[1]}={size}")
+        return Ranks(launcher, rank, size, local_rank, max(1, local_size))
+    return Ranks()
+
+
+def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
+    """Return address and port where torch.distributed's ranks meet.
+
+    MASTER_ADDR and MASTER_PORT where they are set (torchrun sets them). Else, when all
+    ranks are on this node, the loopback device and a port made from the job's name, so
+    that two jobs on a node do not meet.
+
+    Raises:
+        ArgumentError: the ranks are on several nodes, and nobody says where rank 0 is.
+    """
+    address = environment.get("MASTER_ADDR")
+    job = next((environment[name] for name in JOBS if name in environment), "")
+    port = int(environment.get("MASTER_PORT", 20000 + zlib.crc32(job.encode()) % 10000))
+    if address:
+        return address, port
+    if ranks.local_size < ranks.size:
+        raise ArgumentError(
+            f"{ranks.size} ranks on several nodes: set MASTER_ADDR to the node of rank 0 "
+            "(and MASTER_PORT), the same for all ranks"
+        )
+    return "127.0.0.1", port
