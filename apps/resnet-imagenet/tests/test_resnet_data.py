@@ -15,6 +15,7 @@ from resnet_imagenet.data import Loader, Plan
 from resnet_imagenet.dataset import open_dataset
 from trainkit.engine import Engine
 from trainkit.exits import DataError
+from trainkit.ranks import Ranks
 
 
 def loader(
@@ -82,7 +83,8 @@ def test_going_on_in_the_middle_gives_the_rest_and_the_next_epoch(tiny: Path, fi
 
 def test_the_ranks_share_the_global_batch_with_the_same_augmentation(tiny: Path) -> None:
     alone = list(loader(tiny, batch=16).epoch(0))
-    parts = [list(loader(tiny, batch=4, engine=Engine("single", r, 4)).epoch(0)) for r in range(4)]
+    ranks = [Engine(Ranks(rank=rank, size=4)) for rank in range(4)]
+    parts = [list(loader(tiny, batch=4, engine=rank).epoch(0)) for rank in ranks]
     together = [
         tuple(torch.cat([part[step][i] for part in parts]) for i in (0, 1)) for step in range(7)
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainkit import options, outputs
+from trainkit.engine import Engine
 from trainkit.exits import ArgumentError
 from trainkit.options import option
 
@@ -72,7 +73,8 @@ def test_right_values() -> None:
 
 def open_new(folder: Path, resume: str = "never", **identity: object) -> outputs.Outputs:
     return outputs.open_outputs(
-        folder, resume, identity, keep=2, packages=["trainkit"], warn=lambda text: None
+        folder, resume, identity,
+        engine=Engine(), keep=2, packages=["trainkit"], warn=lambda text: None,
     )
 
 

@@ -153,3 +153,33 @@ def test_kill_9_while_saving_leaves_a_readable_checkpoint(tmp_path: Path) -> Non
     assert loaded is not None
     assert loaded["step"] >= 3
     assert bool((loaded["weight"] == loaded["step"]).all())
+
+
+def test_a_checkpoint_written_in_the_background_has_the_state_of_its_moment(
+    tmp_path: Path,
+) -> None:
+    store = Checkpoints(tmp_path)
+    live = state(1)
+    store.start(1, live)
+    live["model"]["weight"].fill_(2.0)  # the training goes on
+    store.start(2, live)
+    store.wait()
+    assert [checkpoint.load(f)["model"]["weight"][0].item() for f in store.files()] == [1.0, 2.0]
+
+
+def test_a_failure_in_the_background_is_raised_at_the_next_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Checkpoints(tmp_path)
+    store.start(1, state(1))
+    store.wait()
+
+    def full(value: object, file: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    store.start(2, state(2))
+    with pytest.raises(NoSpaceError, match=r"step-00000001\.pt is intact"):
+        store.wait()
+    store.wait()  # told once
+    assert [f.name for f in store.files()] == ["step-00000001.pt"]

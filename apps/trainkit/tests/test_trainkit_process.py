@@ -11,6 +11,7 @@ import pytest
 
 from trainkit import atomic, exits, provenance
 from trainkit.engine import Engine
+from trainkit.ranks import Ranks
 from trainkit.signals import StopFlag
 
 
@@ -88,7 +89,7 @@ def test_atomic_json_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> Non
 
 
 def test_environment_names_versions_threads_allocator_and_cpu() -> None:
-    facts = provenance.environment(["trainkit", "no-such-package"])
+    facts = provenance.environment(["trainkit", "no-such-package"], Engine())
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
     assert facts["packages"] == {"trainkit": "0.1.0", "no-such-package": None}
     assert facts["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
@@ -98,4 +99,4 @@ def test_environment_names_versions_threads_allocator_and_cpu() -> None:
 
 def test_the_single_engine_is_the_main_one() -> None:
     assert Engine().is_main
-    assert not Engine(rank=1, size=2).is_main
+    assert not Engine(Ranks(rank=1, size=2)).is_main

@@ -78,3 +78,30 @@ def test_values_known_by_hand() -> None:
 @pytest.mark.parametrize("rule", [schedules.cosine, schedules.polynomial])
 def test_a_decay_of_no_steps_is_over(rule) -> None:
     assert rule(0, 0, 1.0, 0.1) == pytest.approx(0.1)
+
+
+@given(steps, st.lists(counts, min_size=1, max_size=4, unique=True).map(sorted), rates)
+def test_step_decay_takes_a_tenth_at_each_milestone(
+    step: int, milestones: list[int], peak: float
+) -> None:
+    passed = len([m for m in milestones if m <= step])
+    assert schedules.step_decay(step, milestones, peak) == pytest.approx(peak * 0.1**passed)
+
+
+def test_step_decay_of_the_paper() -> None:
+    at = [schedules.step_decay(epoch, (30, 60, 80), 3.2) for epoch in (0, 29, 30, 60, 80, 89)]
+    assert at == pytest.approx([3.2, 3.2, 0.32, 0.032, 0.0032, 0.0032])
+
+
+@given(steps, st.integers(2, 5000), st.data(), rates)
+def test_each_cycle_warms_up_and_decays_again(step: int, cycle: int, data, peak: float) -> None:
+    warm = data.draw(st.integers(0, cycle - 1))
+    rate = schedules.cyclic_polynomial(step, cycle, warm, peak)
+    assert 0 <= rate <= peak * (1 + 1e-9)
+    assert rate == schedules.cyclic_polynomial(step + cycle, cycle, warm, peak)
+    assert schedules.cyclic_polynomial(warm, cycle, warm, peak) == pytest.approx(peak)
+
+
+def test_a_cycle_that_is_all_warm_up_is_refused() -> None:
+    with pytest.raises(ValueError, match="10 steps of warm-up"):
+        schedules.cyclic_polynomial(0, 10, 10, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import torch
@@ -35,6 +36,13 @@ class Trained:
     def best(self) -> nn.Module:
         """The network to evaluate: the moving average where there is one."""
         return self.network if self.average is None else self.average.module
+
+    def digest(self) -> str:
+        """Return a SHA-256 over all weights."""
+        total = hashlib.sha256()
+        for parameter in self.network.parameters():
+            total.update(parameter.detach().cpu().contiguous().numpy().tobytes())
+        return total.hexdigest()
 
     def snapshot(self, at: Progress) -> State:
         """Return the state after a step, to be written or copied before the next one."""

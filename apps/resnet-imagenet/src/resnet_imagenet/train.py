@@ -37,7 +37,7 @@ from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.state import Trained
 from trainkit import engine, metrics, optim, outputs
 from trainkit.engine import Engine, Pending
-from trainkit.exits import AppError, DivergedError, StoppedError
+from trainkit.exits import AppError, DivergedError, RanksDifferError, StoppedError
 from trainkit.metrics import Console
 from trainkit.outputs import Outputs
 from trainkit.signals import StopFlag
@@ -113,16 +113,14 @@ class Training:
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.resolve()))
             network.compile(mode=settings.compile)
         self.model = ranks.distribute(network)
-        self.optimizer = ranks.wrap(
-            method.make_optimizer(network, settings), network, settings.accumulation
-        )
+        self.optimizer = method.make_optimizer(network, settings)
         scaler = torch.amp.GradScaler(ranks.device.type, enabled=settings.precision == "fp16")
         self.trained = Trained(network, self.optimizer, average, scaler)
         self.at = Progress(steps) if out.state is None else self.trained.restore(out.state)
         console = Console(self.last_step, self.at.steps_done, quiet=not ranks.is_main)
         self.reporter = Reporter(out.log, console, -(-planned // steps), self.last_step)
         self.under_way: list[Step] = []
-        self.stopping = False
+        self.stopping = self.agreed = False
 
     def run(self, stop: StopFlag) -> None:
         """Train to the end, or to the next step boundary after a signal."""
@@ -130,6 +128,7 @@ class Training:
         try:
             while self.at.steps_done < self.last_step:
                 self.run_epoch(stop)
+            self.check_agreement()
             self.out.checkpoints.wait()
         except AppError:
             with contextlib.suppress(OSError):  # a full disk must not hide the first error
@@ -147,6 +146,8 @@ class Training:
         every = self.settings.checkpoint_every or self.last_step
         while not self.at.epoch_is_over and self.at.steps_done < self.last_step:
             self.train_step(batches, stop)
+            if not self.agreed:
+                self.check_agreement()
             if self.stopping:
                 self.stop_here(stop, self.out.log.position())
             if self.at.steps_done % every == 0 and not self.at.epoch_is_over:
@@ -170,9 +171,9 @@ class Training:
             group["lr"] = rate
         count = min(self.batch, self.data.train.samples - self.at.step * self.batch)
         loss = self.compute_gradients(images, labels, count)
-        sums = self.engine.start_sum(torch.stack([loss, loss.new_tensor(float(bool(stop)))]).cpu())
+        sums = self.engine.start_sum(torch.stack([loss, loss.new_tensor(float(bool(stop)))]))
         scaler = self.trained.scaler
-        with self.engine.averaged(self.optimizer):
+        with self.engine.averaged():
             scaler.step(self.optimizer)
         scaler.update()
         if self.trained.average is not None:
@@ -229,6 +230,22 @@ class Training:
                     f"rate {step.rate:.4g}); a lower --base-lr or a longer warm-up may help"
                 )
             self.at.window.add_losses(step.images, loss)
+
+    def check_agreement(self) -> None:
+        """Compare the weights of all ranks, bit by bit: after the first step, and at the end.
+
+        A framework that does not average the gradients says nothing, and learns something.
+
+        Raises:
+            RanksDifferError: they are not equal.
+        """
+        own = self.trained.digest()
+        if self.engine.any(own != self.engine.share(own)):
+            raise RanksDifferError(
+                f"the ranks have different weights after step {self.at.steps_done}: gradients are "
+                f"not averaged by --engine {self.engine.name}, or a node is faulty"
+            )
+        self.agreed = True
 
     def evaluation_is_due(self) -> bool:
         """Return whether the running epoch ends with an evaluation."""

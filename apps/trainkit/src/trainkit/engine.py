@@ -17,7 +17,6 @@ from trainkit.ranks import Ranks, detect
 if TYPE_CHECKING:  # `--help` of an app reads the names below, and is not to wait for PyTorch
     import torch
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
 ENGINES = ("single", "ddp", "horovod")
 COMPRESSIONS = ("none", "fp16")
@@ -76,16 +75,12 @@ class Engine:
         """Return the module to call in training, after all ranks have rank 0's weights."""
         return network
 
-    def wrap(self, optimizer: Optimizer, network: nn.Module, accumulation: int) -> Optimizer:
-        """Return the optimizer to step with, for `accumulation` backward passes per step."""
-        return optimizer
-
     def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
         """Return the context of forward and backward of a micro-batch; `last` of its step."""
         return nullcontext()
 
     @contextmanager
-    def averaged(self, optimizer: Optimizer) -> Iterator[None]:
+    def averaged(self) -> Iterator[None]:
         """Yield when the gradients are averages over the ranks; step inside."""
         yield
 

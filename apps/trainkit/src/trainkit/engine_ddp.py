@@ -5,6 +5,7 @@ Li et al., "PyTorch Distributed", arXiv:2006.15704.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +15,6 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
@@ -40,30 +40,37 @@ class Ddp(Engine):
         chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
         if chosen == "mpi" and not dist.is_mpi_available():
             raise ArgumentError("this PyTorch was built without MPI: use gloo, nccl, or Horovod")
-        address, port = rendezvous(ranks)
-        # Sums of counts and flags go over the CPU, so that they do not wait for the GPU.
+        # torchrun's agent keeps the store where its ranks meet; else rank 0 opens one.
+        if ranks.launcher == "torchrun":
+            place = "env://"
+        else:
+            place = "tcp://{}:{}".format(*rendezvous(ranks))
+        # Sums of counts and flags can go over the CPU, and need not wait for the GPU.
         both = f"cpu:gloo,cuda:{chosen}" if device.type == "cuda" and chosen == "nccl" else chosen
         try:
             dist.init_process_group(
-                both, init_method=f"tcp://{address}:{port}", rank=ranks.rank,
-                world_size=ranks.size, timeout=TIMEOUT,
+                both, init_method=place, rank=ranks.rank, world_size=ranks.size, timeout=TIMEOUT
             )
         except (RuntimeError, ValueError) as error:
             raise PeerError(
-                f"rank {ranks.rank} cannot meet the others at {address}:{port}: {error}"
+                f"rank {ranks.rank} cannot meet the others at {place}: {error}"
             ) from error
 
     def distribute(self, network: nn.Module) -> nn.Module:
         """Return `network` in a DistributedDataParallel, which starts from rank 0's weights."""
         devices = [self.device.index] if self.device.type == "cuda" else None
         # Batch statistics are each rank's own; `average` joins the moving ones when needed.
+        # PyTorch 2.13 has renamed the option.
+        known = inspect.signature(DistributedDataParallel).parameters
+        name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        own_statistics: dict[str, Any] = {name: False}
         wrapped = DistributedDataParallel(
-            network, device_ids=devices, broadcast_buffers=False, gradient_as_bucket_view=True
+            network, device_ids=devices, gradient_as_bucket_view=True, **own_statistics
         )
-        wrapped.register_comm_hook(None, self._reduce)
+        wrapped.register_comm_hook(None, lambda _, bucket: self._reduce(bucket))
         return wrapped
 
-    def _reduce(self, state: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    def _reduce(self, bucket: Any) -> torch.futures.Future[Tensor]:
         self._last_bucket = time.perf_counter()
         hook = default_hooks.fp16_compress_hook if self._compress else default_hooks.allreduce_hook
         group = cast("dist.ProcessGroup", dist.group.WORLD)

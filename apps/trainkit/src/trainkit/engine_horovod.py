@@ -6,13 +6,13 @@ variables: HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from trainkit.engine import Engine, Pending
 from trainkit.exits import ArgumentError
@@ -38,28 +38,46 @@ class Horovod(Engine):
         hvd.init()
         found = Ranks(ranks.launcher, hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
         super().__init__(found, device)
+        self._last = True
+        self._under_way: list[tuple[Tensor, Any, Any]] = []
 
     def distribute(self, network: nn.Module) -> nn.Module:
-        """Return `network` with rank 0's weights."""
-        self._hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+        """Return `network` with rank 0's weights; its gradients are averaged as they come."""
+        weights = [(name, dense(tensor)) for name, tensor in network.state_dict().items()]
+        self._hvd.broadcast_parameters(weights, root_rank=0)
+        for name, parameter in network.named_parameters():
+            hook = functools.partial(self._reduce, name)
+            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         return network
 
-    def wrap(self, optimizer: Optimizer, network: nn.Module, accumulation: int) -> Optimizer:
-        """Return Horovod's optimizer around `optimizer`."""
-        wrapped: Optimizer = self._hvd.DistributedOptimizer(
-            optimizer, named_parameters=network.named_parameters(),
-            compression=self._compression, backward_passes_per_step=accumulation,
-        )
-        return wrapped
+    def _reduce(self, name: str, parameter: nn.Parameter) -> None:
+        """Begin to average a gradient over the ranks, if no micro-batch follows that adds to it.
+
+        Horovod's own optimizer would do that, but refuses gradients in channels_last.
+        """
+        if not self._last or parameter.grad is None:
+            return
+        gradient = dense(parameter.grad)
+        sent, kind = self._compression.compress(gradient)
+        handle = self._hvd.allreduce_async_(sent, name=name, op=self._hvd.Average)
+        self._under_way.append((gradient, kind, handle))
 
     @contextmanager
-    def averaged(self, optimizer: Optimizer) -> Iterator[None]:
-        """Wait for the averages, and step inside without waiting again."""
-        wrapped: Any = optimizer
+    def backward(self, network: nn.Module, *, last: bool) -> Iterator[None]:
+        """Let the gradients of the last micro-batch of a step go to the other ranks."""
+        self._last = last
+        yield
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Yield when the gradients are averages over the ranks; step inside."""
         with self.waiting():
-            wrapped.synchronize()
-        with wrapped.skip_synchronize():
-            yield
+            for gradient, kind, handle in self._under_way:
+                found = self._compression.decompress(self._hvd.synchronize(handle), kind)
+                if found is not gradient:
+                    gradient.copy_(found)
+        self._under_way.clear()
+        yield
 
     def start_sum(self, values: Tensor) -> Pending:
         """Begin to sum the elements of `values` over the ranks."""
@@ -85,6 +103,14 @@ class Horovod(Engine):
     def close(self) -> None:
         """Leave Horovod's world."""
         self._hvd.shutdown()
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """Return a contiguous view of `tensor`, whose dimensions may be stored in any order.
+
+    Horovod takes no others, and a sum over ranks does not mind the order.
+    """
+    return tensor.permute(sorted(range(tensor.ndim), key=tensor.stride, reverse=True))
 
 
 class _Handle(Pending):

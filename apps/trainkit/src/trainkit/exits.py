@@ -19,6 +19,8 @@ class ExitCode(IntEnum):
     DIVERGED = 4
     PEER_LOST = 69
     """EX_UNAVAILABLE of sysexits.h: another rank ended or cannot be reached; it says why."""
+    RANKS_DIFFER = 70
+    """EX_SOFTWARE of sysexits.h: the ranks have different weights, so the result means nothing."""
     NO_SPACE = 74
     """EX_IOERR of sysexits.h: a checkpoint could not be written; the previous one is intact."""
     STOPPED = 75
@@ -65,6 +67,13 @@ class PeerError(AppError):
     """Another rank ended, or cannot be reached; its own message says why."""
 
     exit_code = ExitCode.PEER_LOST
+
+
+class RanksDifferError(AppError):
+    """The ranks have different weights: gradients were not averaged, or memory is faulty."""
+
+    exit_code = ExitCode.RANKS_DIFFER
+    shared = True
 
 
 class StoppedError(AppError):

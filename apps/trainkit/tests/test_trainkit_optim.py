@@ -1,0 +1,85 @@
+"""LARS against its algorithm written out, parameter groups, and moving averages."""
+
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from trainkit import optim
+
+
+def by_hand(weight, gradients, *, lr: float, momentum: float, decay: float, trust: float | None):
+    """Return the weights after LARS by You et al., algorithm 1, in plain numbers."""
+    velocity = [0.0] * len(weight)
+    for gradient in gradients:
+        norm = math.sqrt(sum(w * w for w in weight))
+        slope = math.sqrt(sum(g * g for g in gradient))
+        rate = 1.0
+        if trust is not None and norm > 0 and slope > 0:
+            rate = trust * norm / (slope + decay * norm)
+        for i, g in enumerate(gradient):
+            velocity[i] = momentum * velocity[i] + lr * rate * (g + decay * weight[i])
+        weight = [w - v for w, v in zip(weight, velocity, strict=True)]
+    return weight
+
+
+numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
+vectors = st.lists(numbers, min_size=3, max_size=3)
+
+
+@settings(deadline=None)
+@given(vectors, st.lists(vectors, min_size=1, max_size=4), st.floats(0, 1), st.booleans())
+def test_lars_is_the_algorithm_of_the_paper(start, gradients, lr: float, trusted: bool) -> None:
+    weight = nn.Parameter(torch.tensor([start], dtype=torch.float64))
+    trust = 0.001 if trusted else None
+    groups = [{"params": [weight], "weight_decay": 1e-4, "trust": trust}]
+    lars = optim.Lars(groups, lr, 0.9)
+    for gradient in gradients:
+        weight.grad = torch.tensor([gradient], dtype=torch.float64)
+        lars.step()
+    expected = by_hand(start, gradients, lr=lr, momentum=0.9, decay=1e-4, trust=trust)
+    assert weight[0].tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_lars_goes_on_from_its_state_dict() -> None:
+    def steps(lars: optim.Lars, weight: nn.Parameter, count: int) -> None:
+        for number in range(count):
+            weight.grad = torch.full_like(weight, number + 1.0)
+            lars.step()
+
+    one = nn.Parameter(torch.ones(2, 2))
+    first = optim.Lars(optim.decay_groups([one], 0.1), 0.5)
+    steps(first, one, 2)
+    two = nn.Parameter(one.detach().clone())
+    second = optim.Lars(optim.decay_groups([two], 0.1), 0.5)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    steps(first, one, 3)
+    steps(second, two, 3)
+    assert torch.equal(one, two)
+
+
+def test_only_weights_decay_and_have_a_rate_of_their_own() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
+    weights, others = optim.decay_groups(network.parameters(), 0.1)
+    assert [p.ndim for p in weights["params"]] == [4, 2]
+    assert all(p.ndim == 1 for p in others["params"])
+    assert (weights["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
+    assert "trust" not in weights
+    assert others["trust"] is None
+    assert len(weights["params"]) + len(others["params"]) == len(list(network.parameters()))
+
+
+def test_a_moving_average_follows_weights_and_statistics() -> None:
+    network = nn.BatchNorm1d(1)
+    average = optim.moving_average(network, 0.9)
+    average.update_parameters(network)  # the first one copies
+    with torch.no_grad():
+        network.weight.fill_(2.0)
+        network.running_mean.fill_(1.0)
+    average.update_parameters(network)
+    assert average.module.weight.item() == pytest.approx(0.9 * 1 + 0.1 * 2)
+    assert average.module.running_mean.item() == pytest.approx(0.1)

@@ -1,0 +1,77 @@
+"""Rank and size as each launcher tells them, and where the ranks meet."""
+
+import pytest
+
+from trainkit import engine, ranks
+from trainkit.exits import ArgumentError
+from trainkit.ranks import Ranks
+
+SLURM = {
+    "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x3)", "SLURM_JOB_ID": "77",
+}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+HOROVODRUN = {
+    "HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "0", "HOROVOD_LOCAL_SIZE": "2",
+}
+MPICH = {"PMI_RANK": "2", "PMI_SIZE": "3", "MPI_LOCALRANKID": "2", "MPI_LOCALNRANKS": "3"}
+
+
+@pytest.mark.parametrize(("environment", "expected"), [
+    ({}, Ranks()),
+    (SLURM, Ranks("Slurm", 5, 6, 1, 2)),
+    (OPEN_MPI, Ranks("Open MPI", 1, 4, 1, 2)),
+    (TORCHRUN, Ranks("torchrun", 3, 4, 1, 2)),
+    (HOROVODRUN, Ranks("horovodrun", 0, 2, 0, 2)),
+    (MPICH, Ranks("MPICH", 2, 3, 2, 3)),
+    # the innermost launcher has started this process
+    (SLURM | OPEN_MPI, Ranks("Open MPI", 1, 4, 1, 2)),
+    (SLURM | TORCHRUN, Ranks("torchrun", 3, 4, 1, 2)),
+    # one task of a Slurm job that has not been told its place by srun
+    ({"SLURM_JOB_ID": "77", "SLURM_NTASKS": "6"}, Ranks()),
+])
+def test_each_launcher_is_understood(environment: dict[str, str], expected: Ranks) -> None:
+    assert ranks.detect(environment) == expected
+
+
+@pytest.mark.parametrize(("wrong", "fault"), [
+    ({"RANK": "x", "WORLD_SIZE": "4"}, "torchrun are no numbers: RANK=x"),
+    ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK=4 is no rank of WORLD_SIZE=4"),
+])
+def test_nonsense_is_named(wrong: dict[str, str], fault: str) -> None:
+    with pytest.raises(ArgumentError, match=fault):
+        ranks.detect(wrong)
+
+
+def test_ranks_of_one_node_meet_on_the_loopback_device_and_jobs_do_not_meet() -> None:
+    here = Ranks("Open MPI", 0, 2, 0, 2)
+    first = ranks.rendezvous(here, {"PMIX_NAMESPACE": "1"})
+    assert first == ranks.rendezvous(here, {"PMIX_NAMESPACE": "1"})
+    assert first[0] == "127.0.0.1"
+    assert first != ranks.rendezvous(here, {"PMIX_NAMESPACE": "2"})
+
+
+def test_ranks_of_several_nodes_need_an_address() -> None:
+    apart = Ranks("Slurm", 5, 6, 1, 2)
+    given = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    assert ranks.rendezvous(apart, given) == ("n1", 29500)
+    with pytest.raises(ArgumentError, match="MASTER_ADDR"):
+        ranks.rendezvous(apart, {})
+
+
+def test_ranks_that_would_train_each_on_their_own_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ArgumentError, match="--engine ddp or --engine horovod"):
+        engine.start("single")
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="has no GPU"):
+        engine.start("single", device="gpu")
