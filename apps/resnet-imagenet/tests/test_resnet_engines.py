@@ -118,8 +118,8 @@ def test_a_killed_rank_ends_the_others_soon_and_by_name(tiny: Path, tmp_path: Pa
     said = process.communicate(timeout=60)[0]
     assert process.returncode != 0
     assert time.monotonic() - started < 30
-    assert "another rank ended" in said or "Signal 9" in said
-    assert "Traceback" not in said.split("torch/distributed/run.py")[0]
+    assert "another rank ended, or cannot be reached" in said
+    assert "resnet_imagenet/train.py" not in said  # no traceback but the launcher's
 
 
 def test_a_bad_record_on_one_rank_is_the_first_error_shown(tiny: Path, tmp_path: Path) -> None:

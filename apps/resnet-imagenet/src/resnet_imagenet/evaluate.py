@@ -19,6 +19,7 @@ from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.method import HALF
 from resnet_imagenet.pipelines import Preprocessing
 from resnet_imagenet.settings import EvaluateSettings
+from resnet_imagenet.state import trained_weights
 from trainkit import checkpoint
 from trainkit.checkpoint import Checkpoints, State
 from trainkit.engine import Engine
@@ -101,7 +102,7 @@ def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, A
     network = model.build(
         about["model"], classes=len(about["classes"]), channels=to.channels, stem=about["stem"]
     )
-    network.load_state_dict(state["model"])
+    network.load_state_dict(trained_weights(state))
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network, to, about
 

@@ -11,9 +11,26 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
+from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.progress import Progress, Window
+from resnet_imagenet.settings import TrainSettings
 from trainkit.checkpoint import State
+from trainkit.engine import Engine
 from trainkit.exits import ArgumentError
+
+
+FREE = {
+    "data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
+    "backend", "compile_cache", "profile",
+}
+"""Settings that may change when a training goes on; all others shape its weights or its curve."""
+
+
+def identity(settings: TrainSettings, data: Inputs, ranks: Engine) -> dict[str, Any]:
+    """Return the settings, and the data, that a resumed training shares with its checkpoint."""
+    values = dataclasses.asdict(settings)
+    facts = {"data": data.name, "ranks": ranks.size, "initial": str(settings.initial)}
+    return {key: values[key] for key in values if key not in FREE} | facts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +93,17 @@ def start_from(state: State, network: nn.Module, name: str) -> None:
         ArgumentError: they are of another network.
     """
     try:
-        network.load_state_dict(state["model"])
+        network.load_state_dict(trained_weights(state))
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
         raise ArgumentError(f"--initial {name} is of another network: {first}") from error
+
+
+def trained_weights(state: State) -> dict[str, torch.Tensor]:
+    """Return the weights and buffers to use from a checkpoint: the moving average if it has one."""
+    prefix = "module."
+    average: dict[str, torch.Tensor] = state.get("average", {})
+    if not average:
+        weights: dict[str, torch.Tensor] = state["model"]
+        return weights
+    return {k.removeprefix(prefix): v for k, v in average.items() if k.startswith(prefix)}

@@ -22,7 +22,6 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +30,11 @@ from resnet_imagenet import inputs, method
 from resnet_imagenet.evaluate import evaluate
 from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.method import HALF
+from resnet_imagenet.profile import Profile
 from resnet_imagenet.progress import Progress
 from resnet_imagenet.reporting import Reporter
 from resnet_imagenet.settings import TrainSettings
-from resnet_imagenet.state import Trained
+from resnet_imagenet.state import Trained, identity
 from trainkit import engine, metrics, optim, outputs
 from trainkit.engine import Engine, Pending
 from trainkit.exits import AppError, DivergedError, RanksDifferError, StoppedError
@@ -43,11 +43,6 @@ from trainkit.outputs import Outputs
 from trainkit.signals import StopFlag
 
 PACKAGES = ("torch", "nvidia-dali-cuda120", "numpy", "trainkit", "resnet-imagenet")
-FREE = {
-    "data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
-    "backend", "compile_cache", "profile",
-}
-"""Settings that may change when a training goes on; all others shape its weights or its curve."""
 
 
 def train(settings: TrainSettings) -> None:
@@ -75,13 +70,6 @@ def train(settings: TrainSettings) -> None:
         with out.log:
             Training(settings, ranks, data, network, out).run(stop)
         ranks.close()
-
-
-def identity(settings: TrainSettings, data: Inputs, ranks: Engine) -> dict[str, Any]:
-    """Return the settings, and the data, that a resumed training shares with its checkpoint."""
-    values = dataclasses.asdict(settings)
-    facts = {"data": data.name, "ranks": ranks.size, "initial": str(settings.initial)}
-    return {key: values[key] for key in values if key not in FREE} | facts
 
 
 @dataclasses.dataclass
@@ -119,6 +107,7 @@ class Training:
         self.at = Progress(steps) if out.state is None else self.trained.restore(out.state)
         console = Console(self.last_step, self.at.steps_done, quiet=not ranks.is_main)
         self.reporter = Reporter(out.log, console, -(-planned // steps), self.last_step)
+        self.profile = Profile(settings.profile, ranks)
         self.under_way: list[Step] = []
         self.stopping = self.agreed = False
 
@@ -163,6 +152,7 @@ class Training:
 
     def train_step(self, batches: Iterator[tuple[Tensor, Tensor]], stop: StopFlag) -> None:
         """Make one update: forward, loss, backward, averages over the ranks, optimizer."""
+        self.profile.before()
         started, communicated = time.perf_counter(), self.engine.communicating
         images, labels = next(batches)
         waited = time.perf_counter() - started
@@ -181,11 +171,12 @@ class Training:
         self.at.step += 1
         self.under_way.append(Step(self.at.epoch, self.at.steps_done, count, rate, sums))
         due = self.at.steps_done % self.settings.log_every == 0 or self.at.epoch_is_over
-        self.settle(leave=0 if due else 1)
-        self.at.window.add_time(
-            time.perf_counter() - started, waited, self.engine.communicating - communicated
-        )
+        self.settle(leave=0 if due or self.profile.is_on else 1)
+        took = time.perf_counter() - started, waited, self.engine.communicating - communicated
+        self.at.window.add_time(*took)
         self.reporter.console.step()
+        if told := self.profile.after(*took):
+            self.reporter.console.line(told)
         if due:
             self.reporter.stepped(self.at, rate)
 
@@ -269,8 +260,8 @@ class Training:
 
     def average_statistics(self) -> None:
         """Replace the moving averages of batch normalization by their means over the ranks."""
-        buffers = self.trained.best.buffers()
-        self.engine.average(b for b in buffers if b.is_floating_point())
+        for network in {self.trained.network, self.trained.best}:
+            self.engine.average(b for b in network.buffers() if b.is_floating_point())
 
     def stop_here(self, stop: StopFlag, offset: int) -> None:
         """Write a checkpoint and end with the code for "stopped early, resumable"."""

@@ -1,0 +1,67 @@
+"""Where the time of a step goes: waiting for data, computing, waiting for other ranks."""
+
+from __future__ import annotations
+
+from torch import profiler
+
+from resnet_imagenet.progress import Window
+from trainkit.engine import Engine
+
+SKIPPED = 10  # steps in which memory, kernels and compiled code are still being made
+ROWS = 12
+
+
+class Profile:
+    """Watches some steps, then tells; with 0 steps it does nothing.
+
+    Args:
+        steps: how many, after the first `SKIPPED`.
+        ranks: of this process and the others; it is synchronized in the steps watched, so
+            that what a GPU does is not counted as waiting for the step after.
+    """
+
+    def __init__(self, steps: int, ranks: Engine) -> None:
+        self._steps, self._ranks = steps, ranks
+        self._sums = Window()
+        self._count = 0
+        self._profiler: profiler.profile | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the next step is watched."""
+        return SKIPPED <= self._count < SKIPPED + self._steps
+
+    def before(self) -> None:
+        """Begin to watch when it is time; call it before each step."""
+        if self._steps and self._count == SKIPPED:
+            self._profiler = profiler.profile()  # the CPU, and the GPU where there is one
+            self._profiler.start()
+        if self.is_on:
+            self._ranks.synchronize()
+
+    def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
+        """Count a step; return the report after the last one that was watched."""
+        if self.is_on:
+            self._sums.add_time(seconds, waiting, communicating)
+        self._count += 1
+        if self._profiler is None or self.is_on:
+            return None
+        self._profiler.stop()
+        key = "self_cuda_time_total" if self._ranks.device.type == "cuda" else "self_cpu_time_total"
+        table = self._profiler.key_averages().table(
+            sort_by=key, row_limit=ROWS, max_name_column_width=50
+        )
+        self._profiler = None
+        return f"{table}{self.summary()}"
+
+    def summary(self) -> str:
+        """Return one line: the share of each part, and which is the bottleneck."""
+        total, sums = self._sums.seconds, self._sums
+        parts = {
+            "waiting for data": sums.waiting,
+            "compute": total - sums.waiting - sums.communicating,
+            "communication": sums.communicating,
+        }
+        shares = ", ".join(f"{name} {seconds / total:.1%}" for name, seconds in parts.items())
+        worst = max(parts, key=lambda name: parts[name])
+        return f"{1000 * total / self._steps:.1f} ms a step: {shares}; the bottleneck is {worst}"
