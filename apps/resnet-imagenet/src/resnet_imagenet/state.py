@@ -18,7 +18,6 @@ from trainkit.checkpoint import State
 from trainkit.engine import Engine
 from trainkit.exits import ArgumentError
 
-
 FREE = {
     "data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
     "backend", "compile_cache", "profile",
