@@ -1,0 +1,95 @@
+"""The ranks of a training inside the image, by each launcher: the same losses as one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trimaran import data, images, process
+from trimaran.contracts import load
+from trimaran.engines import Bind, BuiltImage
+from trimaran.engines.apptainer import Apptainer
+from trimaran.reporting import Silent
+
+IMAGE = "resnet-imagenet-torch-cpu"
+STEPS = 12
+WORDS = (
+    f"--model resnet20 --epochs 1 --max-steps {STEPS} --base-lr 0.1 --warmup-epochs 0 "
+    "--momentum 0.9 --log-every 1 --threads 1 --precision fp32 --eval-every 0"
+)
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", "python"]
+TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+HOROVODRUN = ["horovodrun", "--gloo", "--network-interfaces", "lo", "--disable-cache", "-np", "2",
+              "python"]
+
+pytestmark = [
+    pytest.mark.engine("apptainer"),
+    pytest.mark.timeout(1800),  # the image is built, the first time
+    pytest.mark.usefixtures("user_cache"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def train(out: Path, launcher: list[str], *more: str) -> list[float]:
+    """Train in the image; return the loss of each step."""
+    engine, reporter = Apptainer(), Silent()
+    built = engine.build(images.load(IMAGE), base=None, offline=False, reporter=reporter)
+    packed = data.get(load("fashion-mnist"), offline=False, reporter=reporter)
+    if (out / "run/result.json").exists():  # made for a test before this one
+        return losses(out)
+    out.mkdir()
+    arguments = [*launcher, "-m", "resnet_imagenet", "train", "--data=/data", "--out=/out/run",
+                 *WORDS.split(), *more]
+    run(engine, built, packed, out, arguments)
+    return losses(out)
+
+
+def losses(out: Path) -> list[float]:
+    lines = map(json.loads, (out / "run/metrics.jsonl").read_text().splitlines())
+    return [line["value"] for line in lines if line["key"] == "train_loss"]
+
+
+def run(
+    engine: Apptainer, built: BuiltImage, packed: Path, out: Path, arguments: list[str]
+) -> None:
+    binds = [Bind(packed, "/data"), Bind(out, "/out", writable=True)]
+    command = engine.command(
+        built, ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", *arguments],
+        binds=binds, env={"OMP_NUM_THREADS": "1"}, workdir="/out",
+    )
+    argv = ["exec" if word == "run" else word for word in command.argv]
+    argv.insert(argv.index(built.reference) + 1, "/opt/trimaran/bin/python")
+    done = process.run(argv, env=command.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def alone(folder: Path) -> list[float]:
+    """Losses of one process that takes its batch in two parts."""
+    return train(folder / "alone", ["python"], "--accumulation=2", "--batch-size-per-rank=32")
+
+
+@pytest.mark.parametrize(("engine", "launcher"), [
+    ("ddp", TORCHRUN), ("ddp", MPIRUN), ("horovod", MPIRUN), ("horovod", HOROVODRUN),
+], ids=["ddp-torchrun", "ddp-mpirun", "horovod-mpirun", "horovod-horovodrun"])
+def test_two_ranks_have_the_losses_of_one(
+    engine: str, launcher: list[str], alone: list[float], folder: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    out = folder / request.node.callspec.id
+    found = train(out, launcher, f"--engine={engine}", "--batch-size-per-rank=16")
+    assert len(found) == STEPS
+    assert found == pytest.approx(alone, rel=1e-5)
+
+
+def test_horovod_halves_what_it_sends(alone: list[float], folder: Path) -> None:
+    found = train(folder / "fp16", MPIRUN, "--engine=horovod", "--compression=fp16",
+                  "--batch-size-per-rank=16")
+    assert found != alone
+    assert found == pytest.approx(alone, rel=1e-2)
