@@ -19,7 +19,7 @@ from trainkit.options import (
     positive_int,
 )
 
-MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50")
+MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 PRECISIONS = ("fp32", "bf16")
 SCHEDULES = ("cosine", "polynomial")
 DALI_THREADS = min(4, len(os.sched_getaffinity(0)))
