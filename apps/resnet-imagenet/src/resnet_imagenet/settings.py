@@ -123,7 +123,7 @@ class EvaluateSettings:
 class PredictSettings:
     """Options of `predict`."""
 
-    data: Path | None = option(None, "an image file, or a folder of them", Path)
+    data: Path | None = option(None, "an image file, or a folder with such, at any depth", Path)
     out: Path | None = option(None, "folder of the run whose newest checkpoint is taken", Path)
     checkpoint: Path | None = option(None, "checkpoint file, instead of --out", Path)
     top: int = option(5, "classes to show per image", positive_int)
