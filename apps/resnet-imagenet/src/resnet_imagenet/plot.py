@@ -135,12 +135,12 @@ def styles() -> Iterator[tuple[str, Stroke]]:
 def labels(runs: Sequence[RunCurves]) -> list[str]:
     """Return what the legend says of each run: its name, how far it is, its best top-1."""
     states = {
-        metrics.SUCCESS: "finished after {:.4g} epochs",
-        metrics.ABORTED: "stopped after {:.4g} epochs",
+        metrics.SUCCESS: "finished at epoch {:.4g}",
+        metrics.ABORTED: "stopped at epoch {:.4g}",
     }
     said = []
     for run, name in zip(runs, names(runs), strict=True):
-        state = states.get(run.status or "", "{:.4g} epochs so far").format(run.epochs)
+        state = states.get(run.status or "", "epoch {:.4g} so far").format(run.epochs)
         parts = [f"{name}: {state}"]
         if run.resumed:
             parts.append("continued at " + ", ".join(f"{epoch:.4g}" for epoch in run.resumed))
