@@ -12,9 +12,9 @@ APP = [sys.executable, "-m", "resnet_imagenet"]
 
 def check_help() -> None:
     """Every verb explains itself."""
-    for verb in ("train", "evaluate", "predict"):
+    for verb in ("train", "evaluate", "predict", "export", "plot"):
         text = subprocess.run([*APP, verb, "--help"], check=True, capture_output=True, text=True)
-        assert "--data" in text.stdout, f"{verb} --help lacks --data"
+        assert "--out" in text.stdout, f"{verb} --help lacks --out"
 
 
 def check_training() -> None:

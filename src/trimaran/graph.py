@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from trimaran import images
 from trimaran.images import Image
 
-WIDTH = 1040
+WIDTH = 1080
 _TOP = 76
 _GAP = 14
 _HEIGHT = 66
@@ -37,7 +37,7 @@ class Column:
 BASES = Column(20, 230, "#f6f8fa", "#8c959f", "base image", "of a registry, by digest")
 FRAMEWORKS = Column(340, 330, "#ddf4ff", "#0072B2", "framework image",
                     "+ locked packages, Horovod compiled aside")
-APPS = Column(760, 260, "#fff4e5", "#D55E00", "app image", "+ trainkit and the app")
+APPS = Column(760, 300, "#fff4e5", "#D55E00", "app image", "+ trainkit and the app")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -141,6 +142,36 @@ OPTIONS = (
 )
 SMALL_RUN = OPTIONS.split()
 """28 steps of a training; `--log-every` and `--checkpoint-every` do not divide each other."""
+
+
+@pytest.fixture(scope="session")
+def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a finished training on `tiny`, which tells its two classes. Do not change it."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    arguments = "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1"
+    more = ["--warmup-epochs", "1", "--momentum", "0.9"]
+    assert main(["train", "--data", str(tiny), "--out", str(out), *arguments.split(), *more]) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def photograph_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a training of one step of a network for photographs of 224 pixels, of 10 classes."""
+    out = tmp_path_factory.mktemp("photograph") / "run"
+    network = "--model resnet20 --stem imagenet --image-size 224 --batch-size-per-rank 2"
+    length = "--epochs 1 --max-steps 1 --warmup-epochs 0 --eval-every 0"
+    arguments = [*network.split(), *length.split()]
+    assert main(["train", "--synthetic", "--out", str(out), *arguments]) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def imagenet() -> list[Path]:
+    """Return the 20 photographs of ImageNet that foolbox ships, `imagenet_NUMBER_CLASS.jpg`."""
+    found = importlib.util.find_spec("foolbox")
+    if found is None or found.origin is None:
+        pytest.skip("foolbox is not installed (requirements/apps-test.in)")
+    return sorted((Path(found.origin).parent / "data").glob("imagenet_*.jpg"))
 
 
 @pytest.fixture

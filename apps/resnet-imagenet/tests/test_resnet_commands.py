@@ -1,4 +1,4 @@
-"""The command line, and the commands that use a checkpoint: evaluate and predict."""
+"""The command line, and the command `evaluate`."""
 
 import json
 import subprocess
@@ -8,15 +8,6 @@ from pathlib import Path
 import pytest
 
 from resnet_imagenet.__main__ import COMMANDS, main, parser
-
-
-@pytest.fixture(scope="module")
-def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("commands") / "run"
-    arguments = "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1"
-    more = ["--warmup-epochs", "1", "--momentum", "0.9"]
-    assert main(["train", "--data", str(tiny), "--out", str(out), *arguments.split(), *more]) == 0
-    return out
 
 
 def test_help_is_quick_has_examples_and_loads_no_framework() -> None:
@@ -38,7 +29,7 @@ def test_every_command_has_help_with_examples(
 ) -> None:
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
-    assert f"python -m resnet_imagenet {command} --data" in capsys.readouterr().out
+    assert f"python -m resnet_imagenet {command} --" in capsys.readouterr().out
 
 
 def test_the_examples_in_the_help_are_valid() -> None:
@@ -63,6 +54,16 @@ def test_the_examples_in_the_help_are_valid() -> None:
         ("evaluate --data d", "either --out DIR or --checkpoint FILE"),
         ("predict --out o", "needs --data"),
         ("predict --data d --out o --checkpoint c", "either --out DIR or --checkpoint FILE"),
+        ("export --to n.onnx", "either --out DIR or --checkpoint FILE"),
+        ("export --out o", "needs --to FILE"),
+        ("export --out o --to n.pt", "in the format onnx ends with .onnx"),
+        ("export --out o --to n.onnx --format torchscript", "ends with .pt"),
+        ("export --out o --to n.onnx --image-size 4", "at least 8"),
+        ("export --out o --to gone/n.onnx", "gone is not a folder"),
+        ("plot", "needs --out RUN"),
+        ("plot --out a b", "several runs needs --to FILE"),
+        ("plot --out a --to n.jpg", "must end with .png, .svg, .pdf"),
+        ("plot --out a --to gone/n.png", "gone is not a folder"),
     ],
 )
 def test_contradictions_end_with_2(
@@ -115,55 +116,3 @@ def test_evaluate_refuses_other_classes_and_folders_without_a_checkpoint(
     assert "has no checkpoint" in capsys.readouterr().err
     assert main(["evaluate", "--data", str(tiny), "--out", str(run), "--split", "x"]) == 3
     assert "no split 'x'" in capsys.readouterr().err
-
-
-@pytest.fixture
-def pictures(tmp_path: Path, tiny: Path) -> Path:
-    """Return a folder with three images of the test split and one other file."""
-    from resnet_imagenet.dataset import open_dataset
-
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    records = open_dataset(tiny).records("test")
-    for number in range(3):
-        name = f"{number}-class-{records.label(number)}.png"
-        (folder / name).write_bytes(records.encoded(number).tobytes())
-    (folder / "notes.txt").write_text("not an image")
-    return folder
-
-
-def test_predict_names_classes_with_probabilities(
-    run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["predict", "--data", str(pictures), "--out", str(run), "--json"]) == 0
-    answers = json.loads(capsys.readouterr().out)
-    assert len(answers) == 3
-    for answer in answers:
-        wanted = f"class {answer['file'][-5]}"
-        best, other = answer["classes"]
-        assert best["class"] == wanted
-        assert best["probability"] > other["probability"]
-        assert best["probability"] + other["probability"] == pytest.approx(1)
-
-
-def test_predict_shows_a_table_for_one_file(
-    run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = sorted(pictures.iterdir())[0]
-    assert main(["predict", "--data", str(file), "--out", str(run), "--top", "1"]) == 0
-    name, line = capsys.readouterr().out.splitlines()
-    assert name == str(file)
-    assert line.split()[0].endswith("%")
-
-
-def test_predict_names_what_it_cannot_read(
-    run: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (pictures / "broken.png").write_bytes(b"no picture at all")
-    assert main(["predict", "--data", str(pictures), "--out", str(run)]) == 3
-    assert "broken.png cannot be decoded" in capsys.readouterr().err
-    assert main(["predict", "--data", str(tmp_path / "gone.png"), "--out", str(run)]) == 3
-    assert "gone.png does not exist" in capsys.readouterr().err
-    (tmp_path / "empty").mkdir()
-    assert main(["predict", "--data", str(tmp_path / "empty"), "--out", str(run)]) == 3
-    assert "has no image files" in capsys.readouterr().err

@@ -12,12 +12,46 @@ def parameters(network: nn.Module) -> int:
     return sum(p.numel() for p in network.parameters())
 
 
+def build_without_memory(name: str) -> model.ResNet:
+    """Return a network for ImageNet with shapes and no values: no time, no memory."""
+    with torch.device("meta"):
+        return model.build(name, classes=1000)
+
+
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("resnet18", 11_689_512), ("resnet34", 21_797_672), ("resnet50", 25_557_032)],
+    [
+        ("resnet18", 11_689_512),
+        ("resnet34", 21_797_672),
+        ("resnet50", 25_557_032),
+        ("resnet101", 44_549_160),
+        ("resnet152", 60_192_808),
+    ],
 )
 def test_imagenet_parameters_as_published(name: str, count: int) -> None:
-    assert parameters(model.build(name, classes=1000)) == count
+    assert parameters(build_without_memory(name)) == count
+
+
+@pytest.mark.parametrize("name", sorted(model.IMAGENET))
+def test_layers_have_the_output_sizes_of_table_1(name: str) -> None:
+    network = build_without_memory(name)
+    expansion = 1 if name in ("resnet18", "resnet34") else 4
+    x = network.stem(torch.zeros(2, 3, 224, 224, device="meta"))
+    assert x.shape == (2, 64, 56, 56)
+    for stage, width, side in zip(
+        network.stages, (64, 128, 256, 512), (56, 28, 14, 7), strict=True
+    ):
+        x = stage(x)
+        assert x.shape == (2, width * expansion, side, side)
+    assert network.head(x.mean(dim=(2, 3))).shape == (2, 1000)
+
+
+def test_running_statistics_take_the_asked_share_of_a_new_batch() -> None:
+    network = model.build("resnet20", classes=10, bn_momentum=0.05)  # Caffe's 0.95
+    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert {norm.momentum for norm in norms} == {0.05}
+    norms[0](torch.full((2, 16, 4, 4), 8.0))
+    assert torch.allclose(norms[0].running_mean, torch.full((16,), 0.05 * 8))
 
 
 @pytest.mark.parametrize(("name", "millions"), [("resnet20", 0.27), ("resnet32", 0.46)])
@@ -26,9 +60,9 @@ def test_cifar_parameters_as_in_table_6(name: str, millions: float) -> None:
     assert parameters(network) / 1e6 == pytest.approx(millions, abs=0.006)
 
 
-@pytest.mark.parametrize(("name", "layers"), [("resnet20", 20), ("resnet32", 32), ("resnet50", 50)])
-def test_weighted_layers_are_as_many_as_the_name_says(name: str, layers: int) -> None:
-    network = model.build(name, classes=10)
+@pytest.mark.parametrize("name", MODELS)
+def test_weighted_layers_are_as_many_as_the_name_says(name: str) -> None:
+    network = build_without_memory(name)
     projections = {
         id(m) for s in network.modules() if isinstance(s, nn.Sequential) and len(s) == 2
         for m in s if isinstance(m, nn.Conv2d)
@@ -38,13 +72,13 @@ def test_weighted_layers_are_as_many_as_the_name_says(name: str, layers: int) ->
         for m in network.modules()
         if isinstance(m, nn.Conv2d | nn.Linear) and id(m) not in projections
     ]
-    assert len(weighted) == layers
+    assert len(weighted) == int(name.removeprefix("resnet"))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_have_one_column_per_class(name: str) -> None:
-    network = model.build(name, classes=7, channels=1, stem="small").eval()
-    with torch.inference_mode():
+    with torch.device("meta"):
+        network = model.build(name, classes=7, channels=1, stem="small")
         assert network(torch.zeros(2, 1, 32, 32)).shape == (2, 7)
 
 

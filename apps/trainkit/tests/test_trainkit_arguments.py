@@ -22,6 +22,7 @@ class Settings:
     data: Path | None = option(None, "folder", Path)
     model: str = option("a", "network", choices=("a", "b"))
     synthetic: bool = option(False, "no data")
+    runs: list[Path] | None = option(None, "folders", Path, nargs="+")
 
 
 def parse(*arguments: str) -> Settings:
@@ -36,6 +37,7 @@ def test_defaults_and_values() -> None:
         "--epochs", "3", "--base-lr", "1e-2", "--data", "d", "--model", "b", "--synthetic"
     ) == Settings(3, 0.01, Path("d"), "b", True)
     assert parse("--no-synthetic").synthetic is False
+    assert parse("--runs", "a", "b").runs == [Path("a"), Path("b")]
 
 
 def test_help_shows_each_option_with_its_default() -> None:

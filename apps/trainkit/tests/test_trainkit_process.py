@@ -88,6 +88,24 @@ def test_atomic_json_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> Non
     assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
 
 
+def test_a_new_file_needs_a_free_name_in_a_folder_that_can_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    atomic.check_new(file)
+    file.touch()
+    for path, said in (
+        (file, "exists, and nothing is overwritten"),
+        (tmp_path / "gone" / "file", "gone is not a folder"),
+        (file / "file", "file is not a folder"),
+    ):
+        with pytest.raises(exits.ArgumentError, match=said):
+            atomic.check_new(path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(exits.ArgumentError, match="is not writable"):
+        atomic.check_new(tmp_path / "other")
+
+
 def test_environment_names_versions_threads_allocator_and_cpu() -> None:
     facts = provenance.environment(["trainkit", "no-such-package"], Engine())
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))

@@ -1,4 +1,4 @@
-"""The command line: `python -m resnet_imagenet train|evaluate|predict`.
+"""The command line: `python -m resnet_imagenet train|evaluate|predict|export|plot`.
 
 Only arguments are handled here; PyTorch is imported by the command that runs, so
 `--help` answers at once.
@@ -10,7 +10,13 @@ import argparse
 import sys
 from typing import Any
 
-from resnet_imagenet.settings import EvaluateSettings, PredictSettings, TrainSettings
+from resnet_imagenet.settings import (
+    EvaluateSettings,
+    ExportSettings,
+    PlotSettings,
+    PredictSettings,
+    TrainSettings,
+)
 from trainkit import exits, options
 
 EXAMPLES = {
@@ -38,11 +44,24 @@ exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 74 checkpoint not w
     "predict": """examples:
   python -m resnet_imagenet predict --data photo.jpg --out run
   python -m resnet_imagenet predict --data folder --out run --top 3 --json""",
+    "export": """examples:
+  python -m resnet_imagenet export --out run --to resnet.onnx
+  python -m resnet_imagenet export --out run --to resnet.onnx --data /data/fashion-mnist
+  python -m resnet_imagenet export --checkpoint run/checkpoints/step-00001407.pt \\
+      --to resnet.pt --format torchscript
+
+The written file is compared with the network in PyTorch; exit code 3, and no file, where
+they disagree.""",
+    "plot": """examples:
+  python -m resnet_imagenet plot --out run
+  python -m resnet_imagenet plot --out run other-run --to comparison.svg""",
 }
 COMMANDS: dict[str, tuple[type[Any], str]] = {
     "train": (TrainSettings, "train a network, or go on with a training"),
     "evaluate": (EvaluateSettings, "top-1 and top-5 accuracy of a checkpoint"),
     "predict": (PredictSettings, "the most likely classes of image files"),
+    "export": (ExportSettings, "write a trained network as ONNX or TorchScript, and check it"),
+    "plot": (PlotSettings, "draw the curves of runs, finished or not"),
 }
 
 
@@ -82,10 +101,18 @@ def main(arguments: list[str] | None = None) -> int:
             from resnet_imagenet import evaluate
 
             evaluate.main(settings)
-        else:
+        elif parsed.command == "predict":
             from resnet_imagenet import predict
 
             predict.main(settings)
+        elif parsed.command == "export":
+            from resnet_imagenet import export
+
+            export.main(settings)
+        else:
+            from resnet_imagenet import plot
+
+            plot.main(settings)
 
     return exits.run(f"resnet_imagenet {parsed.command}", command)
 

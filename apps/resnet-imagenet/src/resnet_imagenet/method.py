@@ -42,11 +42,9 @@ def prepare(settings: TrainSettings, device: torch.device) -> None:
 def build(settings: TrainSettings, data: Inputs, ranks: Engine) -> nn.Module:
     """Return the network with its first weights, on its device."""
     network: nn.Module = model.build(
-        settings.model, classes=len(data.classes), channels=data.to.channels, stem=settings.stem
+        settings.model, classes=len(data.classes), channels=data.to.channels, stem=settings.stem,
+        bn_momentum=settings.bn_momentum,
     )
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum = settings.bn_momentum
     if settings.initial is not None:
         start_from(checkpoint.load(settings.initial), network, str(settings.initial))
     if settings.sync_bn:

@@ -1,7 +1,7 @@
 """The networks: ResNet v1.5 for photographs, and the 6n+2-layer ResNets for small images.
 
 Sources: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition",
-arXiv:1512.03385: table 1 (ResNet-18/34/50), section 4.2 (ResNet-20/32).
+arXiv:1512.03385: table 1 (ResNet-18/34/50/101/152), section 4.2 (ResNet-20/32).
 v1.5 means that a bottleneck halves the resolution in its 3x3 convolution and not
 in its first 1x1, as in fb.resnet.torch and NVIDIA DeepLearningExamples.
 """
@@ -175,38 +175,52 @@ IMAGENET: dict[str, tuple[Block, tuple[int, ...]]] = {
     "resnet18": (BasicBlock, (2, 2, 2, 2)),
     "resnet34": (BasicBlock, (3, 4, 6, 3)),
     "resnet50": (Bottleneck, (3, 4, 6, 3)),
+    "resnet101": (Bottleneck, (3, 4, 23, 3)),
+    "resnet152": (Bottleneck, (3, 8, 36, 3)),
 }
 SMALL: dict[str, int] = {"resnet20": 3, "resnet32": 5}  # n of 6n+2
 MODELS = (*SMALL, *IMAGENET)
 
 
-def build(name: str, *, classes: int, channels: int = 3, stem: Stem | None = None) -> ResNet:
+def build(
+    name: str,
+    *,
+    classes: int,
+    channels: int = 3,
+    stem: Stem | None = None,
+    bn_momentum: float = 0.1,
+) -> ResNet:
     """Return the untrained network `name`.
 
     Args:
         name: one of `MODELS`.
         classes: number of classes.
         channels: channels of the images, 1 or 3.
-        stem: default "imagenet" for ResNet-18/34/50 and "small" for ResNet-20/32.
+        stem: default "small" for ResNet-20/32, else "imagenet".
+        bn_momentum: share of the new batch in BN's running mean and variance, PyTorch's
+            convention: 1 - Caffe's `moving_average_fraction` (0.95 there is 0.05 here).
     """
     if name in SMALL:
-        depths, widths = (SMALL[name],) * 3, (16, 32, 64)
-        kind = stem or "small"
-        return ResNet(
+        network = ResNet(
             BasicBlock,
-            depths,
-            widths,
+            (SMALL[name],) * 3,
+            (16, 32, 64),
             classes=classes,
             channels=channels,
-            stem_kind=kind,
+            stem_kind=stem or "small",
             shortcut=PadShortcut,
         )
-    block, depths_18_50 = IMAGENET[name]
-    return ResNet(
-        block,
-        depths_18_50,
-        (64, 128, 256, 512),
-        classes=classes,
-        channels=channels,
-        stem_kind=stem or "imagenet",
-    )
+    else:
+        block, depths = IMAGENET[name]
+        network = ResNet(
+            block,
+            depths,
+            (64, 128, 256, 512),
+            classes=classes,
+            channels=channels,
+            stem_kind=stem or "imagenet",
+        )
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = bn_momentum
+    return network

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,68 +17,109 @@ import torch.utils.dlpack
 from torch import Tensor, nn
 
 from resnet_imagenet import pipelines
+from resnet_imagenet.dataset import Bytes
 from resnet_imagenet.evaluate import load_checkpoint, restore_network
 from resnet_imagenet.pipelines import Preprocessing
 from resnet_imagenet.settings import PredictSettings
 from trainkit.exits import DataError
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pnm", ".ppm", ".pgm"}
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp")
+
+Answer = dict[str, Any]
+"""`file`, and its `classes`: dicts of `class` and `probability`, the best first."""
 
 
 def main(settings: PredictSettings) -> None:
-    """Print the best classes of each image, as a table or as JSON."""
+    """Print the best classes of each image, batch after batch, as a table or as JSON.
+
+    Raises:
+        DataError: images could not be read; they were named, and the others predicted.
+    """
     assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
     files = image_files(settings.data)
     network, to, about = restore_network(load_checkpoint(settings.out, settings.checkpoint))
-    answers: list[dict[str, Any]] = []
-    for start in range(0, len(files), settings.batch_size):
-        chunk = files[start : start + settings.batch_size]
-        chances = probabilities(network, read_images(chunk, to, settings.threads))
-        best = chances.topk(min(settings.top, len(about["classes"])))
-        for file, values, numbers in zip(chunk, best.values, best.indices, strict=True):
-            pairs = zip(values.tolist(), numbers.tolist(), strict=True)
-            classes = [{"class": about["classes"][n], "probability": value} for value, n in pairs]
-            answers.append({"file": str(file), "classes": classes})
-    print(json.dumps(answers, indent=2) if settings.json else table(answers))
+    progress = Progress(len(files))
+    defects = 0
+
+    def answers() -> Iterator[Answer]:
+        nonlocal defects
+        for start in range(0, len(files), settings.batch_size):
+            chunk = files[start : start + settings.batch_size]
+            readable, images, reasons = read_images(chunk, to, settings.threads)
+            for reason in reasons:
+                print(reason, file=sys.stderr)
+            defects += len(reasons)
+            if images is not None:
+                chances = probabilities(network, images)
+                yield from best_classes(readable, chances, about["classes"], settings.top)
+            progress.show(start + len(chunk))
+
+    write(answers(), as_json=settings.json)
+    if defects:
+        raise DataError(f"{defects} of {len(files)} images could not be read; they are named above")
 
 
-def image_files(path: Path) -> list[Path]:
-    """Return `path` itself, or the image files in it, sorted by name.
+def image_files(path: Path) -> list[str]:
+    """Return `path` itself, or the image files in it and in its folders, sorted.
+
+    Hidden files are left out: some systems put such beside images, under their names.
 
     Raises:
         DataError: there is nothing to predict.
     """
-    if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES)
-        if not files:
-            raise DataError(f"{path} has no image files ({', '.join(sorted(SUFFIXES))})")
-        return files
-    if not path.is_file():
-        raise DataError(f"{path} does not exist")
-    return [path]
+    if not path.is_dir():
+        if not path.is_file():
+            raise DataError(f"{path} does not exist")
+        return [str(path)]
+    files = sorted(
+        os.path.join(folder, name)  # noqa: PTH118 - strings: there may be millions
+        for folder, _, names in os.walk(path)
+        for name in names
+        if name.lower().endswith(SUFFIXES) and not name.startswith(".")
+    )
+    if not files:
+        raise DataError(f"{path} has no image files ({', '.join(SUFFIXES)})")
+    return files
 
 
-def read_images(files: Sequence[Path], to: Preprocessing, threads: int) -> Tensor:
-    """Return `files` as the network sees them, (N, C, H, W).
+def read_images(
+    files: Sequence[str], to: Preprocessing, threads: int
+) -> tuple[list[str], Tensor | None, list[str]]:
+    """Return the readable ones of `files`, as the network sees them, and what is wrong with others.
+
+    Returns:
+        Files; images (files, C, H, W), None without files; a reason for each other file.
+    """
+    contents: dict[str, Bytes] = {}
+    reasons = []
+    for file in files:
+        try:
+            contents[file] = np.frombuffer(Path(file).read_bytes(), np.uint8)
+        except OSError as error:
+            reasons.append(f"{file} cannot be read: {error.strerror}")
+    try:
+        images = decode(list(contents.values()), to, threads) if contents else None
+    except RuntimeError:
+        found = {file: pipelines.defect(content) for file, content in contents.items()}
+        reasons += [f"{file} {defect}" for file, defect in found.items() if defect]
+        good = [file for file, defect in found.items() if defect is None]
+        if len(good) == len(contents):  # of another cause
+            raise
+        contents = {file: contents[file] for file in good}
+        images = decode(list(contents.values()), to, threads) if contents else None
+    return list(contents), images, reasons
+
+
+def decode(encoded: list[Bytes], to: Preprocessing, threads: int) -> Tensor:
+    """Return encoded images as the network sees them, (N, C, H, W).
 
     Raises:
-        DataError: a file cannot be read or decoded; the message names it.
+        RuntimeError: DALI cannot decode one of them.
     """
-    try:
-        encoded = [np.frombuffer(file.read_bytes(), np.uint8) for file in files]
-    except OSError as error:
-        raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
-    labels = np.zeros((len(files), 1), np.int64)  # unknown, and the graph wants some
+    labels = np.zeros((len(encoded), 1), np.int64)  # unknown, and the graph wants some
     source = itertools.repeat((encoded, labels))
-    pipe = pipelines.pipeline(to, source, batch=len(files), threads=threads, training=False)
-    try:
-        images, _ = pipe.run()
-    except RuntimeError as error:
-        for file, content in zip(files, encoded, strict=True):
-            defect = pipelines.defect(content)
-            if defect is not None:
-                raise DataError(f"{file} {defect}") from error
-        raise
+    pipe = pipelines.pipeline(to, source, batch=len(encoded), threads=threads, training=False)
+    images, _ = pipe.run()
     return torch.utils.dlpack.from_dlpack(images.as_tensor()).clone().permute(0, 3, 1, 2)
 
 
@@ -87,10 +131,56 @@ def probabilities(network: nn.Module, images: Tensor) -> Tensor:
     return chances
 
 
-def table(answers: Sequence[dict[str, Any]]) -> str:
-    """Return one block of lines per image: its name, then its classes, the best first."""
-    lines = []
-    for answer in answers:
-        lines.append(answer["file"])
-        lines += [f"  {c['probability']:7.2%}  {c['class']}" for c in answer["classes"]]
-    return "\n".join(lines)
+def best_classes(
+    files: Sequence[str], chances: Tensor, classes: Sequence[str], top: int
+) -> Iterator[Answer]:
+    """Yield for each of `files` its `top` classes by `chances` (N, classes), the best first."""
+    best = chances.topk(min(top, len(classes)))
+    for file, values, numbers in zip(files, best.values, best.indices, strict=True):
+        pairs = zip(values.tolist(), numbers.tolist(), strict=True)
+        found = [{"class": classes[number], "probability": value} for value, number in pairs]
+        yield {"file": file, "classes": found}
+
+
+def write(answers: Iterator[Answer], *, as_json: bool) -> None:
+    """Print `answers` as they come: a block of lines each, or all as one JSON array.
+
+    A reader that has seen enough (`head`) ends it.
+    """
+    try:
+        if as_json:
+            separator = "[\n"
+            for answer in answers:
+                print(f"{separator}{json.dumps(answer)}", end="")
+                separator = ",\n"
+            print("\n]" if separator == ",\n" else "[]")
+        else:
+            for answer in answers:
+                print(answer["file"])
+                for found in answer["classes"]:
+                    print(f"  {found['probability']:7.2%}  {found['class']}")
+        sys.stdout.flush()
+    except BrokenPipeError:  # and Python's own flush at the end must not meet it again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Progress:
+    """Says now and then on stderr how many of `total` images are done, if stdout does not show it.
+
+    Args:
+        total: number of images.
+    """
+
+    EVERY = 10.0  # seconds
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._start = self._said = time.monotonic()
+
+    def show(self, done: int) -> None:
+        """Say that `done` images are done, unless it said so a moment ago."""
+        now = time.monotonic()
+        if now - self._said >= self.EVERY and not sys.stdout.isatty():
+            self._said = now
+            speed = done / (now - self._start)
+            print(f"{done} of {self._total} images, {speed:.0f} img/s", file=sys.stderr, flush=True)

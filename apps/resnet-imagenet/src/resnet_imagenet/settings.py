@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from trainkit import atomic
 from trainkit.engine import COMPRESSIONS, ENGINES
 from trainkit.exits import ArgumentError
 from trainkit.options import (
@@ -20,7 +21,7 @@ from trainkit.options import (
     positive_int,
 )
 
-MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50")
+MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 SCHEDULES = ("constant", "step", "polynomial", "cosine", "cyclic")
 OPTIMIZERS = ("sgd", "lars")
@@ -197,7 +198,7 @@ class EvaluateSettings:
 class PredictSettings:
     """Options of `predict`."""
 
-    data: Path | None = option(None, "an image file, or a folder of them", Path)
+    data: Path | None = option(None, "an image file, or a folder with such, at any depth", Path)
     out: Path | None = option(None, "folder of the run whose newest checkpoint is taken", Path)
     checkpoint: Path | None = option(None, "checkpoint file, instead of --out", Path)
     top: int = option(5, "classes to show per image", positive_int)
@@ -211,3 +212,62 @@ class PredictSettings:
             raise ArgumentError("predict needs --data FILE|DIR")
         if (self.out is None) == (self.checkpoint is None):
             raise ArgumentError("predict needs either --out DIR or --checkpoint FILE")
+
+
+EXPORTS = {"onnx": ".onnx", "torchscript": ".pt"}
+PICTURES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """Options of `export`."""
+
+    out: Path | None = option(None, "folder of the run whose newest checkpoint is taken", Path)
+    checkpoint: Path | None = option(None, "checkpoint file, instead of --out", Path)
+    to: Path | None = option(None, "file to write, .onnx or .pt (TorchScript)", Path)
+    format: str = option("onnx", "form of the network in it", choices=tuple(EXPORTS))
+    image_size: int | None = option(
+        None, "side in pixels of the images it will get (default: as trained)", positive_int
+    )
+    data: Path | None = option(
+        None, "packed data set, to compare the two networks on its images too", Path
+    )
+
+    def check(self) -> None:
+        """Refuse missing options, and a file that is there already."""
+        if (self.out is None) == (self.checkpoint is None):
+            raise ArgumentError("export needs either --out DIR or --checkpoint FILE")
+        if self.to is None:
+            raise ArgumentError("export needs --to FILE")
+        if self.to.suffix != EXPORTS[self.format]:
+            raise ArgumentError(
+                f"--to {self.to}: the name of a file in the format {self.format} "
+                f"ends with {EXPORTS[self.format]}"
+            )
+        if self.image_size is not None and self.image_size < 8:
+            raise ArgumentError(f"--image-size {self.image_size}: at least 8 pixels are needed")
+        atomic.check_new(self.to)
+
+
+@dataclass(frozen=True)
+class PlotSettings:
+    """Options of `plot`."""
+
+    out: list[Path] | None = option(
+        None, "folders of one or several runs, finished or not", Path, metavar="RUN", nargs="+"
+    )
+    to: Path | None = option(
+        None, "picture to write, .png, .svg or .pdf (default for one run: its plot.png)", Path
+    )
+
+    def check(self) -> None:
+        """Refuse missing options, and a file that is there already."""
+        if not self.out:
+            raise ArgumentError("plot needs --out RUN [RUN ...]")
+        if self.to is None:
+            if len(self.out) > 1:
+                raise ArgumentError("plot of several runs needs --to FILE")
+            return
+        if self.to.suffix not in PICTURES:
+            raise ArgumentError(f"--to {self.to}: the name must end with {', '.join(PICTURES)}")
+        atomic.check_new(self.to)

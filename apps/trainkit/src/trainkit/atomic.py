@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from trainkit.exits import ArgumentError
+
 TEMPORARY = ".tmp"
 
 
@@ -47,3 +49,26 @@ def write_json(path: Path, document: Any) -> None:
     """Write `document` as indented JSON to `path`, atomically."""
     with replacing(path) as file:
         file.write((json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
+
+
+def check_new(path: Path) -> None:
+    """Refuse a file to be made that is there already or has no place.
+
+    Raises:
+        ArgumentError: `path` exists, or its folder is missing or cannot be written to.
+    """
+    if path.exists():
+        raise ArgumentError(f"{path} exists, and nothing is overwritten; choose another name")
+    check_folder(path)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a file to be made in a folder that is missing or cannot be written to.
+
+    Raises:
+        ArgumentError: so it is.
+    """
+    if not path.parent.is_dir():
+        raise ArgumentError(f"{path} cannot be written: {path.parent} is not a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise ArgumentError(f"{path} cannot be written: {path.parent} is not writable")

@@ -27,6 +27,7 @@ def option(
     *,
     choices: Sequence[str] | None = None,
     metavar: str | None = None,
+    nargs: str | None = None,
 ) -> Any:
     """Return a dataclass field that is an option: its default, its help, its parser.
 
@@ -36,8 +37,9 @@ def option(
         kind: makes the value from the text, raising ArgumentTypeError with what is allowed.
         choices: the allowed words.
         metavar: the placeholder in `--help`.
+        nargs: "+" makes an option of one or more values, a list.
     """
-    extra = {"help": text, "type": kind, "choices": choices, "metavar": metavar}
+    extra = {"help": text, "type": kind, "choices": choices, "metavar": metavar, "nargs": nargs}
     return dataclasses.field(default=default, metadata=extra)
 
 

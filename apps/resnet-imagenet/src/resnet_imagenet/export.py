@@ -1,0 +1,260 @@
+"""A trained network as one ONNX or TorchScript file, compared with PyTorch: the command `export`.
+
+The file has everything that using it takes: weights, classes, and how an image
+becomes its input. It gets its name only after it has answered as the network does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import io
+import itertools
+import json
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from resnet_imagenet.data import Loader
+from resnet_imagenet.dataset import open_dataset
+from resnet_imagenet.evaluate import load_checkpoint, restore_network
+from resnet_imagenet.pipelines import CENTRE, Preprocessing
+from resnet_imagenet.settings import DALI_THREADS, ExportSettings
+from trainkit import atomic
+from trainkit.checkpoint import State
+from trainkit.engine import Engine
+from trainkit.exits import ArgumentError, DataError
+from trainkit.provenance import environment
+
+OPSET = 20  # the exporter's own: no conversion, which fails for some operators
+TOLERANCE = 1e-4
+"""Largest difference of two logits, relative to the largest logit (at least 1): some ten
+times what another order of summation in fp32 does to a ResNet."""
+BATCH = 16  # images at once
+IMAGES = 64  # images of --data to compare on
+PACKAGES = ("torch", "onnx", "onnxscript", "resnet-imagenet")
+
+Answer = Callable[[Tensor], Tensor]
+"""Images (N, C, H, W) to logits (N, classes)."""
+
+
+def main(settings: ExportSettings) -> None:
+    """Write the network of a checkpoint to a new file, and say how well the two agree.
+
+    Raises:
+        DataError: they do not agree; the file is not kept.
+    """
+    assert settings.to is not None  # noqa: S101 - `settings.check` saw to it
+    if settings.format == "onnx":
+        need_onnx()
+    state = load_checkpoint(settings.out, settings.checkpoint)
+    network, to, about = restore_network(state)
+    to = dataclasses.replace(to, size=settings.image_size or to.size)
+    network.eval()
+    facts = metadata(state, to, about)
+    encode, load = {"onnx": (onnx_file, load_onnx), "torchscript": (script_file, load_script)}[
+        settings.format
+    ]
+    with atomic.replacing(settings.to) as file:
+        with quiet():
+            content = encode(network, to, facts)
+            exported = load(content)
+        comparisons = {"random": compare(network, exported, random_images(to))}
+        if settings.data is not None:
+            images = real_images(settings.data, to)
+            comparisons[str(settings.data)] = compare(network, exported, images)
+        for name, comparison in comparisons.items():
+            print(f"{name}: {comparison}")
+            if comparison.difference > comparison.allowed:
+                raise DataError(
+                    f"the exported network answers otherwise than the original: {comparison}; "
+                    f"{settings.to} is not written"
+                )
+        file.write(content)
+    shape = f"(any number, {to.channels}, {to.size}, {to.size})"
+    print(f"{settings.to}  {about['model']}, {len(content) / 1e6:.1f} MB, images {shape}")
+
+
+def need_onnx() -> None:
+    """Refuse where the packages are missing: images for GPUs have none of them.
+
+    Raises:
+        ArgumentError: naming the packages.
+    """
+    needed = ("onnx", "onnxscript", "onnxruntime")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ArgumentError(
+            f"export to ONNX needs {', '.join(missing)}, not installed here; "
+            "export with the CPU image, whose checkpoints are the same"
+        )
+
+
+def metadata(state: State, to: Preprocessing, about: dict[str, Any]) -> dict[str, str]:
+    """Return what the file says of itself: JSON texts by name."""
+    at, side = state["progress"], [to.size, to.size]
+    photograph = {"resize_shorter": round(to.size / CENTRE), "centre_crop": side}
+    facts = {
+        "model": about["model"],
+        "classes": about["classes"],
+        "preprocessing": {
+            "mode": "L" if to.channels == 1 else "RGB",
+            **({"resize": side} if to.native else photograph),
+            "formula": "(pixel / 255 - mean) / std",
+            "mean": to.mean,
+            "std": to.std,
+            "layout": "NCHW",
+            "dtype": "float32",
+        },
+        "training_step": at["epoch"] * at["steps_per_epoch"] + at["step"],
+        "versions": environment(PACKAGES)["packages"],
+    }
+    return {key: json.dumps(value) for key, value in facts.items()}
+
+
+def onnx_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> bytes:
+    """Return `network` as an ONNX model, `images` to `logits`, with its weights inside."""
+    program = torch.onnx.export(
+        network,
+        (torch.zeros(2, to.channels, to.size, to.size),),  # 1 would be taken for a constant
+        input_names=["images"],
+        output_names=["logits"],
+        dynamic_shapes={"images": {0: "batch"}},
+        opset_version=OPSET,
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None  # noqa: S101 - None is for a file it was to write
+    model = program.model_proto
+    parts = (model.graph.node, model.graph.input, model.graph.output, model.graph.value_info)
+    for part in itertools.chain(*parts, model.graph.initializer):
+        part.ClearField("metadata_props")  # lines and folders of the source code
+    for key, value in facts.items():
+        model.metadata_props.add(key=key, value=value)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def load_onnx(content: bytes) -> Answer:
+    """Return the network in an ONNX file, run by ONNX Runtime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+
+    def answer(images: Tensor) -> Tensor:
+        (logits,) = session.run(["logits"], {"images": images.contiguous().numpy()})
+        return torch.from_numpy(logits)
+
+    return answer
+
+
+def script_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> bytes:
+    """Return `network` as a traced TorchScript module; `facts` are its extra files *.json."""
+    example = torch.zeros(2, to.channels, to.size, to.size)
+    traced = torch.jit.trace(network, example, check_trace=False)  # `compare` checks more
+    buffer = io.BytesIO()
+    extra = {f"{key}.json": value for key, value in facts.items()}
+    torch.jit.save(traced, buffer, _extra_files=extra)
+    return buffer.getvalue()
+
+
+def load_script(content: bytes) -> Answer:
+    """Return the network in a TorchScript file."""
+    loaded: Answer = torch.jit.load(io.BytesIO(content))
+    return loaded
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep from the user what the exporters say of their own parts.
+
+    That torchvision is missing (nothing here uses it), that PyTorch uses what it
+    deprecated, and that TorchScript is to be superseded by torch.export, which
+    LibTorch and Triton do not read everywhere yet.
+    """
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def random_images(to: Preprocessing) -> Iterator[Tensor]:
+    """Yield two batches of normal deviates, of different sizes."""
+    generator = torch.Generator().manual_seed(0)
+    for size in (BATCH, 1):
+        yield torch.randn(size, to.channels, to.size, to.size, generator=generator)
+
+
+def real_images(folder: Path, to: Preprocessing) -> Iterator[Tensor]:
+    """Yield the first images of the evaluation split of the data set in `folder`."""
+    dataset = open_dataset(folder)
+    if dataset.channels != to.channels:
+        raise DataError(f"{folder} has images of {dataset.channels} channels, not {to.channels}")
+    loader = Loader(
+        dataset.records(dataset.evaluation_split()),
+        to,
+        batch_per_rank=BATCH,
+        seed=0,
+        threads=DALI_THREADS,
+        training=False,
+        engine=Engine(),
+    )
+    for images, _ in itertools.islice(loader.epoch(0), IMAGES // BATCH):
+        yield images
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """How the answers of the exported network differ from the original's.
+
+    Attributes:
+        images: how many were shown to both.
+        difference: the largest difference of two logits.
+        largest: the largest logit, as a magnitude.
+        agree: images whose best class is the same.
+    """
+
+    images: int
+    difference: float
+    largest: float
+    agree: int
+
+    @property
+    def allowed(self) -> float:
+        """Return the largest difference that rounding explains."""
+        return TOLERANCE * max(1.0, self.largest)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.images} images, logits up to {self.largest:.3g} differ by at most "
+            f"{self.difference:.1e} (allowed {self.allowed:.1e}), same top-1 on {self.agree}"
+        )
+
+
+@torch.inference_mode()
+def compare(network: nn.Module, exported: Answer, batches: Iterable[Tensor]) -> Comparison:
+    """Return how `exported` differs from `network` over `batches`."""
+    images, agree, difference, largest = 0, 0, 0.0, 0.0
+    for batch in batches:
+        ours, theirs = network(batch), exported(batch)
+        images += len(batch)
+        agree += int((ours.argmax(1) == theirs.argmax(1)).sum())
+        differences = (ours - theirs).abs().nan_to_num(nan=math.inf)  # NaN is never allowed
+        difference = max(difference, differences.max().item())
+        largest = max(largest, ours.abs().max().item())
+    return Comparison(images, difference, largest, agree)

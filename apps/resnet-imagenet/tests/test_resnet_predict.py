@@ -1,0 +1,160 @@
+"""The command `predict`: files, folders, photographs, and what cannot be read."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from resnet_imagenet import predict
+from resnet_imagenet.__main__ import main
+from resnet_imagenet.pipelines import Preprocessing
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, tiny: Path) -> Path:
+    """Return a folder with three images of the test split and one other file."""
+    from resnet_imagenet.dataset import open_dataset
+
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    records = open_dataset(tiny).records("test")
+    for number in range(3):
+        name = f"{number}-class-{records.label(number)}.png"
+        (folder / name).write_bytes(records.encoded(number).tobytes())
+    (folder / "notes.txt").write_text("not an image")
+    return folder
+
+
+def test_predict_names_classes_with_probabilities(
+    run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", "--data", str(pictures), "--out", str(run), "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)
+    assert len(answers) == 3
+    for answer in answers:
+        wanted = f"class {answer['file'][-5]}"
+        best, other = answer["classes"]
+        assert best["class"] == wanted
+        assert best["probability"] > other["probability"]
+        assert best["probability"] + other["probability"] == pytest.approx(1)
+
+
+def test_predict_shows_a_table_for_one_file(
+    run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = sorted(pictures.iterdir())[0]
+    assert main(["predict", "--data", str(file), "--out", str(run), "--top", "1"]) == 0
+    name, line = capsys.readouterr().out.splitlines()
+    assert name == str(file)
+    assert line.split()[0].endswith("%")
+
+
+@pytest.mark.parametrize("batch", ["1", "32"])
+def test_predict_names_what_it_cannot_read_and_does_the_rest(
+    run: Path, pictures: Path, batch: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pictures / "broken.png").write_bytes(b"no picture at all")
+    (pictures / "missing.png").symlink_to("nowhere.png")
+    arguments = ["--data", str(pictures), "--out", str(run), "--batch-size", batch, "--json"]
+    assert main(["predict", *arguments]) == 3
+    said = capsys.readouterr()
+    assert "broken.png cannot be decoded" in said.err
+    assert "missing.png cannot be read: No such file" in said.err
+    assert "2 of 5 images could not be read; they are named above" in said.err
+    assert len(json.loads(said.out)) == 3
+
+
+def test_a_folder_of_unreadable_images_gives_an_empty_array(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no picture at all")
+    assert main(["predict", "--data", str(tmp_path), "--out", str(run), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_predict_refuses_what_has_no_images(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", "--data", str(tmp_path / "gone.png"), "--out", str(run)]) == 3
+    assert "gone.png does not exist" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["predict", "--data", str(tmp_path / "empty"), "--out", str(run)]) == 3
+    assert "has no image files" in capsys.readouterr().err
+
+
+def test_predict_looks_into_folders_and_not_at_hidden_files(
+    run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, _ = sorted(pictures.glob("*.png"))
+    (pictures / "a" / "b").mkdir(parents=True)
+    shutil.move(first, pictures / "a" / "b" / "deep.PNG")
+    second.rename(pictures / "a" / "._copied.png")
+    assert main(["predict", "--data", str(pictures), "--out", str(run), "--json"]) == 0
+    names = [Path(answer["file"]).name for answer in json.loads(capsys.readouterr().out)]
+    assert names[0].startswith("2-class")
+    assert names[1:] == ["deep.PNG"]
+
+
+def test_predict_says_how_far_it_is(
+    run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(predict.Progress, "EVERY", 0.0)
+    arguments = ["--data", str(pictures), "--out", str(run), "--batch-size", "2"]
+    assert main(["predict", *arguments]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["2 of 3 images", "3 of 3 images"]
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(run: Path, pictures: Path) -> None:
+    arguments = ["predict", "--data", str(pictures), "--out", str(run)]
+    code = "import sys; from resnet_imagenet.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    with process.stderr as stderr:
+        assert stderr.read() == b""
+    assert process.wait() == 0
+
+
+def test_photographs_get_five_classes_in_order(
+    imagenet: list[Path], photograph_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = imagenet[0].parent
+    arguments = ["--data", str(folder), "--out", str(photograph_run), "--batch-size", "16"]
+    assert main(["predict", *arguments, "--json"]) == 0
+    answers = {Path(a["file"]): a["classes"] for a in json.loads(capsys.readouterr().out)}
+    assert set(imagenet) <= set(answers)
+    for file in imagenet:
+        found = [(c["probability"], c["class"]) for c in answers[file]]
+        assert len({name for _, name in found}) == 5
+        assert found == sorted(found, key=lambda pair: -pair[0])
+
+
+def test_the_network_sees_the_centre_of_a_photograph(imagenet: list[Path]) -> None:
+    """Compared with Pillow: shorter side 256, centre of 224, mean and deviation of ImageNet."""
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    files = [str(file) for file in imagenet[:8]]
+    to = Preprocessing(3, 224, mean, std, None)
+    good, images, reasons = predict.read_images(files, to, threads=1)
+    assert (good, reasons) == (files, [])
+    assert images is not None
+    assert images.shape == (8, 3, 224, 224)
+    for file, image in zip(files, images, strict=True):
+        with Image.open(file) as picture:
+            factor = 256 / min(picture.size)
+            size = (round(picture.width * factor), round(picture.height * factor))
+            small = picture.convert("RGB").resize(size, Image.Resampling.BILINEAR)
+        left, top = (size[0] - 224) // 2, (size[1] - 224) // 2
+        pixels = np.asarray(small.crop((left, top, left + 224, top + 224)), np.float32) / 255
+        wanted = torch.from_numpy((pixels - mean) / std).permute(2, 0, 1)
+        difference = (image - wanted).abs() * torch.tensor(std)[:, None, None] * 255
+        assert difference.mean() < 2  # of 255: half a pixel of shift on odd sizes, rounding

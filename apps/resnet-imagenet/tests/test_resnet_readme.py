@@ -1,0 +1,37 @@
+"""The commands that the README shows are valid, and all but trainings are executed."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from resnet_imagenet.__main__ import COMMANDS, main, parser
+from resnet_imagenet.dataset import open_dataset
+
+README = (Path(__file__).parents[1] / "README.md").read_text().replace("\\\n", " ")
+SHOWN = [line.split() for line in re.findall(r"^    python -m resnet_imagenet (.*)$", README, re.M)]
+
+
+def test_every_command_is_shown() -> None:
+    assert {words[0] for words in SHOWN} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("words", SHOWN, ids=" ".join)
+def test_a_shown_command_is_valid(words: list[str]) -> None:
+    assert parser().parse_args(words).command == words[0]
+
+
+@pytest.mark.parametrize("words", [w for w in SHOWN if w[0] != "train"], ids=" ".join)
+def test_a_shown_command_runs(
+    words: list[str], run: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the folders and files that it names, and a smaller data set."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run, "run")
+    shutil.copytree(run, "other-run", ignore=shutil.ignore_patterns("checkpoints"))
+    image = open_dataset(tiny).records("test").encoded(0).tobytes()
+    (tmp_path / "photos").mkdir()
+    for name in ("photo.png", "photos/1.png"):
+        (tmp_path / name).write_bytes(image)
+    assert main([word.replace("/data/fashion-mnist", str(tiny)) for word in words]) == 0

@@ -1,0 +1,78 @@
+"""Curves are read back from a run that is finished, running, resumed, killed, or damaged."""
+
+from pathlib import Path
+
+import pytest
+
+from trainkit import curves, metrics
+from trainkit.exits import DataError
+from trainkit.metrics import MetricsLog
+
+
+def write(folder: Path, *, samples: int = 100, batch: int = 16) -> MetricsLog:
+    """Begin the metrics of a run: 7 steps an epoch, the last one smaller."""
+    log = MetricsLog(folder / "metrics.jsonl")
+    log.start(metrics.RUN_START)
+    log.event(metrics.GLOBAL_BATCH_SIZE, batch)
+    log.event(metrics.TRAIN_SAMPLES, samples)
+    return log
+
+
+def test_a_finished_run(tmp_path: Path) -> None:
+    with write(tmp_path) as log:
+        for step in (7, 14):
+            log.event(metrics.TRAIN_LOSS, 1 / step, epoch_num=step // 7, step=step)
+        log.event(metrics.EVAL_ACCURACY, 0.5, epoch_num=2, step=14)
+        log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=14)
+    run = curves.read(tmp_path)
+    assert run.curve(metrics.TRAIN_LOSS) == curves.Curve((1.0, 2.0), (1 / 7, 1 / 14))
+    assert run.curve(metrics.EVAL_ACCURACY) == curves.Curve((2.0,), (0.5,))
+    assert run.curve(metrics.LEARNING_RATE) == curves.Curve()
+    assert (run.status, run.epochs, run.resumed) == (metrics.SUCCESS, 2.0, ())
+
+
+def test_a_line_that_is_just_being_written_is_left_out(tmp_path: Path) -> None:
+    with write(tmp_path) as log:
+        log.event(metrics.TRAIN_LOSS, 0.5, step=7)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"key": "train_loss", "val')
+    run = curves.read(tmp_path)
+    assert run.curve(metrics.TRAIN_LOSS).values == (0.5,)
+    assert run.status is None
+
+
+def test_a_resumed_run_says_where_and_is_going_on(tmp_path: Path) -> None:
+    with write(tmp_path) as log:
+        log.event(metrics.TRAIN_LOSS, 0.5, step=7)
+        log.stop(metrics.RUN_STOP, status=metrics.ABORTED, step=7)
+    assert curves.read(tmp_path).status == metrics.ABORTED
+    with MetricsLog(tmp_path / "metrics.jsonl", 10**6) as log:
+        log.event(metrics.RESUMED, 7, step=7)
+        log.event(metrics.TRAIN_LOSS, 0.25, step=14)
+    run = curves.read(tmp_path)
+    assert run.resumed == (1.0,)
+    assert run.curve(metrics.TRAIN_LOSS).epochs == (1.0, 2.0)
+    assert run.status is None
+
+
+def test_a_run_that_has_just_begun_has_no_curves_yet(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path / "metrics.jsonl") as log:
+        log.start(metrics.RUN_START)
+    run = curves.read(tmp_path)
+    assert (run.curves, run.epochs, run.status) == ({}, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "metrics.jsonl does not exist; --out is the folder of a training"),
+        ("{}\n", r"not in the form of the app contract \('key'\)"),
+        ("[]\n", "not in the form of the app contract"),
+        ('{"key": "x", "value": 1, "metadata": {}}\nhalf\n{}\n', "line 2, is damaged"),
+    ],
+)
+def test_what_is_no_run_is_named(tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "metrics.jsonl").write_text(text)
+    with pytest.raises(DataError, match=said):
+        curves.read(tmp_path)
