@@ -16,7 +16,7 @@ from torch.nn import functional
 from resnet_imagenet import model
 from resnet_imagenet.data import Batches, Loader
 from resnet_imagenet.dataset import open_dataset
-from resnet_imagenet.pipelines import Preprocessing
+from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import EvaluateSettings
 from trainkit import checkpoint
 from trainkit.checkpoint import Checkpoints, State
@@ -101,10 +101,9 @@ def main(settings: EvaluateSettings) -> None:
     batches = Loader(
         dataset.records(split),
         to,
+        Way(training=False, threads=settings.threads),
         batch_per_rank=settings.batch_size,
         seed=0,
-        threads=settings.threads,
-        training=False,
         engine=Engine(),
     )
     scores = evaluate(network, batches, settings.precision or about["precision"], lambda: False)

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.utils.dlpack
 from torch import Tensor, nn
 
-from resnet_imagenet import pipelines
+from resnet_imagenet.bad import undecodable
 from resnet_imagenet.evaluate import load_checkpoint, restore_network
-from resnet_imagenet.pipelines import Preprocessing
+from resnet_imagenet.formats.images import SUFFIXES, is_image
+from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
 from trainkit.exits import DataError
-
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pnm", ".ppm", ".pgm"}
 
 
 def main(settings: PredictSettings) -> None:
@@ -46,9 +45,9 @@ def image_files(path: Path) -> list[Path]:
         DataError: there is nothing to predict.
     """
     if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES)
+        files = sorted(p for p in path.iterdir() if is_image(p.name))
         if not files:
-            raise DataError(f"{path} has no image files ({', '.join(sorted(SUFFIXES))})")
+            raise DataError(f"{path} has no image files ({', '.join(SUFFIXES)})")
         return files
     if not path.is_file():
         raise DataError(f"{path} does not exist")
@@ -66,17 +65,17 @@ def read_images(files: Sequence[Path], to: Preprocessing, threads: int) -> Tenso
     except OSError as error:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
     labels = np.zeros((len(files), 1), np.int64)  # unknown, and the graph wants some
-    source = itertools.repeat((encoded, labels))
-    pipe = pipelines.pipeline(to, source, batch=len(files), threads=threads, training=False)
+    way, source = Way(training=False, threads=threads), itertools.repeat((encoded, labels))
+    producer = Producer(to, source, way, batch=len(files))
     try:
-        images, _ = pipe.run()
+        return producer.next()[0]
     except RuntimeError as error:
-        for file, content in zip(files, encoded, strict=True):
-            defect = pipelines.defect(content)
-            if defect is not None:
-                raise DataError(f"{file} {defect}") from error
+        samples = [(content, labels[0], None) for content in encoded]
+        for number, text in undecodable(to, way, samples):
+            raise DataError(f"{files[number]} {text}") from error
         raise
-    return torch.utils.dlpack.from_dlpack(images.as_tensor()).clone().permute(0, 3, 1, 2)
+    finally:
+        producer.close()
 
 
 @torch.inference_mode()

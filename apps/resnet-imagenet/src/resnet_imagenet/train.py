@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from resnet_imagenet import inputs, model
+from resnet_imagenet.bad import BAD_RECORD
 from resnet_imagenet.evaluate import evaluate
 from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.progress import Progress, Window, restore, snapshot
@@ -39,7 +40,10 @@ from trainkit.outputs import Outputs
 from trainkit.signals import StopFlag
 
 PACKAGES = ("torch", "nvidia-dali-cuda120", "numpy", "trainkit", "resnet-imagenet")
-FREE = {"data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps"}
+FREE = {
+    *("data", "stage", "out", "threads", "resume", "checkpoint_every", "keep", "log_every"),
+    *("max_steps", "max_bad_records"),
+}
 """Settings that may change when a training goes on; all others shape its weights or its curve."""
 
 
@@ -151,6 +155,7 @@ class Training:
         planned = settings.epochs * data.train.steps
         self.last_step = min(planned, settings.max_steps or planned)
         self.console = Console(self.last_step, self.at.steps_done, quiet=not engine.is_main)
+        data.bad.tell = self.bad_record
 
     def run(self, stop: StopFlag) -> None:
         """Train to the end, or to the next step boundary after a signal."""
@@ -269,6 +274,11 @@ class Training:
             f"epoch {self.at.epoch + 1}/{self.settings.epochs}  step {self.at.steps_done}/"
             f"{self.last_step}  loss {loss:.4f}  lr {rate:.4f}  {speed:.0f} img/s"
         )
+
+    def bad_record(self, text: str) -> None:
+        """Name a record that cannot be decoded and is tolerated."""
+        self.log.event(BAD_RECORD, text, **self.at.where)
+        self.console.line(f"warning: {text}; another record takes its place")
 
     def log_start(self) -> None:
         """Log what the training is, or where it goes on."""
