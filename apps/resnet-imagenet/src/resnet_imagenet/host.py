@@ -47,14 +47,14 @@ class Finisher:
         return batch.view(-1, self._size, self._size, self._channels).permute(0, 3, 1, 2)
 
     def _finish(self, image: Tensor, mirror: int, out: Tensor) -> None:
-        pixels = image[None].permute(0, 3, 1, 2)  # in memory it stays as it is: channels_last
         size = (self._size, self._size)
-        if pixels.shape[2:] != size:
+        if image.shape[:2] != size:
+            pixels = image[None].permute(0, 3, 1, 2)  # in memory it stays: channels_last
             pixels = functional.interpolate(pixels, size=size, mode="bilinear", antialias=True)
+            image = pixels.permute(0, 2, 3, 1)[0]
         if mirror:
-            pixels = pixels.flip(3)
-        out.copy_(pixels.permute(0, 2, 3, 1).reshape(out.shape)).mul_(self._scale)
-        out.add_(self._shift)
+            image = image.flip(1)
+        out.copy_(image.reshape(out.shape)).mul_(self._scale).add_(self._shift)
 
     def close(self) -> None:
         """End the threads."""
@@ -72,6 +72,7 @@ def lone_threads(count: int) -> ThreadPoolExecutor:
     ready = threading.Barrier(count + 1)
 
     def begin() -> None:
+        torch.get_num_threads()  # the first question sets this thread to the process's number
         torch.set_num_threads(1)
         ready.wait()
 

@@ -58,7 +58,7 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
         folder = stage(folder, settings.stage, local_rank=engine.rank)
     dataset = open_dataset(folder)
     sizes, bad = settings.image_size, BadRecords(settings.max_bad_records)
-    to = data.preprocessing(dataset, sizes and sizes.last)
+    to = data.preprocessing(dataset, sizes.last if sizes else None)
 
     def loader(split: str, training: bool) -> data.Loader:
         return data.Loader(

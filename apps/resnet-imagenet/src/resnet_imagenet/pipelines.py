@@ -6,7 +6,7 @@ number of ranks, threads or restarts. `windows` turns draws into windows.
 
 One graph serves both devices. On a GPU it ends with floats that are ready for the
 network. On a CPU it ends after decoding, and `host` does the last two steps: DALI's
-resampling takes 1.0 ms for an image there, PyTorch's the eighth of it.
+resampling is several times slower there than PyTorch's.
 """
 
 from __future__ import annotations

@@ -34,10 +34,10 @@ def random_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, 
         draws: (n, DRAWS).
     """
     height, width = shapes[:, :1].astype(float), shapes[:, 1:2].astype(float)
-    draws = draws.astype(float)
-    area = (AREA[0] + (AREA[1] - AREA[0]) * draws[:, :ATTEMPTS]) * height * width
+    uniform = draws.astype(np.float64)
+    area = (AREA[0] + (AREA[1] - AREA[0]) * uniform[:, :ATTEMPTS]) * height * width
     low, high = np.log(RATIO)
-    ratio = np.exp(low + (high - low) * draws[:, ATTEMPTS : 2 * ATTEMPTS])
+    ratio = np.exp(low + (high - low) * uniform[:, ATTEMPTS : 2 * ATTEMPTS])
     heights = np.floor(np.sqrt(area / ratio) + 0.5)
     widths = np.floor(np.sqrt(area * ratio) + 0.5)
     fits = (widths <= width) & (heights <= height) & (widths >= 1) & (heights >= 1)
@@ -47,7 +47,7 @@ def random_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, 
     widths = np.hstack([widths, np.minimum(width, np.maximum(1, height * RATIO[1] // 1))])
     chosen = fits.argmax(axis=1)[:, None]
     sides = np.take_along_axis(heights, chosen, 1), np.take_along_axis(widths, chosen, 1)
-    return _placed(shapes, np.hstack(sides).astype(np.int32), draws)
+    return _placed(shapes, np.hstack(sides).astype(np.int32), uniform)
 
 
 def plain_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, Integers]:
@@ -79,7 +79,8 @@ def centre_windows(shapes: NDArray[np.int64]) -> tuple[Integers, Integers]:
 
 def _squares(shapes: NDArray[np.int64]) -> Integers:
     side = np.maximum(1, np.rint(CENTRE * shapes[:, :2].min(axis=1, keepdims=True)))
-    return side.astype(np.int32).repeat(2, axis=1)
+    sides: Integers = side.astype(np.int32).repeat(2, axis=1)
+    return sides
 
 
 def _placed(
@@ -95,7 +96,8 @@ def padded_starts(draws: Floats) -> Integers:
     He et al., arXiv:1512.03385, section 4.2; negative in the padding.
     """
     places = np.floor(draws[:, POSITION].astype(float) * (2 * PAD + 1)) - PAD
-    return places.astype(np.int32)
+    starts: Integers = places.astype(np.int32)
+    return starts
 
 
 def mirrored(draws: Floats) -> Integers:

@@ -94,7 +94,8 @@ class LmdbShard:
         )
 
     def _key(self, number: int) -> bytes:
-        return KEY % (self._first + number % self._samples)
+        key: bytes = KEY % (self._first + number % self._samples)
+        return key
 
     def _datum(self, number: int) -> dict[int, int | memoryview]:
         value = self._environment.transaction.get(self._key(number))

@@ -16,7 +16,7 @@ Bytes = NDArray[np.uint8]
 
 def check_size(folder: Path, entry: dict[str, Any]) -> Path:
     """Return the path of a shard that has the size that `dataset.json` says."""
-    path = folder / entry["file"]
+    path = folder / str(entry["file"])
     try:
         size = path.stat().st_size
     except FileNotFoundError as error:

@@ -36,7 +36,7 @@ class RecordIoShard:
         if self._starts.min() < 0 or self._starts.max() + WORDS.size > len(self._bytes):
             raise DataError(f"index {index} points beyond the end of {self.path.name}")
         for number in (0, -1):
-            if WORDS.unpack_from(self._bytes, int(self._starts[number]))[0] != MAGIC:
+            if WORDS.unpack_from(self._bytes.data, int(self._starts[number]))[0] != MAGIC:
                 raise DataError(f"index {index} does not belong to {self.path.name}")
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class RecordIoShard:
     def label(self, number: int) -> int:
         """Return the label in the header."""
         payload = self._payload(number)
-        flag, label, _, _ = HEADER.unpack_from(payload)
+        flag, label, _, _ = HEADER.unpack_from(payload.data)
         if flag or label != int(label):
             what = f"{flag} labels" if flag else f"the label {label}"
             raise DataError(f"{self.describe(number)} has {what}, not one whole number")
@@ -78,7 +78,7 @@ class RecordIoShard:
         """Return flag and payload of the part at `at`, and where the next one begins."""
         if at + WORDS.size > len(self._bytes):
             raise DataError(f"{self.describe(number)} ends beyond the shard")
-        magic, word = WORDS.unpack_from(self._bytes, at)
+        magic, word = WORDS.unpack_from(self._bytes.data, at)
         if magic != MAGIC:
             raise DataError(f"{self.describe(number)} has a wrong magic number: {magic:#x}")
         flag, length = word >> 29, word & (1 << 29) - 1

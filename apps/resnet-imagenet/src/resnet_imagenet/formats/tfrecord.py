@@ -69,11 +69,15 @@ class TfRecordShard:
         start, size = self._table[number].tolist()
         if self._length(number) != size:
             raise DataError(f"{self.describe(number)} has another length than its index says")
-        message = memoryview(self._bytes[start + HEAD : start + size - TAIL])
+        message = self._bytes[start + HEAD : start + size - TAIL].data
         try:
             features = field(message, FEATURES)
             for key, entry in fields(features) if features is not None else ():
-                if key != ENTRY or isinstance(entry, int) or field(entry, KEY) != name:
+                if (
+                    key != ENTRY
+                    or isinstance(entry, int)
+                    or bytes(field(entry, KEY) or b"") != name
+                ):
                     continue
                 value = field(entry, VALUE)
                 items = field(value, kind) if value is not None else None
