@@ -49,7 +49,6 @@ def test_the_examples_in_the_help_are_valid() -> None:
         ("train --out o --data d --synthetic", "either --data DIR or --synthetic"),
         ("train --out o --data d --epochs 2 --warmup-epochs 3", "longer than --epochs 2"),
         ("train --out o --data d --resume gone.pt", "--resume gone.pt: no such file"),
-        ("train --out o --data d --image-size 4", "at least 8"),
         ("evaluate --out o", "needs --data"),
         ("evaluate --data d", "either --out DIR or --checkpoint FILE"),
         ("predict --out o", "needs --data"),

@@ -41,7 +41,7 @@ def test_small_images_are_used_whole_and_photographs_at_224(tiny: Path, photogra
 
 
 def test_a_missing_folder_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"dataset\.json does not exist.*trimaran data get"):
+    with pytest.raises(DataError, match=r"dataset\.json does not exist.*trimaran data"):
         open_dataset(tmp_path)
 
 

@@ -8,6 +8,7 @@ comes exactly once per epoch, and ranks share a global batch by slicing it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,16 +16,18 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-import torch.utils.dlpack
 from numpy.typing import NDArray
 from torch import Tensor
 
-from resnet_imagenet import pipelines
-from resnet_imagenet.dataset import Bytes, Dataset, Records
-from resnet_imagenet.pipelines import DRAWS, Preprocessing
+from resnet_imagenet.bad import BadRecords, Sample, undecodable
+from resnet_imagenet.dataset import Dataset, Records
+from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.producer import IN_FLIGHT, Batch, Producer
+from resnet_imagenet.sizes import ImageSizes
+from resnet_imagenet.windows import DRAWS
 from trainkit.engine import Engine
-from trainkit.exits import DataError
 
+Where = tuple[int, int]  # epoch, step
 SMALL = 64  # images of one size up to this many pixels are used whole
 PHOTOGRAPH = 224
 
@@ -69,6 +72,16 @@ class Plan:
             return np.arange(self.samples)
         return np.random.default_rng((self.seed, epoch)).permutation(self.samples)
 
+    def share(self, step: int, rank: int, ranks: int) -> slice:
+        """Return which part of the global batch of `step` is that of `rank`.
+
+        The last batch is spread evenly: it may be one sample fewer for some ranks, or none.
+        """
+        count = min(self.batch, self.samples - step * self.batch)
+        share, more = divmod(count, ranks)  # as torch.tensor_split parts a batch
+        first = rank * share + min(rank, more)
+        return slice(first, first + share + (rank < more))
+
     def draws(self, epoch: int, step: int) -> NDArray[np.float32]:
         """Return the uniform draws of a global batch, (batch, DRAWS)."""
         generator = np.random.default_rng((self.seed, epoch, step))
@@ -76,49 +89,77 @@ class Plan:
 
 
 class Loader:
-    """Batches of a packed data set through DALI, prepared in the background."""
+    """Batches of a data set, prepared in the background.
+
+    Args:
+        records: the samples of a split.
+        to: the wanted tensors.
+        way: training or evaluation, device, threads.
+        batch_per_rank: the last batch of an epoch may have fewer.
+        seed: seeds order and augmentation.
+        engine: who else reads the same batches; each rank takes its slice.
+        sizes: the size of the training images by epoch, where it is not `to.size` always.
+        bad: counts records that cannot be decoded; without it the first one is an error.
+            The next record in the data set that can be decoded takes the place of a bad
+            one, with the random draws of the bad one: so all other samples stay as they
+            are, on any number of ranks and after a resume.
+    """
 
     def __init__(
         self,
         records: Records,
         to: Preprocessing,
+        way: Way,
         *,
         batch_per_rank: int,
         seed: int,
-        threads: int,
-        training: bool,
         engine: Engine,
+        sizes: ImageSizes | None = None,
+        bad: BadRecords | None = None,
     ) -> None:
-        self.plan = Plan(len(records), batch_per_rank * engine.size, seed, training)
+        self.plan = Plan(len(records), batch_per_rank * engine.size, seed, way.training)
         self.samples, self.steps = self.plan.samples, self.plan.steps
-        self._records, self._to, self._engine = records, to, engine
-        self._batch, self._threads, self._training = batch_per_rank, threads, training
-        self._recent: deque[NDArray[np.int64]] = deque(maxlen=pipelines.QUEUE + 2)
-        self._pipe: Any = None
-        self._next = (-1, -1)
+        self._records, self._to, self._way, self._engine = records, to, way, engine
+        self._batch, self._sizes = batch_per_rank, sizes
+        self._device = f"cuda:{way.device_id}" if way.device == "gpu" else "cpu"
+        self._bad = bad or BadRecords()
+        self._replaced: dict[Where, dict[int, int]] = {}
+        self._recent: deque[tuple[Where, NDArray[np.int64]]] = deque(maxlen=IN_FLIGHT)
+        self._producer: Producer | None = None
+        self._next: Where = (-1, -1)
 
-    def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """Yield (images (N, C, H, W) channels_last, labels (N,)) of `epoch` from step `first` on.
 
         Raises:
-            DataError: a record cannot be decoded; the message names it.
+            DataError: a record cannot be decoded, and no more are tolerated; or it is
+                malformed, or its label is none. The message names it.
         """
-        epoch = epoch if self._training else 0
-        if self._next != (epoch, first):
+        epoch = epoch if self._way.training else 0
+        resized = self._resize(epoch)
+        if self._next != (epoch, first) or resized:
             self._start(epoch, first)
         for step in range(first, self.steps):
+            self._next = (epoch, step)
+            share = self._share(step)
+            batch = self._run() if share.stop > share.start else self._nothing()
             self._next = (epoch, step + 1)
-            yield self._run()
-        self._next = (epoch + 1 if self._training else 0, 0)
+            yield batch
+        self._next = (epoch + 1 if self._way.training else 0, 0)
+
+    def _resize(self, epoch: int) -> bool:
+        """Set the size of the images of `epoch`; return whether it is another one."""
+        size = self._sizes.at(epoch) if self._sizes else self._to.size
+        changed = size != self._to.size
+        self._to = dataclasses.replace(self._to, size=size)
+        return changed
 
     def _start(self, epoch: int, first: int) -> None:
-        self._pipe = pipelines.pipeline(
-            self._to,
-            self._source(epoch, first),
-            batch=self._batch,
-            threads=self._threads,
-            training=self._training,
-        )
+        if self._producer is not None:
+            self._producer.close()
+        self._recent.clear()
+        source = self._source(epoch, first)
+        self._producer = Producer(self._to, source, self._way, batch=self._batch)
 
     def _source(self, epoch: int, first: int) -> Iterator[Any]:
         """Yield this rank's slices of the global batches, epoch after epoch, without end."""
@@ -126,36 +167,69 @@ class Loader:
             order = self.plan.order(epoch)
             for step in range(first, self.steps):
                 start = step * self.plan.batch
-                numbers = order[start : start + self.plan.batch]
-                mine = np.array_split(np.arange(len(numbers)), self._engine.size)[self._engine.rank]
-                inputs = self._inputs(numbers[mine])
-                yield (*inputs, self.plan.draws(epoch, step)[mine]) if self._training else inputs
-            epoch, first = epoch + 1 if self._training else 0, 0
+                numbers = order[start : start + self.plan.batch][self._share(step)].copy()
+                if not len(numbers):
+                    continue
+                for row, number in self._replaced.get((epoch, step), {}).items():
+                    numbers[row] = number
+                self._recent.append(((epoch, step), numbers))
+                yield self._inputs((epoch, step), numbers)
+            epoch, first = epoch + 1 if self._way.training else 0, 0
 
-    def _inputs(self, numbers: NDArray[np.int64]) -> tuple[list[Bytes], NDArray[np.int64]]:
-        self._recent.append(numbers)
+    def _share(self, step: int) -> slice:
+        return self.plan.share(step, self._engine.rank, self._engine.size)
+
+    def _inputs(self, where: Where, numbers: NDArray[np.int64]) -> tuple[Any, ...]:
+        """Return encoded images and labels, for training with draws, as the pipeline wants them."""
         chosen = numbers.tolist()
         encoded = [self._records.encoded(number) for number in chosen]
         labels = np.array([[self._records.label(number)] for number in chosen], np.int64)
-        return encoded, labels
+        if not self._way.training:
+            return encoded, labels
+        return encoded, labels, self.plan.draws(*where)[self._share(where[1])]
 
-    def _run(self) -> tuple[Tensor, Tensor]:
-        try:
-            images, labels = self._pipe.run()
-        except RuntimeError as error:
-            raise self._explain(error) from error
-        # Copies, because DALI uses its buffers again; NHWC in memory is torch's channels_last.
-        pixels = torch.utils.dlpack.from_dlpack(images.as_tensor()).clone().permute(0, 3, 1, 2)
-        return pixels, torch.utils.dlpack.from_dlpack(labels.as_tensor()).flatten().clone()
+    def _nothing(self) -> Batch:
+        """Return a batch of no images, for a rank that has no share of the last batch."""
+        shape = (0, self._to.channels, self._to.size, self._to.size)
+        return torch.empty(shape, device=self._device), torch.empty(
+            0, dtype=torch.int64, device=self._device
+        )
 
-    def _explain(self, error: RuntimeError) -> Exception:
-        """Return an error that names the record: the first of the last batches that fails alone."""
-        for numbers in self._recent:
-            for number in numbers.tolist():
-                defect = pipelines.defect(self._records.encoded(number))
-                if defect is not None:
-                    return DataError(f"{self._records.describe(number)} {defect}")
-        return error
+    def _run(self) -> Batch:
+        """Return the next batch; replace records that cannot be decoded."""
+        while True:
+            assert self._producer is not None  # noqa: S101 - `epoch` started it
+            try:
+                return self._producer.next()
+            except RuntimeError:
+                if not self._replace():
+                    raise  # not for a record's sake
+                self._start(*self._next)
+
+    def _replace(self) -> bool:
+        """Find substitutes for the bad records of the last batches; return whether any is bad."""
+        some = False
+        for where, numbers in list(self._recent):
+            samples = [self._sample(where, row, n) for row, n in enumerate(numbers.tolist())]
+            for row, text in undecodable(self._to, self._way, samples):
+                some = True
+                substitute = self._substitute(where, row, int(numbers[row]), text)
+                self._replaced.setdefault(where, {})[row] = substitute
+        return some
+
+    def _substitute(self, where: Where, row: int, number: int, text: str) -> int:
+        """Return the first record after the bad one that can be decoded with its draws."""
+        while True:
+            self._bad.add(f"{self._records.describe(number)} {text}")
+            number = (number + 1) % self.samples
+            found = list(undecodable(self._to, self._way, [self._sample(where, row, number)]))
+            if not found:
+                return number
+            text = found[0][1]
+
+    def _sample(self, where: Where, row: int, number: int) -> Sample:
+        draws = self.plan.draws(*where)[self._share(where[1])][row]
+        return self._records.encoded(number), np.array([self._records.label(number)]), draws
 
 
 class Synthetic:

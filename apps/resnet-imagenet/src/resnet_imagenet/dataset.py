@@ -1,39 +1,43 @@
-"""A packed data set: `dataset.json` and WebDataset shards with DALI indexes, checked when opened.
+"""A data set: what `dataset.json` says, and the samples of its splits, checked when opened.
 
-    <folder>/dataset.json, <split>-NNNNN.tar, <split>-NNNNN.idx
+    <folder>/dataset.json, <split>-NNNNN.<ending>, for some formats <split>-NNNNN.idx
 
-A shard is a tar file with `00000042.png` and `00000042.cls` per sample; its index
-(DALI's wds2idx format, v1.2) has the byte position of both. The shards are mapped
-into memory, so that a record is a view of its bytes: no read, no copy, any order.
+`formats` knows where in a shard a record is. The shards are mapped into memory, so that
+a record is a view of its bytes: no read, no copy, any order. A folder of images without
+`dataset.json` is read as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from resnet_imagenet.formats import SHARDS, Shard
+from resnet_imagenet.formats.images import list_splits
+from resnet_imagenet.formats.mapped import Bytes
 from trainkit.exits import DataError
 
-TAR_BLOCK = 512
-Bytes = NDArray[np.uint8]
 MODES = {1: "grey", 3: "RGB"}
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
 class Dataset:
     """What `dataset.json` says; sizes in pixels, `mean` and `std` per channel in 0..1.
 
-    `height` and `width` are None for images of varying sizes.
+    `height` and `width` are None for images of varying sizes. `format` is a key of
+    `formats.SHARDS`.
     """
 
     folder: Path
+    format: str
     name: str
     classes: tuple[str, ...]
     channels: int
@@ -49,10 +53,19 @@ class Dataset:
         if split not in self.splits:
             known = ", ".join(sorted(self.splits))
             raise DataError(f"{self.folder / 'dataset.json'}: no split '{split}' (it has {known})")
-        return Records(self, self.splits[split])
+        try:
+            return Records(self, self.splits[split])
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                f"{self.folder / 'dataset.json'}: missing or malformed entry ({error}) "
+                f"in a shard of '{split}'"
+            ) from error
 
     def fingerprint(self) -> str:
-        """Return the name with a hash of all shards' checksums: equal only for equal data."""
+        """Return the name with a hash of all shards' checksums: equal only for equal data.
+
+        (Of a plain image folder: for equal names of files.)
+        """
         sums = [entry["sha256"] for shards in self.splits.values() for entry in shards]
         return f"{self.name} {hashlib.sha256(' '.join(sums).encode()).hexdigest()[:12]}"
 
@@ -62,32 +75,27 @@ class Dataset:
 
 
 def open_dataset(folder: Path) -> Dataset:
-    """Return the data set in `folder`.
+    """Return the data set in `folder`: a packed one, or a folder of images (`formats.images`).
 
     Raises:
         DataError: the folder or its `dataset.json` is missing or malformed.
     """
     path = folder / "dataset.json"
+    if not path.exists() and (folder / "train").is_dir():
+        classes, listed = list_splits(folder)
+        mean, std = IMAGENET_MEAN, IMAGENET_STD
+        name = folder.resolve().name
+        return Dataset(folder, "folder", name, classes, 3, None, None, "", mean, std, listed)
     try:
         document = json.loads(path.read_text())
-        if document["schema"] != 1 or document["format"] != "webdataset":
-            raise DataError(f"{path}: needs schema 1 and format webdataset")
-        image = document["image"]
-        dataset = Dataset(
-            folder=folder,
-            name=document["name"],
-            classes=tuple(document["classes"]),
-            channels=image["channels"],
-            height=image["height"],
-            width=image["width"],
-            encoding=image["encoding"],
-            mean=tuple(image["mean"]),
-            std=tuple(image["std"]),
-            splits={name: split["shards"] for name, split in document["splits"].items()},
-        )
+        if document["schema"] != 1 or document["format"] not in SHARDS.keys() - {"folder"}:
+            known = ", ".join(sorted(SHARDS.keys() - {"folder"}))
+            raise DataError(f"{path}: needs schema 1 and a format of {known}")
+        dataset = _from_document(folder, document)
     except FileNotFoundError as error:
         raise DataError(
-            f"{path} does not exist; --data is the folder that `trimaran data get` made"
+            f"{path} does not exist; --data is a folder that `trimaran data` made, "
+            "or one with train/CLASS/*.jpg and val/CLASS/*.jpg"
         ) from error
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
@@ -98,101 +106,66 @@ def open_dataset(folder: Path) -> Dataset:
     return dataset
 
 
+def _from_document(folder: Path, document: dict[str, Any]) -> Dataset:
+    image = document["image"]
+    return Dataset(
+        folder=folder,
+        format=document["format"],
+        name=document["name"],
+        classes=tuple(document["classes"]),
+        channels=image["channels"],
+        height=image["height"],
+        width=image["width"],
+        encoding=image["encoding"],
+        mean=tuple(image["mean"]),
+        std=tuple(image["std"]),
+        splits={name: split["shards"] for name, split in document["splits"].items()},
+    )
+
+
 class Records:
     """The samples of one split, numbered through its shards in order."""
 
-    def __init__(self, dataset: Dataset, shards: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, dataset: Dataset, entries: Sequence[dict[str, Any]]) -> None:
         self.dataset = dataset
-        self._paths: list[Path] = []
-        self._maps: list[Bytes] = []
-        tables = []
-        for number, entry in enumerate(shards):
-            shard = _map_shard(dataset.folder, entry)
-            self._paths.append(dataset.folder / entry["file"])
-            self._maps.append(shard)
-            table = _read_index(dataset, entry, shard)
-            tables.append(np.insert(table, 0, number, axis=1))
-        if not tables or not sum(map(len, tables)):
+        kind = SHARDS[dataset.format]
+        self._shards = [kind(dataset.folder, entry, dataset.encoding) for entry in entries]
+        self._ends = list(accumulate(len(shard) for shard in self._shards))
+        if not self._ends or not self._ends[-1]:
             raise DataError(f"{dataset.folder / 'dataset.json'}: a split without samples")
-        # One row per sample: shard, image position, image size, label position, label size.
-        self._table = np.concatenate(tables)
 
     def __len__(self) -> int:
-        return len(self._table)
+        return self._ends[-1]
 
     def encoded(self, number: int) -> Bytes:
-        """Return the bytes of the image file of sample `number`, a view into the shard."""
-        shard, start, size, _, _ = self._table[number].tolist()
-        view: Bytes = self._maps[shard][start : start + size]
-        return view
+        """Return the bytes of the image file of sample `number`, a view into its shard.
+
+        Raises:
+            DataError: the record is malformed.
+        """
+        shard, number = self._find(number)
+        return shard.encoded(number)
 
     def label(self, number: int) -> int:
-        """Return the class of sample `number`."""
-        shard, _, _, start, size = self._table[number].tolist()
-        text = self._maps[shard][start : start + size].tobytes()
-        if text.strip().isdigit() and int(text) < len(self.dataset.classes):
-            return int(text)
+        """Return the class of sample `number`.
+
+        Raises:
+            DataError: the record is malformed, or its label is no class of the data set.
+        """
+        shard, within = self._find(number)
+        label, classes = shard.label(within), len(self.dataset.classes)
+        if 0 <= label < classes:
+            return label
         raise DataError(
-            f"{self.describe(number)}: its class is {text[:20]!r}, "
-            f"not a number from 0 to {len(self.dataset.classes) - 1}"
+            f"{shard.describe(within)}: its class is {label}, not a number from 0 to {classes - 1}"
         )
 
     def describe(self, number: int) -> str:
-        """Return shard, name and byte position of sample `number`, for an error message."""
-        shard, start, _, _, _ = self._table[number].tolist()
-        name = _tar_name(self._maps[shard], start)
-        return f"{self._paths[shard]}: record {name} (at byte {start})"
+        """Return the shard and the record of sample `number`, for an error message."""
+        shard, number = self._find(number)
+        return shard.describe(number)
 
-
-def _map_shard(folder: Path, entry: dict[str, Any]) -> Bytes:
-    path = folder / entry["file"]
-    try:
-        size = path.stat().st_size
-        if size != entry["bytes"]:
-            raise DataError(
-                f"shard {path} has {size} bytes, dataset.json says {entry['bytes']}: "
-                "it is truncated or of another version; `trimaran data verify` tells more"
-            )
-        shard: Bytes = np.asarray(np.memmap(path, np.uint8, mode="r"))
-    except FileNotFoundError as error:
-        raise DataError(f"shard {path} does not exist, dataset.json lists it") from error
-    except OSError as error:
-        raise DataError(f"shard {path} cannot be read: {error}") from error
-    return shard
-
-
-def _read_index(dataset: Dataset, entry: dict[str, Any], shard: Bytes) -> NDArray[np.int64]:
-    """Return image position, image size, label position, label size of each sample."""
-    path = dataset.folder / entry["index"]
-    try:
-        header, *lines = path.read_text().splitlines()
-        version, count = header.split()
-        table = np.array([_positions(line, dataset.encoding) for line in lines], np.int64)
-    except FileNotFoundError as error:
-        raise DataError(f"index {path} does not exist, dataset.json lists it") from error
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"index {path} is malformed: {error}") from error
-    if version != "v1.2" or not int(count) == len(lines) == entry["samples"]:
-        raise DataError(
-            f"index {path}: expected v1.2 with {entry['samples']} samples as in dataset.json, "
-            f"found {version} with {count} announced and {len(lines)} listed"
-        )
-    if len(table) and (table[:, 0] + table[:, 1]).max() > len(shard):
-        raise DataError(f"index {path} points beyond the end of {entry['file']}")
-    for row in (table[0], table[-1]) if len(table) else ():  # an index of another tar file
-        if not _tar_name(shard, int(row[0])).endswith("." + dataset.encoding):
-            raise DataError(f"index {path} does not belong to {entry['file']}")
-    return table
-
-
-def _positions(line: str, encoding: str) -> tuple[int, int, int, int]:
-    """Return the positions in an index line: `png 512 378 0.png cls 1536 1 0.cls`."""
-    words = line.split()
-    parts = {words[i]: (int(words[i + 1]), int(words[i + 2])) for i in range(0, len(words), 4)}
-    return (*parts[encoding], *parts["cls"])
-
-
-def _tar_name(shard: Bytes, start: int) -> str:
-    """Return the name in the tar header of the member whose data begin at `start`."""
-    header = shard[max(0, start - TAR_BLOCK) : start].tobytes()
-    return header[:100].split(b"\0")[0].decode(errors="replace")
+    def _find(self, number: int) -> tuple[Shard, int]:
+        """Return the shard that has sample `number`, and its number there."""
+        at = bisect_right(self._ends, number)
+        return self._shards[at], number - (self._ends[at - 1] if at else 0)

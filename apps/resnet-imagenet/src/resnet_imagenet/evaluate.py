@@ -17,7 +17,7 @@ from resnet_imagenet import model
 from resnet_imagenet.data import Batches, Loader
 from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.method import HALF
-from resnet_imagenet.pipelines import Preprocessing
+from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import EvaluateSettings
 from resnet_imagenet.state import trained_weights
 from trainkit import checkpoint
@@ -118,10 +118,9 @@ def main(settings: EvaluateSettings) -> None:
     batches = Loader(
         dataset.records(split),
         to,
+        Way(training=False, threads=settings.threads),
         batch_per_rank=settings.batch_size,
         seed=0,
-        threads=settings.threads,
-        training=False,
         engine=Engine(),
     )
     half = HALF.get(settings.precision or about["precision"])

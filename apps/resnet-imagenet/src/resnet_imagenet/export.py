@@ -31,7 +31,7 @@ from trainkit import atomic
 from trainkit.checkpoint import State
 from trainkit.engine import Engine
 from trainkit.exits import ArgumentError, DataError
-from trainkit.provenance import environment
+from trainkit.provenance import versions
 
 OPSET = 20  # the exporter's own: no conversion, which fails for some operators
 TOLERANCE = 1e-4
@@ -114,7 +114,7 @@ def metadata(state: State, to: Preprocessing, about: dict[str, Any]) -> dict[str
             "dtype": "float32",
         },
         "training_step": at["epoch"] * at["steps_per_epoch"] + at["step"],
-        "versions": environment(PACKAGES)["packages"],
+        "versions": versions(PACKAGES),
     }
     return {key: json.dumps(value) for key, value in facts.items()}
 

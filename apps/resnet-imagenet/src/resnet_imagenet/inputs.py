@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from resnet_imagenet import data
+from resnet_imagenet.bad import BadRecords
 from resnet_imagenet.data import Batches
 from resnet_imagenet.dataset import open_dataset
-from resnet_imagenet.pipelines import Preprocessing
+from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import TrainSettings
+from resnet_imagenet.staging import stage
 from trainkit.engine import Engine
 
 # Shapes that --synthetic imitates: CIFAR-10 for the small networks, ImageNet for the others.
@@ -20,13 +22,17 @@ LARGE = {"size": 224, "classes": 1_000, "train": 1_281_167, "evaluation": 50_000
 
 @dataclass(frozen=True)
 class Inputs:
-    """Training and evaluation batches of one data set, whose `name` tells its content too."""
+    """Training and evaluation batches of one data set, whose `name` tells its content too.
+
+    `bad` has the records that could not be decoded, and calls `bad.tell` for each new one.
+    """
 
     name: str
     classes: tuple[str, ...]
     to: Preprocessing
     train: Batches
     evaluation: Batches
+    bad: BadRecords
 
     def describe(self, settings: TrainSettings) -> dict[str, Any]:
         """Return what a checkpoint keeps, so that `evaluate` and `predict` need no settings."""
@@ -47,29 +53,38 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
     """
     if settings.data is None:
         return synthetic_inputs(settings)
-    dataset = open_dataset(settings.data)
-    to = data.preprocessing(dataset, settings.image_size)
+    folder = settings.data
+    if settings.stage is not None:
+        folder = stage(folder, settings.stage, local_rank=engine.ranks.local_rank)
+    dataset = open_dataset(folder)
+    device = "gpu" if engine.device.type == "cuda" else "cpu"
+    sizes, bad = settings.image_size, BadRecords(settings.max_bad_records)
+    to = data.preprocessing(dataset, sizes.last if sizes else None)
 
     def loader(split: str, training: bool) -> data.Loader:
         return data.Loader(
             dataset.records(split),
             to,
+            Way(
+                training, settings.scale_augmentation, device=device,
+                device_id=engine.device.index or 0, threads=settings.threads,
+            ),
             batch_per_rank=settings.batch_size_per_rank,
             seed=settings.seed,
-            threads=settings.threads,
-            training=training,
             engine=engine,
+            sizes=sizes if training else None,
+            bad=bad,
         )
 
     train = loader("train", training=True)
     evaluation = loader(dataset.evaluation_split(), training=False)
-    return Inputs(dataset.fingerprint(), dataset.classes, to, train, evaluation)
+    return Inputs(dataset.fingerprint(), dataset.classes, to, train, evaluation, bad)
 
 
 def synthetic_inputs(settings: TrainSettings) -> Inputs:
     """Return random batches of the shape that the model is known for."""
     shape = SMALL if settings.model in ("resnet20", "resnet32") else LARGE
-    size = settings.image_size or shape["size"]
+    size = settings.image_size.last if settings.image_size else shape["size"]
     to = Preprocessing(3, size, (0.5,) * 3, (0.25,) * 3, None)
 
     def batches(samples: int) -> data.Synthetic:
@@ -82,4 +97,5 @@ def synthetic_inputs(settings: TrainSettings) -> Inputs:
         )
 
     classes = tuple(f"class {number}" for number in range(shape["classes"]))
-    return Inputs("synthetic", classes, to, batches(shape["train"]), batches(shape["evaluation"]))
+    train, evaluation = batches(shape["train"]), batches(shape["evaluation"])
+    return Inputs("synthetic", classes, to, train, evaluation, BadRecords())

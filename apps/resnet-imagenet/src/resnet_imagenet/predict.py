@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
@@ -13,17 +12,18 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.utils.dlpack
 from torch import Tensor, nn
 
-from resnet_imagenet import pipelines
+from resnet_imagenet.bad import undecodable
 from resnet_imagenet.dataset import Bytes
 from resnet_imagenet.evaluate import load_checkpoint, restore_network
-from resnet_imagenet.pipelines import Preprocessing
+from resnet_imagenet.formats.images import SUFFIXES, is_image
+from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
 from trainkit.exits import DataError
 
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp")
+NO_LABEL = np.zeros(1, np.int64)  # unknown, and the graph wants one
 
 Answer = dict[str, Any]
 """`file`, and its `classes`: dicts of `class` and `probability`, the best first."""
@@ -75,7 +75,7 @@ def image_files(path: Path) -> list[str]:
         os.path.join(folder, name)  # noqa: PTH118 - strings: there may be millions
         for folder, _, names in os.walk(path)
         for name in names
-        if name.lower().endswith(SUFFIXES) and not name.startswith(".")
+        if is_image(name) and not name.startswith(".")
     )
     if not files:
         raise DataError(f"{path} has no image files ({', '.join(SUFFIXES)})")
@@ -100,12 +100,14 @@ def read_images(
     try:
         images = decode(list(contents.values()), to, threads) if contents else None
     except RuntimeError:
-        found = {file: pipelines.defect(content) for file, content in contents.items()}
-        reasons += [f"{file} {defect}" for file, defect in found.items() if defect]
-        good = [file for file, defect in found.items() if defect is None]
-        if len(good) == len(contents):  # of another cause
+        way, samples = Way(training=False, threads=threads), list(contents.values())
+        faulty = dict(undecodable(to, way, [(sample, NO_LABEL, None) for sample in samples]))
+        if not faulty:  # of another cause
             raise
-        contents = {file: contents[file] for file in good}
+        names = list(contents)
+        reasons += [f"{names[number]} {text}" for number, text in faulty.items()]
+        for number in faulty:
+            del contents[names[number]]
         images = decode(list(contents.values()), to, threads) if contents else None
     return list(contents), images, reasons
 
@@ -116,11 +118,13 @@ def decode(encoded: list[Bytes], to: Preprocessing, threads: int) -> Tensor:
     Raises:
         RuntimeError: DALI cannot decode one of them.
     """
-    labels = np.zeros((len(encoded), 1), np.int64)  # unknown, and the graph wants some
-    source = itertools.repeat((encoded, labels))
-    pipe = pipelines.pipeline(to, source, batch=len(encoded), threads=threads, training=False)
-    images, _ = pipe.run()
-    return torch.utils.dlpack.from_dlpack(images.as_tensor()).clone().permute(0, 3, 1, 2)
+    source = iter([(encoded, np.stack([NO_LABEL] * len(encoded)))])  # one batch, and no more
+    way = Way(training=False, threads=threads)
+    producer = Producer(to, source, way, batch=len(encoded), ahead=0)
+    try:
+        return producer.next()[0]
+    finally:
+        producer.close()
 
 
 @torch.inference_mode()

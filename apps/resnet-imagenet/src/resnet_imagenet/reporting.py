@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from resnet_imagenet.bad import BAD_RECORD
 from resnet_imagenet.evaluate import Scores
 from resnet_imagenet.progress import Progress, Window
 from trainkit import metrics
@@ -50,6 +51,11 @@ class Reporter:
             f"epoch {at.epoch + 1}/{self.epochs}  step {at.steps_done}/{self.last_step}  "
             f"loss {loss:.4f}  lr {rate:.4f}  {speed:.0f} img/s"
         )
+
+    def bad_record(self, text: str) -> None:
+        """Name a record that cannot be decoded and is tolerated."""
+        self.log.event(BAD_RECORD, text)
+        self.console.line(f"warning: {text}; another record takes its place")
 
     def evaluated(self, at: Progress, scores: Scores) -> None:
         """Log the scores of an evaluation, whose start was logged before."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from resnet_imagenet.sizes import ImageSizes, image_sizes
 from trainkit import atomic
 from trainkit.engine import COMPRESSIONS, ENGINES
 from trainkit.exits import ArgumentError
@@ -115,8 +116,21 @@ class TrainSettings:
     deterministic: bool = option(
         False, "equal settings give bit-equal weights on GPUs too (on CPUs they always do)"
     )
-    image_size: int | None = option(
-        None, "side in pixels (default: 224, or the size of a set of small images)", positive_int
+    image_size: ImageSizes | None = option(
+        None,
+        "side in pixels, or SIZE:EPOCH,… to grow, as in 128:0,160:12,224:24 "
+        "(default: 224, or the size of a set of small images)",
+        image_sizes,
+        metavar="SIZES",
+    )
+    scale_augmentation: bool = option(
+        True, "random scale and aspect ratio of photographs; without it only place and flip"
+    )
+    max_bad_records: int = option(
+        0, "undecodable records to name, replace by their neighbour, and go on", non_negative_int
+    )
+    stage: Path | None = option(
+        None, "node-local folder to copy the shards to before the training", Path
     )
     seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
     threads: int = option(DALI_THREADS, "threads of the input pipeline", positive_int)
@@ -158,8 +172,6 @@ class TrainSettings:
             raise ArgumentError(
                 f"--warmup-epochs {self.warmup_epochs:g} is longer than --epochs {self.epochs}"
             )
-        if self.image_size is not None and self.image_size < 8:
-            raise ArgumentError(f"--image-size {self.image_size}: at least 8 pixels are needed")
         if self.accumulation > self.batch_size_per_rank:
             raise ArgumentError(
                 f"--accumulation {self.accumulation}: a batch of {self.batch_size_per_rank} has "

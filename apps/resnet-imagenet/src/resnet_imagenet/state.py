@@ -20,7 +20,7 @@ from trainkit.exits import ArgumentError
 
 FREE = {
     "data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
-    "backend", "compile_cache", "profile",
+    "backend", "compile_cache", "profile", "stage", "max_bad_records",
 }
 """Settings that may change when a training goes on; all others shape its weights or its curve."""
 

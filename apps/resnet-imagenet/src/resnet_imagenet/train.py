@@ -110,6 +110,7 @@ class Training:
         self.profile = Profile(settings.profile, ranks)
         self.under_way: list[Step] = []
         self.stopping = self.agreed = False
+        data.bad.tell = self.reporter.bad_record
 
     def run(self, stop: StopFlag) -> None:
         """Train to the end, or to the next step boundary after a signal."""

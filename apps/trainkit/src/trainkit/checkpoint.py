@@ -55,13 +55,20 @@ class Checkpoints:
         Raises:
             NoSpaceError: the disk is full; earlier checkpoints are intact and no part is left.
         """
-        import torch
+        return self._write(self._ready(step, state), state)
 
+    def _ready(self, step: int, state: State) -> Path:
+        """Return the path of a new checkpoint, for which there is a folder and space."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for leftover in self.folder.glob(f".*{atomic.TEMPORARY}"):  # of a killed process
-            leftover.unlink()
         path = self.folder / f"step-{step:08d}.pt"
         self._check_space(path, _bytes(state) + MARGIN)
+        return path
+
+    def _write(self, path: Path, state: State) -> Path:
+        import torch
+
+        for leftover in self.folder.glob(f".*{atomic.TEMPORARY}"):  # of a killed process
+            leftover.unlink()
         try:
             with atomic.replacing(path) as file:
                 torch.save(state, file)
@@ -78,9 +85,8 @@ class Checkpoints:
             NoSpaceError: the checkpoint before this one, or this one, does not fit.
         """
         self.wait()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._check_space(self.folder / f"step-{step:08d}.pt", _bytes(state) + MARGIN)
-        self._writing = self._writer.submit(self.save, step, _copy(state))
+        path = self._ready(step, state)
+        self._writing = self._writer.submit(self._write, path, _copy(state))
 
     def wait(self) -> None:
         """Return when no checkpoint is being written any more.

@@ -23,7 +23,7 @@ def environment(packages: Sequence[str], engine: Engine) -> dict[str, Any]:
     """Return versions of Python and `packages`, ranks, threads, allocator and CPU."""
     return {
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in packages},
+        "packages": versions(packages),
         "argv": sys.argv,
         "engine": {"name": engine.name, "device": str(engine.device)} | asdict(engine.ranks),
         "cpu": _cpu(),
@@ -31,6 +31,11 @@ def environment(packages: Sequence[str], engine: Engine) -> dict[str, Any]:
         "threads": _threads(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
+
+
+def versions(packages: Sequence[str]) -> dict[str, str | None]:
+    """Return the version of each of `packages`, None for those that are not installed."""
+    return {name: _version(name) for name in packages}
 
 
 def allocator() -> str:

@@ -1,0 +1,93 @@
+"""A plain folder of images, not packed: DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg.
+
+The classes are the sorted names of the folders in `train`. Names are listed once when
+the folder is opened; each image is a file to open and read, which a parallel file
+system does slowly: pack a data set that is used more than once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resnet_imagenet.formats.mapped import Bytes
+from trainkit.exits import DataError
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pnm", ".ppm", ".pgm")
+SPLITS = ("train", "val", "test")
+
+
+class ImageFolder:
+    """The images of one split."""
+
+    def __init__(self, folder: Path, entry: dict[str, Any], encoding: str) -> None:
+        self.path = folder / entry["file"]
+        self._images: list[tuple[int, str]] = entry["images"]
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def encoded(self, number: int) -> Bytes:
+        """Return the content of an image file."""
+        path = self.path / self._images[number][1]
+        try:
+            return np.fromfile(path, np.uint8)
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+    def label(self, number: int) -> int:
+        """Return the number of the folder's name among the classes."""
+        return self._images[number][0]
+
+    def describe(self, number: int) -> str:
+        """Return the path of the image file."""
+        return str(self.path / self._images[number][1])
+
+
+def list_splits(folder: Path) -> tuple[tuple[str, ...], dict[str, list[dict[str, Any]]]]:
+    """Return the classes, and per split one entry as `dataset.json` has them for shards.
+
+    Its checksum is that of the names, not of the contents.
+
+    Raises:
+        DataError: there is no class, or one that `train` does not have.
+    """
+    splits: dict[str, list[dict[str, Any]]] = {}
+    classes = _names(folder / "train", folders=True)
+    if not classes:
+        raise DataError(f"{folder / 'train'} has no folders of images, one for each class")
+    numbers = {name: number for number, name in enumerate(classes)}
+    for split in SPLITS:
+        place = folder / split
+        if not place.is_dir():
+            continue
+        images: list[tuple[int, str]] = []
+        for name in _names(place, folders=True):
+            if name not in numbers:
+                raise DataError(f"{place / name}: a class that {folder / 'train'} does not have")
+            files = _names(place / name, folders=False)
+            images += [(numbers[name], f"{name}/{f}") for f in files if is_image(f)]
+        text = "\0".join(path for _, path in images)
+        checksum = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+        splits[split] = [
+            {"file": split, "images": images, "samples": len(images), "sha256": checksum}
+        ]
+    return tuple(classes), splits
+
+
+def is_image(name: str) -> bool:
+    """Return whether a file has the ending of an image."""
+    return name.lower().endswith(SUFFIXES)
+
+
+def _names(place: Path, *, folders: bool) -> list[str]:
+    """Return the sorted names in `place`, of folders or of files."""
+    try:
+        with os.scandir(place) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() == folders)
+    except OSError as error:
+        raise DataError(f"{place} cannot be read: {error.strerror}") from error

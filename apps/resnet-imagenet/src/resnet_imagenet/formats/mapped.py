@@ -1,0 +1,67 @@
+"""What the formats share: a shard mapped into memory, an index of numbers."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainkit.exits import DataError
+
+Bytes = NDArray[np.uint8]
+
+
+def check_size(folder: Path, entry: dict[str, Any]) -> Path:
+    """Return the path of a shard that has the size that `dataset.json` says."""
+    path = folder / str(entry["file"])
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError as error:
+        raise DataError(f"shard {path} does not exist, dataset.json lists it") from error
+    except OSError as error:
+        raise DataError(f"shard {path} cannot be read: {error}") from error
+    if size != entry["bytes"]:
+        raise DataError(
+            f"shard {path} has {size} bytes, dataset.json says {entry['bytes']}: "
+            "it is truncated or of another version; `trimaran data verify` tells more"
+        )
+    return path
+
+
+def map_shard(folder: Path, entry: dict[str, Any]) -> tuple[Path, Bytes]:
+    """Return the path of a shard and its bytes, mapped and not read."""
+    path = check_size(folder, entry)
+    try:
+        return path, np.asarray(np.memmap(path, np.uint8, mode="r"))
+    except (OSError, ValueError) as error:  # ValueError: an empty file
+        raise DataError(f"shard {path} cannot be read: {error}") from error
+
+
+def read_index(folder: Path, entry: dict[str, Any]) -> tuple[Path, str]:
+    """Return the path and the text of a shard's index."""
+    path = folder / entry["index"]
+    try:
+        return path, path.read_text("ascii")
+    except FileNotFoundError as error:
+        raise DataError(f"index {path} does not exist, dataset.json lists it") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"index {path} cannot be read: {error}") from error
+
+
+def number_table(folder: Path, entry: dict[str, Any]) -> tuple[Path, NDArray[np.int64]]:
+    """Return the path of an index of two whole numbers a line, and the numbers, (samples, 2)."""
+    path, text = read_index(folder, entry)
+    try:
+        with warnings.catch_warnings():  # NumPy warns of what is not a number, and stops there
+            warnings.simplefilter("error", DeprecationWarning)
+            table = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
+    except (ValueError, DeprecationWarning) as error:
+        raise DataError(f"index {path} is malformed: needs two whole numbers a line") from error
+    if len(table) != entry["samples"]:
+        raise DataError(
+            f"index {path}: {len(table)} samples are listed, dataset.json says {entry['samples']}"
+        )
+    return path, table

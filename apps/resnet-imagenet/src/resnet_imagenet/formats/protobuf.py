@@ -1,0 +1,66 @@
+"""The little of Protocol Buffers that a record needs: its fields as views, nothing copied.
+
+Encoding: https://protobuf.dev/programming-guides/encoding. Google's library would copy
+each image out of the mapped shard; the two messages that are read here have few fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+
+
+def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield (field number, value): a varint as int, everything else as a view of its bytes.
+
+    Raises:
+        ValueError: not a message.
+    """
+    at, end = 0, len(message)
+    while at < end:
+        tag, at = varint(message, at)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            value, at = varint(message, at)
+            yield number, value
+            continue
+        if kind == BYTES:
+            size, at = varint(message, at)
+        elif kind in (FIXED32, FIXED64):
+            size = 4 if kind == FIXED32 else 8
+        else:
+            raise ValueError(f"wire type {kind}")
+        if at + size > end:
+            raise ValueError("a field ends beyond its message")
+        yield number, message[at : at + size]
+        at += size
+
+
+def field(message: memoryview, number: int) -> memoryview | None:
+    """Return the last field `number` of bytes, or None; ValueError if it is of another type."""
+    found = None
+    for key, value in fields(message):
+        if key == number:
+            if isinstance(value, int):
+                raise ValueError(f"field {number} is a number")
+            found = value
+    return found
+
+
+def varint(message: memoryview, at: int) -> tuple[int, int]:
+    """Return the number at `at`, and where it ends."""
+    value = shift = 0
+    while at < len(message) and shift < 64:  # ten bytes hold 64 bits
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:  # the highest bit says that more follows
+            return value, at
+        shift += 7
+    raise ValueError("a number without end")
+
+
+def signed(value: int) -> int:
+    """Return a varint as int64 (int32 is stored as if it were one)."""
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,84 @@
+"""The last steps of the input pipeline on a CPU: from decoded windows to tensors.
+
+PyTorch's antialiased bilinear resize of bytes is Pillow's, in vector instructions. Each
+image is resized and normalized while it is in the cache, straight into its batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from resnet_imagenet.pipelines import Preprocessing
+
+
+class Finisher:
+    """Resizes, flips and normalizes batches of images on `threads` threads."""
+
+    def __init__(self, to: Preprocessing, threads: int) -> None:
+        self._size, self._channels, self._threads = to.size, to.channels, threads
+        # (x / 255 - mean) / std, for all values of a row of pixels.
+        std = torch.tensor(to.std, dtype=torch.float64)
+        shift = -torch.tensor(to.mean, dtype=torch.float64) / std
+        self._scale = (1 / (255 * std)).float().repeat(to.size)
+        self._shift = shift.float().repeat(to.size)
+        self._pool = lone_threads(threads)
+
+    def __call__(self, images: Sequence[Any], mirror: Sequence[int]) -> Tensor:
+        """Return float images (N, C, H, W), channels_last.
+
+        Args:
+            images: arrays of bytes (h, w, C), any that DLPack can pass on.
+            mirror: for each image, whether it is flipped.
+        """
+        batch = torch.empty(len(images), self._size, self._size * self._channels)
+
+        def finish(first: int) -> None:
+            for number in range(first, len(images), self._threads):
+                self._finish(torch.from_dlpack(images[number]), mirror[number], batch[number])
+
+        list(self._pool.map(finish, range(self._threads)))
+        return batch.view(-1, self._size, self._size, self._channels).permute(0, 3, 1, 2)
+
+    def _finish(self, image: Tensor, mirror: int, out: Tensor) -> None:
+        size = (self._size, self._size)
+        if image.shape[:2] != size:
+            pixels = image[None].permute(0, 3, 1, 2)  # in memory it stays: channels_last
+            pixels = functional.interpolate(pixels, size=size, mode="bilinear", antialias=True)
+            image = pixels.permute(0, 2, 3, 1)[0]
+        if mirror:
+            image = image.flip(1)
+        out.copy_(image.reshape(out.shape)).mul_(self._scale).add_(self._shift)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def lone_threads(count: int) -> ThreadPoolExecutor:
+    """Return `count` threads on which PyTorch computes without helpers.
+
+    Else each would start a team of its own for the larger operations, which wait by
+    spinning on the cores that train. The setting is per thread for OpenMP, but
+    MKL's is one for the process: so it is set back where it was.
+    """
+    before = torch.get_num_threads()
+    ready = threading.Barrier(count + 1)
+
+    def begin() -> None:
+        torch.get_num_threads()  # the first question sets this thread to the process's number
+        torch.set_num_threads(1)
+        ready.wait()
+
+    pool = ThreadPoolExecutor(count, "finish", initializer=begin)
+    for _ in range(count):
+        pool.submit(int)
+    ready.wait()
+    torch.set_num_threads(before)
+    return pool

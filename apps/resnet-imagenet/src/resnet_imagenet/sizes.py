@@ -1,0 +1,60 @@
+"""The size of the images over the epochs: `224`, or `128:0,160:12,224:24` to grow."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+LEAST = 8  # pixels; less does not survive the strides of a network
+STAGE = re.compile(r"(\d{1,5}):(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class ImageSizes:
+    """Sides of the training images in pixels (progressive resizing).
+
+    Small images in the first epochs cost less, and large ones at the end teach the
+    resolution of the evaluation, which is always that of the last stage. Howard,
+    DAWNBench 2018; Touvron et al., arXiv:1906.06423, for what size does to accuracy.
+
+    Attributes:
+        stages: (first epoch from 0, size), rising; the first begins at 0.
+    """
+
+    stages: tuple[tuple[int, int], ...]
+
+    def at(self, epoch: int) -> int:
+        """Return the size of the training images in `epoch`, from 0."""
+        return [size for first, size in self.stages if first <= epoch][-1]
+
+    @property
+    def last(self) -> int:
+        """Return the size for evaluation and prediction."""
+        return self.stages[-1][1]
+
+    def __str__(self) -> str:
+        if len(self.stages) == 1:
+            return str(self.last)
+        return ",".join(f"{size}:{first}" for first, size in self.stages)
+
+
+def image_sizes(text: str) -> ImageSizes:
+    """Parse `SIZE`, or `SIZE:EPOCH,…` with rising epochs from 0.
+
+    Raises:
+        argparse.ArgumentTypeError: with what is wrong.
+    """
+    found = [STAGE.fullmatch(word) for word in (f"{text}:0" if text.isdigit() else text).split(",")]
+    if None in found:
+        raise argparse.ArgumentTypeError(
+            f"must be SIZE, or SIZE:EPOCH,SIZE:EPOCH,… as in 128:0,160:12,224:24, got '{text}'"
+        )
+    stages = tuple((int(match[2]), int(match[1])) for match in found if match)
+    epochs = [first for first, _ in stages]
+    if epochs[0] != 0 or any(a >= b for a, b in pairwise(epochs)):
+        raise argparse.ArgumentTypeError(f"epochs must begin at 0 and rise, got '{text}'")
+    if min(size for _, size in stages) < LEAST:
+        raise argparse.ArgumentTypeError(f"at least {LEAST} pixels are needed, got '{text}'")
+    return ImageSizes(stages)

@@ -1,0 +1,195 @@
+"""`--stage DIR`: the shards on a disk of the node, copied once before the training.
+
+Reading single images in random order is what parallel file systems do worst, and
+copying whole shards is what they do best. A file appears under its name only when it
+is complete and checked; so what is there needs no marker, and a job that was cut off, or a
+second one on the node, goes on with it. `dataset.json` is copied last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resnet_imagenet.dataset import open_dataset
+from trainkit.exits import ArgumentError, DataError
+
+CHUNK = 1 << 24
+PATIENCE = 600.0  # seconds without a new byte until a waiting rank gives up
+POLL = 0.5  # seconds
+PART = ".part"
+
+
+@dataclass(frozen=True)
+class File:
+    """One file to copy: `sha256` is None where `dataset.json` has none (indexes)."""
+
+    source: Path
+    target: Path
+    size: int
+    sha256: str | None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the target is complete: it gets its name only then."""
+        try:
+            return self.target.stat().st_size == self.size
+        except OSError:
+            return False
+
+    @property
+    def part(self) -> Path:
+        """Return the name of the target while it is copied."""
+        return self.target.with_name(self.target.name + PART)
+
+
+def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = PATIENCE) -> Path:
+    """Return a folder in `directory` with the training and evaluation shards of `folder`.
+
+    The process with `local_rank` 0 copies, the others of the node wait for it.
+
+    Args:
+        folder: a packed data set.
+        directory: on a disk of the node; made if it does not exist.
+        local_rank: number of this process on its node.
+        patience: seconds without progress until a waiting process gives up.
+
+    Raises:
+        ArgumentError: `directory` cannot be written or is too small; a folder of images.
+        DataError: a shard is missing, or its copy has another size or checksum.
+    """
+    dataset = open_dataset(folder)
+    if dataset.format == "folder":
+        raise ArgumentError(
+            f"--stage copies shards, and {folder} is not packed: see `trimaran data`"
+        )
+    place = directory / dataset.fingerprint().replace("/", "-").replace(" ", "-")
+    files = _files(
+        folder,
+        place,
+        [dataset.splits.get("train", []), dataset.splits.get(dataset.evaluation_split(), [])],
+    )
+    if local_rank != 0:
+        _wait(files, place, patience)
+        return place
+    try:
+        with _alone(place):
+            _copy([file for file in files if not file.is_there], place)
+    except OSError as error:
+        raise ArgumentError(f"--stage {directory}: {error.strerror} ({error.filename})") from error
+    return place
+
+
+def _files(folder: Path, place: Path, splits: list[list[dict[str, Any]]]) -> list[File]:
+    """Return the files of `splits`, `dataset.json` last."""
+    wanted: list[tuple[str, int | None, str | None]] = []
+    for entry in (entry for split in splits for entry in split):
+        wanted.append((entry["file"], entry["bytes"], entry["sha256"]))
+        if entry.get("index"):
+            wanted.append((entry["index"], None, None))
+    wanted.append(("dataset.json", None, None))
+    try:
+        return [
+            File(
+                folder / name,
+                place / name,
+                (folder / name).stat().st_size if size is None else size,
+                checksum,
+            )
+            for name, size, checksum in wanted
+        ]
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be staged: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Keep a second job of the node from copying to the same `place`."""
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _copy(files: list[File], place: Path) -> None:
+    files = [file for file in files if not file.is_there]  # a job before us may have copied
+    needed, free = sum(file.size for file in files), shutil.disk_usage(place).free
+    if needed > free:
+        raise ArgumentError(
+            f"--stage {place.parent}: {needed / 1e9:.2f} GB are to be copied, "
+            f"{free / 1e9:.2f} GB are free"
+        )
+    with _progress(needed) as advance:
+        for file in files:
+            file.target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                _copy_file(file, advance)
+            finally:
+                file.part.unlink(missing_ok=True)
+
+
+def _copy_file(file: File, advance: Any) -> None:
+    """Copy one file, checking size and checksum on the way; it gets its name at the end."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        source = file.source.open("rb")
+    except OSError as error:
+        raise DataError(f"{file.source} cannot be read: {error.strerror}") from error
+    with source, file.part.open("wb") as target:
+        while chunk := source.read(CHUNK):
+            target.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
+            advance(len(chunk))
+    if size != file.size:
+        raise DataError(
+            f"shard {file.source} has {size} bytes, dataset.json says {file.size}: it is "
+            "truncated or of another version; `trimaran data verify` tells more"
+        )
+    if file.sha256 not in (None, digest.hexdigest()):
+        raise DataError(f"shard {file.source} has another checksum than dataset.json says")
+    file.part.replace(file.target)
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """Yield a function that counts bytes copied: a bar on a terminal, a line elsewhere."""
+    if not total or not sys.stderr.isatty():
+        if total:
+            print(f"staging {total / 1e9:.2f} GB", file=sys.stderr, flush=True)
+        yield lambda size: None
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=total, unit="B", unit_scale=True, desc="staging", file=sys.stderr) as bar:
+        yield bar.update
+
+
+def _wait(files: list[File], place: Path, patience: float) -> None:
+    """Return when all `files` are there; give up when nothing moves any more."""
+    last, since = -1, time.monotonic()
+    while not all(file.is_there for file in files):
+        size = sum(_size(file.target) + _size(file.part) for file in files)
+        if size != last:
+            last, since = size, time.monotonic()
+        elif time.monotonic() - since > patience:
+            raise DataError(
+                f"{place}: nothing was copied for {patience:g} s; "
+                "the first process of this node, which copies, may have ended"
+            )
+        time.sleep(POLL)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

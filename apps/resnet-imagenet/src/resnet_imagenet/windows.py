@@ -1,0 +1,105 @@
+"""Which part of an image the network sees, from uniform draws: plain arithmetic on numbers.
+
+A window is (start, shape), each (y, x) in pixels of the stored image. It is decoded alone
+and resized to the size of the network's input.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+ATTEMPTS = 10  # tries for a random window that fits, as in torchvision's RandomResizedCrop
+DRAWS = 2 * ATTEMPTS + 3
+"""Uniform draws per training sample: area and ratio of each attempt, position (y, x), flip."""
+POSITION = slice(2 * ATTEMPTS, 2 * ATTEMPTS + 2)
+AREA = (0.08, 1.0)
+RATIO = (3 / 4, 4 / 3)
+PAD = 4  # pixels around a small image, for a random crop of its own size
+CENTRE = 0.875  # the evaluation window is this part of the shorter side: 224 of 256
+
+Integers = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+def random_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, Integers]:
+    """Return random windows: the first of `ATTEMPTS` that fits into the image.
+
+    Area and aspect ratio (log-uniform) are drawn in `AREA` and `RATIO`; if no window
+    fits, the largest one with an allowed ratio is taken. Szegedy et al.,
+    arXiv:1409.4842, section 6.
+
+    Args:
+        shapes: (height, width) of each image, or with channels, (n, 2 or 3).
+        draws: (n, DRAWS).
+    """
+    height, width = shapes[:, :1].astype(float), shapes[:, 1:2].astype(float)
+    uniform = draws.astype(np.float64)
+    area = (AREA[0] + (AREA[1] - AREA[0]) * uniform[:, :ATTEMPTS]) * height * width
+    low, high = np.log(RATIO)
+    ratio = np.exp(low + (high - low) * uniform[:, ATTEMPTS : 2 * ATTEMPTS])
+    heights = np.floor(np.sqrt(area / ratio) + 0.5)
+    widths = np.floor(np.sqrt(area * ratio) + 0.5)
+    fits = (widths <= width) & (heights <= height) & (widths >= 1) & (heights >= 1)
+    # One more attempt, which always fits.
+    fits = np.pad(fits, ((0, 0), (0, 1)), constant_values=True)
+    heights = np.hstack([heights, np.minimum(height, np.maximum(1, width // RATIO[0]))])
+    widths = np.hstack([widths, np.minimum(width, np.maximum(1, height * RATIO[1] // 1))])
+    chosen = fits.argmax(axis=1)[:, None]
+    sides = np.take_along_axis(heights, chosen, 1), np.take_along_axis(widths, chosen, 1)
+    return _placed(shapes, np.hstack(sides).astype(np.int32), uniform)
+
+
+def plain_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, Integers]:
+    """Return square windows of one scale at a random place.
+
+    As much of each image as a crop of 224 pixels has of one whose shorter side was
+    resized to 256: no augmentation of scale and aspect ratio, as in the last phase of
+    Codreanu et al., arXiv:1711.04291.
+
+    Args:
+        shapes: (height, width) of each image, or with channels, (n, 2 or 3).
+        draws: (n, DRAWS).
+    """
+    return _placed(shapes, _squares(shapes), draws.astype(float))
+
+
+def centre_windows(shapes: NDArray[np.int64]) -> tuple[Integers, Integers]:
+    """Return the square in the middle of each image: what a crop of 224 pixels has of 256.
+
+    Cutting before resizing gives the same part of the image as cutting afterwards
+    (decode_and_center_crop of the TPU reference ResNet), and decodes less.
+
+    Args:
+        shapes: (height, width) of each image, or with channels, (n, 2 or 3).
+    """
+    sides = _squares(shapes)
+    return ((shapes[:, :2] - sides) // 2).astype(np.int32), sides
+
+
+def _squares(shapes: NDArray[np.int64]) -> Integers:
+    side = np.maximum(1, np.rint(CENTRE * shapes[:, :2].min(axis=1, keepdims=True)))
+    sides: Integers = side.astype(np.int32).repeat(2, axis=1)
+    return sides
+
+
+def _placed(
+    shapes: NDArray[np.int64], sides: Integers, draws: NDArray[np.float64]
+) -> tuple[Integers, Integers]:
+    start = np.floor(draws[:, POSITION] * (shapes[:, :2] - sides + 1))
+    return start.astype(np.int32), sides
+
+
+def padded_starts(draws: Floats) -> Integers:
+    """Return where a crop of an image begins that is as large as it, after `PAD`, (n, 2).
+
+    He et al., arXiv:1512.03385, section 4.2; negative in the padding.
+    """
+    places = np.floor(draws[:, POSITION].astype(float) * (2 * PAD + 1)) - PAD
+    starts: Integers = places.astype(np.int32)
+    return starts
+
+
+def mirrored(draws: Floats) -> Integers:
+    """Return 1 for each image to flip, else 0, (n, 1)."""
+    return (draws[:, DRAWS - 1 :] < 0.5).astype(np.int32)  # every second one

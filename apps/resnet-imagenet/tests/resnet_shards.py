@@ -1,0 +1,158 @@
+"""Writers of every format, from the public specifications and independent of the readers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5py
+import lmdb
+import numpy as np
+
+PER_SHARD = 40
+RECORDIO_MAGIC = struct.pack("<I", 0xCED7230A)
+
+
+def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def delimited(number: int, content: bytes) -> bytes:
+    """Return a protobuf field of bytes."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def masked_crc32c(content: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def example(image: bytes, label: int, name: str) -> bytes:
+    """Return a tf.train.Example."""
+    integers = delimited(3, delimited(1, varint(label)))
+    features = {
+        b"image/class/label": integers,
+        b"image/encoded": delimited(1, delimited(1, image)),
+        b"image/filename": delimited(1, delimited(1, name.encode())),
+    }
+    pairs = (delimited(1, delimited(1, k) + delimited(2, v)) for k, v in features.items())
+    return delimited(1, b"".join(pairs))
+
+
+def tfrecord(stem: Path, images: Sequence[bytes], labels: Sequence[int]) -> Path:
+    path, lines, out = stem.with_suffix(".tfrecord"), [], b""
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        body = example(image, label, f"{number}.png")
+        length = struct.pack("<Q", len(body))
+        crcs = [struct.pack("<I", masked_crc32c(part)) for part in (length, body)]
+        frame = length + crcs[0] + body + crcs[1]
+        lines.append(f"{len(out)} {len(frame)}\n")
+        out += frame
+    path.write_bytes(out)
+    stem.with_suffix(".idx").write_text("".join(lines))
+    return path
+
+
+def recordio_frames(payload: bytes) -> bytes:
+    """Return a payload as dmlc-core writes it: split where the magic stands, aligned to 4."""
+    places = [i for i in range(0, len(payload) - 3, 4) if payload[i : i + 4] == RECORDIO_MAGIC]
+    cuts = zip([0, *(p + 4 for p in places)], [*places, len(payload)], strict=True)
+    parts = [payload[a:b] for a, b in cuts]
+    out = b""
+    for number, part in enumerate(parts):
+        flag = 0 if len(parts) == 1 else 1 if number == 0 else 3 if number == len(parts) - 1 else 2
+        out += RECORDIO_MAGIC + struct.pack("<I", flag << 29 | len(part)) + part
+        out += b"\0" * (-len(out) % 4)
+    return out
+
+
+def recordio(stem: Path, images: Sequence[bytes], labels: Sequence[int]) -> Path:
+    path, lines, out = stem.with_suffix(".rec"), [], b""
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        lines.append(f"{number}\t{len(out)}\n")
+        out += recordio_frames(struct.pack("<IfQQ", 0, label, number, 0) + image)
+    path.write_bytes(out)
+    stem.with_suffix(".idx").write_text("".join(lines))
+    return path
+
+
+def datum(image: bytes, label: int) -> bytes:
+    """Return a Caffe Datum; as proto2 writers do, with a label of 0 spelt out."""
+    return delimited(4, image) + varint(5 << 3) + varint(label) + varint(7 << 3) + varint(1)
+
+
+def lmdb_shard(stem: Path, images: Sequence[bytes], labels: Sequence[int]) -> Path:
+    folder = stem.with_suffix(".lmdb")
+    with (
+        lmdb.open(str(folder), map_size=1 << 26, lock=False) as database,
+        database.begin(write=True) as transaction,
+    ):
+        for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+            transaction.put(b"%08d" % number, datum(image, label))
+    return folder / "data.mdb"
+
+
+def hdf5(stem: Path, images: Sequence[bytes], labels: Sequence[int]) -> Path:
+    path = stem.with_suffix(".h5")
+    with h5py.File(path, "w") as file:
+        file["images"] = np.frombuffer(b"".join(images), np.uint8)
+        file["offsets"] = np.cumsum([0, *map(len, images)]).astype(np.int64)
+        file["labels"] = np.array(labels, np.int64)
+    return path
+
+
+WRITERS = {"tfrecord": tfrecord, "recordio": recordio, "lmdb": lmdb_shard, "hdf5": hdf5}
+FORMATS = ["webdataset", *WRITERS]
+
+
+def converted(source: Path, folder: Path, kind: str, samples: dict) -> Path:
+    """Write the `samples` {split: (images, labels)} of the data set `source` in another format."""
+    if kind == "webdataset":
+        return Path(shutil.copytree(source, folder))
+    folder.mkdir(parents=True)
+    document = json.loads((source / "dataset.json").read_text())
+    document["format"] = kind
+    for split, (images, labels) in samples.items():
+        shards = document["splits"][split]["shards"] = []
+        for start in range(0, len(images), PER_SHARD):
+            chosen = slice(start, start + PER_SHARD)
+            stem = folder / f"{split}-{start // PER_SHARD:05d}"
+            path = WRITERS[kind](stem, images[chosen], labels[chosen])
+            content = path.read_bytes()
+            entry = {
+                "file": str(path.relative_to(folder)),
+                "samples": len(images[chosen]),
+                "bytes": len(content),
+                "sha256": hashlib.sha256(content).hexdigest(),
+            }
+            if stem.with_suffix(".idx").exists():
+                entry["index"] = f"{stem.name}.idx"
+            shards.append(entry)
+    (folder / "dataset.json").write_text(json.dumps(document))
+    return folder
+
+
+def image_folder(folder: Path, samples: dict, classes: int) -> Path:
+    """Write `samples` as files, named so that their order is that of the classes, then theirs."""
+    for split, (images, labels) in samples.items():
+        for name in range(classes):
+            (folder / split / f"class {name}").mkdir(parents=True)
+        for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+            ending = "png" if image.startswith(b"\x89PNG") else "JPEG"
+            path = folder / split / f"class {label}" / f"{number:05d}.{ending}"
+            path.write_bytes(image)
+    return folder

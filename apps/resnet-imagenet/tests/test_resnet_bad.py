@@ -1,0 +1,172 @@
+"""`--max-bad-records`: named, replaced, and nothing else changes, on any number of ranks."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from resnet_shards import converted
+
+from resnet_imagenet import data
+from resnet_imagenet.bad import BadRecords
+from resnet_imagenet.data import Loader
+from resnet_imagenet.dataset import open_dataset
+from resnet_imagenet.pipelines import Way
+from trainkit.engine import Engine
+from trainkit.exits import DataError
+
+BAD = (17, 53, 54)
+TAKEN_BY = {17: 18, 53: 55, 54: 55}
+
+
+def damaged(source: Path, folder: Path, numbers=BAD, content: bytes = b"no image") -> Path:
+    dataset, samples = open_dataset(source), {}
+    for split in dataset.splits:
+        records = dataset.records(split)
+        images = [records.encoded(n).tobytes() for n in range(len(records))]
+        for number in numbers if split == "train" else ():
+            images[number] = content
+        samples[split] = (images, [records.label(n) for n in range(len(records))])
+    return converted(source, folder, "recordio", samples)
+
+
+@pytest.fixture
+def bad_folder(numbered: Path, tmp_path: Path) -> Path:
+    """Return `numbered` with three records that cannot be decoded, two of them neighbours."""
+    return damaged(numbered, tmp_path / "bad")
+
+
+def loader(folder: Path, bad: BadRecords, *, rank=0, size=1, batch=16, training=True) -> Loader:
+    dataset = open_dataset(folder)
+    return Loader(
+        dataset.records("train"),
+        data.preprocessing(dataset, None),
+        Way(training),
+        batch_per_rank=batch,
+        seed=1,
+        engine=Engine("single", rank, size),
+        bad=bad,
+    )
+
+
+def tolerant(limit: int = 3) -> BadRecords:
+    bad = BadRecords(limit)
+    bad.told = []
+    bad.tell = bad.told.append
+    return bad
+
+
+def numbers(images: torch.Tensor) -> list[int]:
+    return (images.amax(dim=(1, 2, 3)) * 0.25 + 0.5).mul(127.5).round().int().tolist()
+
+
+def same(one, two) -> bool:
+    pairs = list(zip(one, two, strict=True))
+    return all(torch.equal(a, b) and torch.equal(x, y) for (a, x), (b, y) in pairs)
+
+
+def test_bad_records_are_named_once_and_their_neighbours_stand_in(
+    bad_folder: Path, numbered: Path
+) -> None:
+    bad = tolerant()
+    batches = loader(bad_folder, bad)
+    for epoch in (0, 1):
+        seen = [n for images, _ in batches.epoch(epoch) for n in numbers(images)]
+        plan = batches.plan.order(epoch).tolist()
+        assert seen == [TAKEN_BY.get(n, n) for n in plan]
+    assert bad.told == bad.found
+    places = sorted(text.split("train-")[1].partition(" (")[0] for text in bad.found)
+    assert places == ["00000.rec: record 17", "00001.rec: record 13", "00001.rec: record 14"]
+    assert all("cannot be decoded as an image (8 bytes, beg" in text for text in bad.found)
+
+
+def test_evaluation_stays_in_order(bad_folder: Path) -> None:
+    batches = loader(bad_folder, tolerant(), training=False)
+    seen = [n for images, _ in batches.epoch(0) for n in numbers(images)]
+    assert seen == [TAKEN_BY.get(n, n) for n in range(100)]
+
+
+def test_ranks_and_resumed_runs_see_the_same_batches(bad_folder: Path) -> None:
+    alone = list(loader(bad_folder, tolerant()).epoch(1))
+    parts = [
+        list(loader(bad_folder, tolerant(), rank=r, size=4, batch=4).epoch(1)) for r in range(4)
+    ]
+    together = [
+        tuple(torch.cat([part[step][i] for part in parts]) for i in (0, 1)) for step in range(7)
+    ]
+    assert same(alone, together)
+    for first in (1, 4):
+        assert same(alone[first:], list(loader(bad_folder, tolerant()).epoch(1, first)))
+
+
+def test_all_other_samples_are_as_without_bad_records(bad_folder: Path, numbered: Path) -> None:
+    whole = loader(numbered, BadRecords())
+    order = whole.plan.order(0).tolist()
+    rows = torch.tensor([n not in BAD for n in order])
+    good, found = (
+        torch.cat([images for images, _ in batches.epoch(0)])[rows]
+        for batches in (whole, loader(bad_folder, tolerant()))
+    )
+    assert torch.equal(good, found)
+
+
+def test_one_too_many_lists_all(bad_folder: Path) -> None:
+    bad = tolerant(2)
+    with pytest.raises(DataError) as caught:
+        list(loader(bad_folder, bad).epoch(0))
+    text = str(caught.value)
+    assert "3 records cannot be decoded, more than --max-bad-records 2:" in text
+    assert text.count("\n  ") == text.count(".rec: record ") == 3
+    assert len(bad.told) == 2
+
+
+def test_without_the_option_the_first_is_the_error(bad_folder: Path) -> None:
+    with pytest.raises(DataError, match=r"\.rec: record \d+ .*; --max-bad-records N tolerates"):
+        list(loader(bad_folder, BadRecords()).epoch(0))
+
+
+def test_records_of_other_ranks_and_of_the_checkpoint_count_once() -> None:
+    bad = BadRecords(3, known=["a"])
+    bad.tell = lambda text: pytest.fail(text)
+    bad.add("a")
+    bad.merge(["a", "b", "b", "c"])
+    assert bad.found == ["a", "b", "c"]
+    with pytest.raises(DataError, match="4 records"):
+        bad.merge(["d"])
+
+
+def test_a_truncated_photograph_counts_as_bad(photographs: Path, tmp_path: Path) -> None:
+    jpeg = (Path(__file__).parent / "data" / "gradient-160x120.jpg").read_bytes()
+    folder = damaged(photographs, tmp_path / "cut", (3,), jpeg[:200])
+    bad = tolerant(1)
+    batches = list(loader(folder, bad, batch=4).epoch(0))
+    assert [len(labels) for _, labels in batches] == [4, 4]
+    assert len(bad.found) == 1
+
+
+def test_a_defect_of_the_pipeline_is_no_bad_record(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(draws: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("resnet_imagenet.windows.mirrored", broken)
+    bad = tolerant()
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        list(loader(numbered, bad).epoch(0))
+    assert bad.found == []
+
+
+def test_the_training_names_them_in_metrics_and_on_the_console(
+    bad_folder: Path, tmp_path: Path, train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert (
+        train(bad_folder, out, "--epochs", "1", "--eval-every", "0", "--max-bad-records", "3") == 0
+    )
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    values = [line["value"] for line in lines if line["key"] == "bad_record"]
+    assert len(values) == 3
+    said = capsys.readouterr().out
+    assert all(f"warning: {value}; another record takes its place" in said for value in values)
+    assert train(bad_folder, tmp_path / "strict", "--epochs", "1", "--max-bad-records", "2") == 3

@@ -1,0 +1,148 @@
+"""`--stage`: shards on a local disk, copied once, checked, and reused."""
+
+import json
+import shutil
+import threading
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from resnet_shards import image_folder
+
+from resnet_imagenet import staging
+from resnet_imagenet.dataset import open_dataset
+from resnet_imagenet.staging import stage
+from trainkit.exits import ArgumentError, DataError
+
+
+@pytest.fixture
+def source(tiny: Path, tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(tiny, tmp_path / "source"))
+    document = json.loads((folder / "dataset.json").read_text())
+    document["splits"]["extra"] = document["splits"]["test"]
+    (folder / "dataset.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the files that are copied, as they are."""
+    names: list[str] = []
+    whole = staging._copy_file
+
+    def spy(file: staging.File, advance: object) -> None:
+        names.append(file.target.name)
+        whole(file, advance)
+
+    monkeypatch.setattr(staging, "_copy_file", spy)
+    return names
+
+
+def test_the_copy_is_the_same_data_and_is_made_once(
+    source: Path, tmp_path: Path, copied: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = stage(source, tmp_path / "node" / "fast", local_rank=0)
+    assert "staging 0.00 GB" in capsys.readouterr().err
+    assert place.parent == tmp_path / "node" / "fast"
+    dataset = open_dataset(place)
+    assert dataset.fingerprint() == open_dataset(source).fingerprint()
+    for split in ("train", "test"):
+        one, two = dataset.records(split), open_dataset(source).records(split)
+        assert all((one.encoded(n) == two.encoded(n)).all() for n in range(len(one)))
+    assert copied[-1] == "dataset.json"
+    copied.clear()
+    assert stage(source, place.parent, local_rank=0) == place
+    assert stage(source, place.parent, local_rank=3) == place
+    assert copied == []
+    assert capsys.readouterr().err == ""
+
+
+def test_a_cut_off_copy_goes_on_and_a_short_file_is_made_again(
+    source: Path, tmp_path: Path, copied: list[str]
+) -> None:
+    place = stage(source, tmp_path / "node", local_rank=0)
+    copied.clear()
+    (place / "dataset.json").unlink()
+    (place / "train-00001.tar").rename(place / "train-00001.tar.part")
+    (place / "train-00002.tar").write_bytes(b"short")
+    stage(source, tmp_path / "node", local_rank=0)
+    assert copied == ["train-00001.tar", "train-00002.tar", "dataset.json"]
+    assert not list(place.glob("*.part"))
+
+
+def test_other_ranks_wait_until_all_is_there(source: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(staging, "POLL", 0.01)
+    found: list[Path] = []
+
+    def wait() -> None:
+        place = stage(source, tmp_path / "node", local_rank=1)
+        open_dataset(place).records("train")
+        found.append(place)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    time.sleep(0.05)
+    assert not found
+    place = stage(source, tmp_path / "node", local_rank=0)
+    waiter.join(10)
+    assert found == [place]
+
+
+def test_a_waiting_rank_gives_up_when_nothing_moves(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nothing was copied for 0\.1 s"):
+        stage(source, tmp_path / "node", local_rank=1, patience=0.1)
+
+
+def test_too_little_space_is_said_before_anything_is_copied(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 1000))
+    with pytest.raises(ArgumentError, match=r"--stage .*GB are to be copied, 0\.00 GB are free"):
+        stage(source, tmp_path / "node", local_rank=0)
+    assert not list((tmp_path / "node").rglob("*.tar"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda content: content[:-512], r"has \d+ bytes, dataset\.json says"),
+        (lambda content: content[:-1] + b"x", "another checksum"),
+    ],
+)
+def test_a_damaged_shard_is_named_and_gets_no_name(
+    source: Path, tmp_path: Path, change, said: str
+) -> None:
+    shard = source / "train-00001.tar"
+    shard.write_bytes(change(shard.read_bytes()))
+    with pytest.raises(DataError, match=f"shard {shard} .*{said}"):
+        stage(source, tmp_path / "node", local_rank=0)
+    assert not list((tmp_path / "node").rglob("train-00001*.tar*"))
+
+
+def test_a_missing_file_is_named(source: Path, tmp_path: Path) -> None:
+    (source / "train-00001.tar").unlink()
+    with pytest.raises(DataError, match=r"train-00001\.tar cannot be read"):
+        stage(source, tmp_path / "one", local_rank=0)
+    (source / "train-00001.idx").unlink()
+    with pytest.raises(DataError, match=r"train-00001\.idx cannot be staged"):
+        stage(source, tmp_path / "two", local_rank=0)
+
+
+def test_a_place_that_is_no_folder_is_said(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match=r"--stage .*file: "):
+        stage(source, tmp_path / "file", local_rank=0)
+
+
+def test_a_folder_of_images_is_refused(tmp_path: Path, tiny: Path) -> None:
+    folder = image_folder(tmp_path / "images", {"train": ([b"\x89PNG"], [0])}, classes=1)
+    with pytest.raises(ArgumentError, match="is not packed"):
+        stage(folder, tmp_path / "node", local_rank=0)
+
+
+def test_a_training_reads_the_staged_copy(tiny: Path, tmp_path: Path, train) -> None:
+    node = tmp_path / "node"
+    assert train(tiny, tmp_path / "run", "--max-steps", "2", "--stage", str(node)) == 0
+    assert len(list(node.rglob("train-*.tar"))) == 3
