@@ -15,6 +15,12 @@ from trimaran.packing import formats, ilsvrc, listing
 from trimaran.reporting import Silent
 
 
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting more takes longer than these few images."""
+    monkeypatch.setattr("trimaran.pool.cores", lambda: 1)
+
+
 @pytest.fixture
 def tars(tmp_path: Path, checkout: Path) -> Path:
     return photos.official_tars(tmp_path / "tars", checkout)

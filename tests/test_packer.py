@@ -20,7 +20,7 @@ from trimaran import packed
 from trimaran.contracts import FormatName
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.packing import formats, listing, packer, pictures, verification
-from trimaran.packing.packer import Options
+from trimaran.packing.plan import Options, name_of
 from trimaran.packing.records import Read, Record
 from trimaran.reporting import Silent
 
@@ -273,8 +273,8 @@ def test_what_is_no_image_folder_is_said(
 
 
 def test_a_name_is_made_of_the_folder() -> None:
-    assert packer.name_of(Path("/data/My Photos (2)")) == "my-photos-2"
-    assert packer.name_of(Path("/")) == "images"
+    assert name_of(Path("/data/My Photos (2)")) == "my-photos-2"
+    assert name_of(Path("/")) == "images"
 
 
 class TestVerify:

@@ -9,6 +9,7 @@ from trimaran import pool
 from trimaran.contracts import Licensed
 from trimaran.errors import RunError
 from trimaran.packing import ilsvrc, packer
+from trimaran.packing.plan import Options
 from trimaran.reporting import Advance, Reporter
 
 _BLOCK = 1 << 22
@@ -37,7 +38,7 @@ def pack(contract: Licensed, source: Path | None, folder: Path, reporter: Report
         if (found := len(listing.splits[split])) != wanted.samples:
             raise RunError(f"{source}: split {split} has {found:,} images, not {wanted.samples:,}")
     packer.pack(
-        listing, folder, packer.Options(contract.name, how.format, how.resize, how.quality),
+        listing, folder, Options(contract.name, how.format, how.resize, how.quality),
         workers=workers, skip_bad=False, reporter=reporter,
     )
 
@@ -45,9 +46,10 @@ def pack(contract: Licensed, source: Path | None, folder: Path, reporter: Report
 def _check(contract: Licensed, source: Path, reporter: Reporter) -> None:
     """Compare the MD5 of every file with the publisher's."""
     tasks = [source / name for name in contract.files]
+    workers = min(len(tasks), pool.cores())
     total = sum(path.stat().st_size for path in tasks)
     with reporter.bar(f"verifying the files of {contract.name}", total, unit="B") as advance:
-        found = dict(pool.run(md5, tasks, len(tasks), advance))
+        found = dict(pool.run(md5, tasks, workers, advance))
     wrong = [
         f"{path} has the MD5 {found[path]}, the publisher's is {contract.files[path.name].md5}"
         for path in tasks

@@ -22,7 +22,7 @@ from trimaran.contracts import Contract, Split
 from trimaran.download import SPARE_BYTES, check_space
 from trimaran.errors import RunError
 from trimaran.packing import formats, pictures
-from trimaran.packing.packer import ORDER_SEED, SHARD_SAMPLES, shuffled
+from trimaran.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.packing.records import Record
 from trimaran.packing.webdataset import BLOCK
 from trimaran.reporting import Advance, Reporter

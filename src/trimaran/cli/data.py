@@ -102,12 +102,12 @@ def data_pack(
     Example: trimaran data pack photos -o packed --resize 480 --quality 95
     """
     from trimaran import pool
-    from trimaran.packing import ilsvrc, listing, packer
+    from trimaran.packing import ilsvrc, listing, packer, plan
 
     processes, reporter = workers or pool.cores(), terminal()
     tars = ilsvrc.is_here(source)
-    options = packer.Options(
-        name or ("imagenet-2012" if tars else packer.name_of(source)), kind, resize, quality,
+    options = plan.Options(
+        name or ("imagenet-2012" if tars else plan.name_of(source)), kind, resize, quality,
         samples_per_shard,
     )
     found = (ilsvrc.listing if tars else listing.of_folder)(source, processes, reporter)

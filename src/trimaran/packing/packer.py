@@ -9,91 +9,29 @@ on the source, the options and the versions of the libraries, not on the number 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from trimaran import packed, pool
-from trimaran.contracts import FormatName
 from trimaran.download import SPARE_BYTES, check_space
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.files import sha256, write_atomic
 from trimaran.packing import formats, listing, pictures
-from trimaran.packing.listing import Listing, Sample
+from trimaran.packing.listing import Listing
+from trimaran.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
 from trimaran.packing.records import Record
 from trimaran.reporting import Advance, Reporter
 
-ORDER_SEED = 20170825
-SHARD_SAMPLES = 10_000
 SKIPPED = "skipped.txt"
 STATE = ".packing"
 PLAN = "plan.json"
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 """Of ImageNet's training images, as in torchvision's reference training; for any photographs."""
-
-Bad = tuple[str, str]
-"""Name of an image, and why it cannot be decoded."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What decides on the bytes.
-
-    Attributes:
-        name: of the data set.
-        format: how it is packed.
-        resize: shorter sides longer than this many pixels are scaled to it (None: as it is).
-        quality: of the JPEGs that are then encoded.
-        samples: in a shard.
-    """
-
-    name: str
-    format: FormatName
-    resize: int | None = None
-    quality: int = 95
-    samples: int = SHARD_SAMPLES
-
-
-@dataclass(frozen=True)
-class Job:
-    """One shard to be made: `chosen` has each sample with its place in the listing."""
-
-    root: Path
-    folder: Path
-    stem: str
-    options: Options
-    encoding: str
-    skip_bad: bool
-    chosen: list[tuple[int, Sample]]
-
-
-@dataclass(frozen=True)
-class Done:
-    """A finished shard (None: it has no samples), and the images that it could not have."""
-
-    stem: str
-    shard: packed.Shard | None
-    bad: list[Bad]
-
-
-def name_of(source: Path) -> str:
-    """Return a name for the data set that is packed from the folder `source`."""
-    name = re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
-    return name or "images"
-
-
-def shuffled(split: str, count: int) -> list[int]:
-    """Return 0..count-1 in an order fixed by `ORDER_SEED`, the same in every Python version."""
-    def key(number: int) -> bytes:
-        return hashlib.sha256(f"{ORDER_SEED}:{split}:{number}".encode()).digest()
-
-    return sorted(range(count), key=key)
 
 
 def pack(
