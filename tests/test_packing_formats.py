@@ -115,12 +115,14 @@ def test_checksum_is_that_of_the_specification() -> None:
     assert tfrecord.masked(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**63 - 1), st.binary(max_size=300))
 def test_wire_format_round_trip(number: int, content: bytes) -> None:
     message = wire.field(3, number) + wire.field(15, content) + wire.field(16, 0)
     assert list(wire.fields(message)) == [(3, number), (15, content), (16, 0)]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_message_or_an_error(content: bytes) -> None:
     try:
@@ -129,6 +131,7 @@ def test_any_bytes_are_a_message_or_an_error(content: bytes) -> None:
         return
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([MAGIC, b"a", b"bc", b"defg"]), max_size=12).map(b"".join))
 def test_recordio_parts_hold_no_magic_number_where_a_record_may_begin(content: bytes) -> None:
     parts = recordio.split(content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import NoReturn
 
 import pytest
 
@@ -18,13 +19,12 @@ def double(number: int, advance: Advance) -> int:
     return 2 * number
 
 
-def fail(number: int, advance: Advance) -> int:
+def fail(number: int, advance: Advance) -> NoReturn:
     if number == 0:
         raise RunError("a fault", hint="a way out")
-    for _ in range(3000):
+    while True:  # until it is given up
         advance(1)
         time.sleep(0.01)
-    return number
 
 
 def die(number: int, advance: Advance) -> int:
@@ -45,11 +45,9 @@ def test_no_tasks_give_no_results() -> None:
 
 
 def test_a_fault_ends_all_and_keeps_its_hint() -> None:
-    begun = time.monotonic()
     with pytest.raises(RunError, match="a fault") as caught:
         list(pool.run(fail, [1, 0, 1], 2, lambda amount: None))
     assert caught.value.hint == "a way out"
-    assert time.monotonic() - begun < 25  # not the 30 s that the other task would take
 
 
 def test_a_killed_process_is_said() -> None:
