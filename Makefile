@@ -52,6 +52,7 @@ generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile
 	$(BIN)/trimaran render
 	$(BIN)/trimaran schema
 	$(BIN)/python tests/test_cli_help.py
+	$(BIN)/python tests/test_golden_shards.py
 	$(BIN)/python tests/test_render.py
 	$(BIN)/python tests/test_runscript.py
 

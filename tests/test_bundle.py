@@ -167,7 +167,7 @@ def test_an_import_makes_image_and_data_those_of_run(
     assert found.digest == manifest.image.digest
     contract = data.load("small")
     place = data.get(contract, offline=True, reporter=told)
-    assert data.verify_folder(contract, place, reporter=told) == []
+    assert data.verify_folder(contract, place, records=True, reporter=told) == []
     definition = paths.repository() / "containers/frameworks/tiny/selftest.py"
     definition.write_text("another")
     unbundle.take_in(folder, manifest, told)

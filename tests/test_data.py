@@ -240,7 +240,8 @@ def test_damaged_index_is_found(
 ) -> None:
     index = get() / "train-00000.idx"
     index.write_text(index.read_text().replace(old, new, 1))
-    assert [fault for fault in data.verify(contract, reporter=told) if str(index) in fault]
+    faults = data.verify(contract, reporter=told)
+    assert [fault for fault in faults if "train-00000.tar" in fault and index.name in fault]
 
 
 def test_verify_of_what_is_not_there(contract: Contract, told: Silent) -> None:
@@ -269,11 +270,11 @@ def test_data_of_an_older_contract_is_made_anew(
 def test_ctrl_c_is_said_and_leaves_nothing_half_made(
     contract: Contract, get: Get, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*arguments: object) -> list[str]:
+    def interrupted(*arguments: object) -> bytes:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("trimaran.pack._write_shard", interrupted)
+        patch.setattr("trimaran.pack._png", interrupted)
         with pytest.raises(Interrupted):
             get()
     assert sorted(path.name for path in home().iterdir()) == [".lock", "download", "raw"]
@@ -283,23 +284,25 @@ def test_ctrl_c_is_said_and_leaves_nothing_half_made(
 def test_folder_of_the_user_is_checked(contract: Contract, get: Get, tmp_path: Path) -> None:
     own = tmp_path / "own"
     shutil.copytree(get(), own)
-    data.check(contract, own, {"train": 23, "test": 5})
+    data.check(contract, own, {"train": 23, "test": 5}, "webdataset")
     with pytest.raises(RunError, match="split train has 23 samples, 24 are needed"):
-        data.check(contract, own, {"train": 24})
+        data.check(contract, own, {"train": 24}, "webdataset")
+    with pytest.raises(RunError, match="format is webdataset, the recipe needs lmdb"):
+        data.check(contract, own, {}, "lmdb")
     with pytest.raises(RunError, match="split val is missing"):
-        data.check(contract, own, {"val": 1})
+        data.check(contract, own, {"val": 1}, "webdataset")
     (own / "test-00000.tar").unlink()
     with pytest.raises(RunError, match=r"test-00000\.tar is missing"):
-        data.check(contract, own, {})
+        data.check(contract, own, {}, "webdataset")
     with pytest.raises(UsageError, match="holds no packed data set"):
-        data.check(contract, tmp_path, {})
+        data.check(contract, tmp_path, {}, "webdataset")
     document = json.loads((own / packed.DATASET).read_text()) | {"name": "other"}
     (own / packed.DATASET).write_text(json.dumps(document))
     with pytest.raises(RunError, match="holds 'other', not 'small'"):
-        data.check(contract, own, {})
+        data.check(contract, own, {}, "webdataset")
     (own / packed.DATASET).write_text("{")
     with pytest.raises(UsageError, match=r"dataset\.json"):
-        data.check(contract, own, {})
+        data.check(contract, own, {}, "webdataset")
 
 
 def test_folder_of_the_user_needs_no_origin(
@@ -310,5 +313,5 @@ def test_folder_of_the_user_needs_no_origin(
     document = json.loads((own / packed.DATASET).read_text())
     del document["origin"]
     (own / packed.DATASET).write_text(json.dumps(document))
-    data.check(contract, own, {"train": 23})
-    assert data.verify_folder(contract, own, reporter=told) == []
+    data.check(contract, own, {"train": 23}, "webdataset")
+    assert data.verify_folder(contract, own, records=True, reporter=told) == []

@@ -17,6 +17,7 @@ import datasets
 from trimaran import pack, packed
 from trimaran.contracts import Contract
 from trimaran.errors import RunError
+from trimaran.packing import formats, verification
 from trimaran.reporting import Advance, Silent
 
 
@@ -76,8 +77,7 @@ def test_every_sample_is_packed_once_with_its_pixels_and_class(
             assert (out / shard.index).read_text() == index_by_tarfile(out / shard.file)
         assert sorted(seen) == list(range(count))
         assert seen != sorted(seen)
-    assert packed.missing_files(out, dataset) == []
-    assert packed.damaged_files(out, dataset, Silent()) == []
+    assert verification.faults(out, dataset, records=True, workers=1, reporter=Silent()) == []
 
 
 def test_packing_twice_gives_the_same_bytes(contract: Contract, raw: Path, tmp_path: Path) -> None:
@@ -108,9 +108,10 @@ def test_any_image_comes_back_pixel_by_pixel(data: st.DataObject) -> None:
     samples = pack.Samples("train", height, width, pixels, bytes(count))
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "a.tar")
-        lines = pack._write_shard(samples, list(range(count)), path, lambda amount: None)
+        records = pack.records(samples, list(range(count)), lambda amount: None)
+        formats.write_shard("webdataset", Path(name), "a", records)
         members = dict(read_tar(path))
-        assert "\n".join([f"v1.2 {count}", *lines]) + "\n" == index_by_tarfile(path)
+        assert path.with_suffix(".idx").read_text() == index_by_tarfile(path)
         assert path.stat().st_size <= pack._packed_size_at_most(samples)
     decoded = b"".join(
         Image.open(io.BytesIO(members[f"{n:08d}.png"])).tobytes() for n in range(count)
@@ -162,11 +163,11 @@ def test_killed_packing_leaves_the_old_data_set_whole(
     pack.pack(contract, raw, place / "packed", Silent())
     before = {path.name: path.read_bytes() for path in (place / "packed").iterdir()}
 
-    def interrupted(*arguments: object) -> list[str]:
+    def interrupted(*arguments: object) -> bytes:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pack, "_write_shard", interrupted)
+        patch.setattr(pack, "_png", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pack.pack(contract, raw, place / "packed", Silent())
     assert [path.name for path in place.iterdir()] == ["packed"]
@@ -188,9 +189,9 @@ def test_no_space_is_said_before_anything_is_written(
     assert list(place.iterdir()) == []
 
 
-def test_progress_counts_every_image(contract: Contract, raw: Path, tmp_path: Path) -> None:
+def test_progress_counts_every_image(contract: Contract, raw: Path) -> None:
     counted: list[float] = []
     advance: Advance = counted.append
     samples = pack.read_split(contract, raw, "train")
-    pack._write_shard(samples, list(range(23)) * 10, tmp_path / "a.tar", advance)
-    assert sum(counted) == 230
+    assert len(list(pack.records(samples, list(range(23)), advance))) == 23
+    assert sum(counted) == 23

@@ -30,7 +30,7 @@ from trimaran import (
     targets,
 )
 from trimaran.archive import Member, text_member
-from trimaran.contracts import Contract, FileName, Sha256
+from trimaran.contracts import AnyContract, FileName, Sha256
 from trimaran.engines import BuiltImage, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
@@ -107,8 +107,10 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
         raise UsageError(f"a bundle holds a SIF, which the engine {engine.name} does not make")
     recipe = request.recipe.recipe
     contract = data.load(request.recipe.data_name)
+    if request.folder is not None and data.is_image(request.folder):
+        raise UsageError(f"a bundle takes a folder of packed data, {request.folder} is a file")
     with reporter.step(1, STEPS, f"data: {contract.name}"):
-        place = pipeline.prepare_data(request, contract, reporter)
+        place, dataset = pipeline.prepare_data(request, contract, reporter)
     with reporter.step(2, STEPS, f"image: {recipe.image.name}"):
         built = pipeline.prepare_image(request, images.load(recipe.image.name), reporter)
         signature = pipeline.check_signature(request, built)
@@ -123,7 +125,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
             ),
             image=_image(built, signature),
             data=BundledData(
-                name=contract.name, sha256=sha256(place / packed.DATASET), included=with_data
+                name=contract.name, sha256=dataset, included=with_data
             ),
             git=runs.git_state(request.recipe.path.parent),
         )
@@ -133,7 +135,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
 
 
 def _members(
-    request: Request, manifest: Manifest, contract: Contract, built: BuiltImage, place: Path
+    request: Request, manifest: Manifest, contract: AnyContract, built: BuiltImage, place: Path
 ) -> list[Member]:
     """Return the members in their order: what people read first, the big ones last."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
@@ -184,7 +186,8 @@ def _packed_files(place: Path) -> dict[str, str]:
     for split in packed.read(place).splits.values():
         for shard in split.shards:
             found[shard.file] = shard.sha256
-            found[shard.index] = sha256(place / shard.index)
+            if shard.index is not None:
+                found[shard.index] = sha256(place / shard.index)
     return found
 
 

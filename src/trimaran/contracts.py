@@ -32,6 +32,8 @@ def _stays_inside(path: str) -> str:
 RelativePath = Annotated[str, Field(pattern=r"^[^\s\\]+$"), AfterValidator(_stays_inside)]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]*$")]
 Size = Annotated[int, Field(gt=0)]
+FormatName = Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"]
+"""How a data set is packed."""
 
 
 class Licence(strict.Model):
@@ -125,15 +127,18 @@ class Split(strict.Model):
     labels: FileName
 
 
-class Contract(strict.Model):
-    """One data set: licence, origin, hashes, classes and splits."""
-
+class _Common(strict.Model):
     schema_: Literal[1] = Field(alias="schema")
     name: Name
     title: str
     licence: Licence
     citation: str
     homepage: Url
+
+
+class Contract(_Common):
+    """One data set that anybody may download: licence, origin, hashes, classes and splits."""
+
     reader: Literal["idx"]
     classes: list[str] = Field(min_length=2)
     splits: dict[Name, Split] = Field(min_length=1)
@@ -159,12 +164,55 @@ class Contract(strict.Model):
         return self
 
 
+class Published(strict.Model):
+    """A file as its publisher describes it."""
+
+    md5: Md5
+
+
+class Packing(strict.Model):
+    """How the data set is packed: format, largest shorter side in pixels, JPEG quality."""
+
+    format: FormatName
+    resize: Size
+    quality: Annotated[int, Field(ge=1, le=95)]
+
+
+class LicensedSplit(strict.Model):
+    """How many samples a split has."""
+
+    samples: Size
+
+
+class Licensed(_Common):
+    """One data set that its users get themselves, because they have to agree to a licence.
+
+    `instructions` say how; `files` are what they then have.
+    """
+
+    reader: Literal["ilsvrc2012"]
+    instructions: str
+    splits: dict[Name, LicensedSplit] = Field(min_length=1)
+    files: dict[FileName, Published] = Field(min_length=1)
+    packing: Packing
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, in the order of their labels."""
+        from trimaran.packing import ilsvrc  # it reads a file of the checkout, rarely needed
+
+        return ilsvrc.class_names(sorted(ilsvrc.synsets()))
+
+
+AnyContract = Contract | Licensed
+
+
 def names() -> list[str]:
     """Return the names of all data contracts, sorted."""
     return sorted(path.stem for path in (paths.repository() / "recipes/data").glob("*.yaml"))
 
 
-def load(name: str) -> Contract:
+def load(name: str) -> AnyContract:
     """Load the contract called `name`.
 
     Raises:
@@ -173,10 +221,15 @@ def load(name: str) -> Contract:
     if name not in names():
         raise unknown_name("data set", name, names())
     path = paths.repository() / "recipes/data" / f"{name}.yaml"
-    contract = strict.load(Contract, path)
+    contract = strict.load_one(_model, path)
     if contract.name != name:
         raise UsageError(f"{path}: name: '{contract.name}' must be '{name}', as the file is called")
     return contract
+
+
+def _model(content: object) -> type[Contract] | type[Licensed]:
+    licensed = isinstance(content, dict) and content.get("reader") == "ilsvrc2012"
+    return Licensed if licensed else Contract
 
 
 def _difference(where: str, given: set[str], wanted: set[str]) -> str:

@@ -1,7 +1,8 @@
 """Data sets in the cache: got (downloaded, verified, packed), verified again, described.
 
 A data set lies in `cache("data", NAME)`: `raw/` holds the verified files of the
-contract, `packed/` the shards for training, `download/` what is under way.
+contract, `packed/` the shards for training, `download/` what is under way. One that needs
+a licence has no `raw/`: its files stay where the user put them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from trimaran import packed, paths
+from trimaran import packed, paths, pool, squashfs
+from trimaran.contracts import AnyContract, FormatName, Licensed
 from trimaran.contracts import Contract as Contract
 from trimaran.contracts import load as load
 from trimaran.contracts import names as names
 from trimaran.errors import Interrupted, RunError, UsageError
+from trimaran.files import sha256
 from trimaran.reporting import Reporter
 
 State = Literal["absent", "downloaded", "packed"]
@@ -26,36 +29,47 @@ _DAMAGED = ".damaged"
 """Left by `verify` when it found something, so that the next `get` repairs it."""
 
 
-def folder(contract: Contract) -> Path:
+def folder(contract: AnyContract) -> Path:
     """Return where the packed data set lies, whether or not it is there."""
     return _home(contract) / "packed"
 
 
-def state(contract: Contract) -> State:
+def state(contract: AnyContract) -> State:
     """Return how much of the data set is here, judged by sizes (see `verify` for hashes)."""
     if _is_complete(contract):
         return "packed"
     raw = _home(contract) / "raw"
-    present = all(
+    present = isinstance(contract, Contract) and all(
         (raw / name).is_file() and (raw / name).stat().st_size == content.size
         for name, content in contract.files.items()
     )
     return "downloaded" if present else "absent"
 
 
-def size(contract: Contract) -> int:
+def size(contract: AnyContract) -> int:
     """Return the bytes that the data set takes in the cache."""
     home = _home(contract)
     return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
 
 
-def get(contract: Contract, *, offline: bool, reporter: Reporter) -> Path:
+def get(
+    contract: AnyContract, *, offline: bool, reporter: Reporter, source: Path | None = None
+) -> Path:
     """Return the folder of the packed data set; download, verify and pack what is lacking.
 
+    Args:
+        contract: the data set.
+        offline: never touch the network.
+        reporter: shows progress.
+        source: the folder with the files of a data set that needs a licence.
+
     Raises:
+        UsageError: `source` is given for a data set that is downloaded.
         RunError: no source gives the data, or there is no space for them.
         Interrupted: on Ctrl-C; downloads resume, and nothing half-packed stays.
     """
+    if source is not None and isinstance(contract, Contract):
+        raise UsageError(f"{contract.name} is downloaded, --from is for what needs a licence")
     if _is_complete(contract):
         return folder(contract)
     home = _home(contract)
@@ -64,7 +78,7 @@ def get(contract: Contract, *, offline: bool, reporter: Reporter) -> Path:
         with _alone(home, contract, reporter):
             # Another process may have got it while this one waited.
             if not _is_complete(contract):
-                _get(contract, home, offline, reporter)
+                _get(contract, home, offline, reporter, source)
     except KeyboardInterrupt:
         raise Interrupted(
             f"stopped while getting {contract.name}", hint="run it again to go on"
@@ -74,81 +88,129 @@ def get(contract: Contract, *, offline: bool, reporter: Reporter) -> Path:
     return folder(contract)
 
 
-def _get(contract: Contract, home: Path, offline: bool, reporter: Reporter) -> None:
+def _get(
+    contract: AnyContract, home: Path, offline: bool, reporter: Reporter, source: Path | None
+) -> None:
     # Needed here only, and slow to import (Pillow, requests).
-    from trimaran.pack import pack
-    from trimaran.sources import fetch_raw
+    if isinstance(contract, Licensed):
+        from trimaran import licensed
 
-    raw, downloads = home / "raw", home / "download"
-    fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
-    pack(contract, raw, folder(contract), reporter)
-    shutil.rmtree(downloads, ignore_errors=True)
+        if (home / _DAMAGED).exists():
+            shutil.rmtree(folder(contract), ignore_errors=True)
+        licensed.pack(contract, source, folder(contract), reporter)
+    else:
+        from trimaran.pack import pack
+        from trimaran.sources import fetch_raw
+
+        raw, downloads = home / "raw", home / "download"
+        fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
+        pack(contract, raw, folder(contract), reporter)
+        shutil.rmtree(downloads, ignore_errors=True)
     (home / _DAMAGED).unlink(missing_ok=True)
 
 
-def verify(contract: Contract, *, reporter: Reporter) -> list[str]:
-    """Hash every file of the data set again; return each fault found, naming its file.
+def verify(
+    contract: AnyContract, *, reporter: Reporter, workers: int | None = None
+) -> list[str]:
+    """Check every file, record and image of the data set; return each fault found by name.
 
     What is found is remembered: the next `get` makes the packed data anew.
     """
     home = _home(contract)
     if not (folder(contract) / packed.DATASET).is_file():
         return [f"{contract.name} is not here ({folder(contract)})"]
-    faults = []
-    for name, content in contract.files.items():
-        path = home / "raw" / name
-        if not path.is_file():
-            faults.append(f"{path} is missing")
-        elif not content.is_in(path):
-            faults.append(f"{path} is damaged: its content is not that of the contract")
-    faults += verify_folder(contract, folder(contract), reporter=reporter)
+    faults = _raw_faults(contract, home / "raw") if isinstance(contract, Contract) else []
+    faults += verify_folder(
+        contract, folder(contract), records=True, reporter=reporter, workers=workers
+    )
     if faults:
         (home / _DAMAGED).write_text("\n".join(faults) + "\n", encoding="utf-8")
     return faults
 
 
-def verify_folder(contract: Contract, place: Path, *, reporter: Reporter) -> list[str]:
-    """Hash the shards of the packed data set at `place`; return each fault found."""
+def _raw_faults(contract: Contract, raw: Path) -> list[str]:
+    faults = []
+    for name, content in contract.files.items():
+        path = raw / name
+        if not path.is_file():
+            faults.append(f"{path} is missing")
+        elif not content.is_in(path):
+            faults.append(f"{path} is damaged: its content is not that of the contract")
+    return faults
+
+
+def verify_folder(
+    contract: AnyContract | None, place: Path, *, records: bool, reporter: Reporter,
+    workers: int | None = None,
+) -> list[str]:
+    """Hash the shards of the packed data set at `place`; return each fault found.
+
+    Args:
+        contract: the data set that it must be (None: any).
+        place: its folder.
+        records: also read every record and decode every image.
+        reporter: shows progress.
+        workers: processes (None: one for each core).
+    """
+    from trimaran.packing import verification  # Pillow is slow to import
+
     try:
         dataset = packed.read(place)
     except UsageError as error:
         return error.message.splitlines()
-    return [
-        *(f"{place}: {fault}" for fault in packed.mismatches(contract, dataset, {})),
-        *packed.missing_files(place, dataset),
-        *packed.damaged_files(place, dataset, reporter),
-    ]
+    own = packed.mismatches(contract, dataset, {}) if contract is not None else []
+    return [f"{place}: {fault}" for fault in own] + verification.faults(
+        place, dataset, records=records, workers=workers or pool.cores(), reporter=reporter
+    )
 
 
-def check(contract: Contract, place: Path, samples: Mapping[str, int]) -> None:
+def check(
+    contract: AnyContract, place: Path, samples: Mapping[str, int], kind: FormatName
+) -> str:
     """Check quickly, without hashing, that `place` holds what a run needs.
 
     Args:
         contract: the data set that is needed.
-        place: a folder of the user, or the one in the cache.
+        place: a folder of the user, a SquashFS image of one, or the folder in the cache.
         samples: how many samples each split must have, by the recipe.
+        kind: the format that the recipe names.
+
+    Returns:
+        The SHA-256 of `dataset.json`.
 
     Raises:
         RunError: it holds something else, or less; every fault is named.
         UsageError: there is no packed data set.
     """
-    dataset = packed.read(place)
-    faults = [
-        *packed.mismatches(contract, dataset, samples),
-        *packed.missing_files(place, dataset),
-    ]
+    if is_image(place):
+        inside = squashfs.look_into(place)
+        dataset, digest = inside.dataset, inside.sha256
+        faults = packed.wrong_sizes(place, dataset, inside.sizes)
+    else:
+        dataset = packed.read(place)
+        digest = sha256(place / packed.DATASET)
+        faults = packed.missing_files(place, dataset)
+    faults = [*packed.mismatches(contract, dataset, samples), *faults]
+    if dataset.format != kind:
+        faults.insert(0, f"its format is {dataset.format}, the recipe needs {kind}")
     if faults:
         raise RunError(
             "\n".join([f"{place} is not the data set that is needed:", *faults]),
             hint=f"`trimaran data get {contract.name}` makes it",
         )
+    return digest
 
 
-def _home(contract: Contract) -> Path:
+def is_image(place: Path) -> bool:
+    """Return True if `place` is a file, and so a SquashFS image of a packed data set."""
+    return place.is_file()
+
+
+def _home(contract: AnyContract) -> Path:
     return paths.cache("data", contract.name)
 
 
-def _is_complete(contract: Contract) -> bool:
+def _is_complete(contract: AnyContract) -> bool:
     """Return True if the packed data set is here, by sizes, and made from these contents."""
     place = folder(contract)
     if (_home(contract) / _DAMAGED).exists() or not (place / packed.DATASET).is_file():
@@ -157,7 +219,10 @@ def _is_complete(contract: Contract) -> bool:
         dataset = packed.read(place)
     except UsageError:
         return False
-    contents = {name: content.sha256 for name, content in contract.files.items()}
+    contents = (
+        {name: content.sha256 for name, content in contract.files.items()}
+        if isinstance(contract, Contract) else {}
+    )
     return (
         dataset.origin is not None
         and dataset.origin.contents == contents
@@ -167,7 +232,7 @@ def _is_complete(contract: Contract) -> bool:
 
 
 @contextmanager
-def _alone(home: Path, contract: Contract, reporter: Reporter) -> Iterator[None]:
+def _alone(home: Path, contract: AnyContract, reporter: Reporter) -> Iterator[None]:
     """Let one process at a time work in `home`."""
     with (home / ".lock").open("w") as lock:
         try:

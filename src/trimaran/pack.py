@@ -1,41 +1,33 @@
-"""Pack a data set into WebDataset shards of real image files, each with an index for DALI.
+"""Pack a data set of IDX files (Fashion-MNIST) into WebDataset shards of PNG files.
 
-A sample is two members of a tar file, `<number>.png` and `<number>.cls` (the class
-as decimal digits); the number is the sample's place in the source file, so that a
-message about a sample leads back to it. The order is shuffled once, because many
-sources are sorted by class and a sequential reader would see one class at a time.
-The bytes depend only on the contents, on the constants below and on the version of
-the encoder: tar headers carry no time and no owner.
+A record's number is the image's place in the source file, so that a message about a sample
+leads back to it. The bytes depend only on the contents, on the constants below and on the
+version of the encoder.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
-import os
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import PIL
 from PIL import Image
 
 from trimaran import idx, packed
 from trimaran.contracts import Contract, Split
 from trimaran.download import SPARE_BYTES, check_space
 from trimaran.errors import RunError
-from trimaran.files import sha256, write_atomic
+from trimaran.packing import formats, pictures
+from trimaran.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
+from trimaran.packing.records import Record
+from trimaran.packing.webdataset import BLOCK
 from trimaran.reporting import Advance, Reporter
 
-SHARD_SAMPLES = 10_000
-ORDER_SEED = 20170825
 COMPRESSION = 6  # of PNG (0 to 9), the default of the format's libraries
-BLOCK = tarfile.BLOCKSIZE
-INDEX_VERSION = "v1.2"  # what DALI's wds2idx writes and its reader expects
 TEMPORARY = ".packing-"
 
 
@@ -82,8 +74,7 @@ def pack(contract: Contract, raw: Path, folder: Path, reporter: Reporter) -> Non
                 for name, samples in splits.items()
             }
         dataset = _describe(contract, splits, shards)
-        text = dataset.model_dump_json(by_alias=True, indent=2) + "\n"
-        write_atomic(temporary / packed.DATASET, text)
+        packed.write(temporary, dataset)
         temporary.chmod(0o755)
         _replace(temporary, folder)
     except OSError as error:
@@ -112,51 +103,20 @@ def read_split(contract: Contract, raw: Path, name: str) -> Samples:
     return Samples(name, images.shape[1], images.shape[2], images.values, labels.values)
 
 
-def shuffled(split: str, count: int) -> list[int]:
-    """Return 0..count-1 in an order fixed by `ORDER_SEED`, the same in every Python version."""
-    def key(number: int) -> bytes:
-        return hashlib.sha256(f"{ORDER_SEED}:{split}:{number}".encode()).digest()
-
-    return sorted(range(count), key=key)
-
-
 def _write_split(samples: Samples, folder: Path, advance: Advance) -> Iterator[packed.Shard]:
     order = shuffled(samples.name, len(samples))
     for number, start in enumerate(range(0, len(order), SHARD_SAMPLES)):
-        stem = f"{samples.name}-{number:05d}"
         chosen = order[start : start + SHARD_SAMPLES]
-        path = folder / f"{stem}.tar"
-        lines = _write_shard(samples, chosen, path, advance)
-        index = "\n".join([f"{INDEX_VERSION} {len(lines)}", *lines]) + "\n"
-        write_atomic(path.with_suffix(".idx"), index)
-        yield packed.Shard(
-            file=path.name, index=f"{stem}.idx", samples=len(chosen),
-            bytes=path.stat().st_size, sha256=sha256(path),
-        )
+        stem = f"{samples.name}-{number:05d}"
+        yield formats.write_shard("webdataset", folder, stem, records(samples, chosen, advance))
 
 
-def _write_shard(
-    samples: Samples, chosen: list[int], path: Path, advance: Advance
-) -> list[str]:
-    """Write one tar file; return the lines of its index: extension, offset, size, name."""
-    lines = []
-    with path.open("wb") as file:
-        with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-            for count, number in enumerate(chosen, start=1):
-                members = {"png": _png(samples.image(number)),
-                           "cls": str(samples.labels[number]).encode()}
-                words = []
-                for extension, content in members.items():
-                    member = tarfile.TarInfo(f"{number:08d}.{extension}")  # time and owner are 0
-                    member.size = len(content)
-                    words += [extension, str(tar.offset + BLOCK), str(len(content)), member.name]
-                    tar.addfile(member, io.BytesIO(content))
-                lines.append(" ".join(words))
-                if count % 100 == 0 or count == len(chosen):
-                    advance(count % 100 or 100)
-        file.flush()
-        os.fsync(file.fileno())
-    return lines
+def records(samples: Samples, chosen: list[int], advance: Advance) -> Iterator[Record]:
+    """Yield the images of these numbers as PNG files."""
+    for number in chosen:
+        image = _png(samples.image(number))
+        yield Record(number, samples.name, samples.labels[number], image, "png")
+        advance(1)
 
 
 def _png(image: Image.Image) -> bytes:
@@ -168,7 +128,7 @@ def _png(image: Image.Image) -> bytes:
 def _packed_size_at_most(samples: Samples) -> int:
     """Two headers and two roundings per sample, and a PNG that does not compress at all."""
     png = samples.height * (samples.width + 1) + 128
-    return len(samples) * (4 * BLOCK + png) + tarfile.RECORDSIZE
+    return len(samples) * (4 * BLOCK + png) + 20 * BLOCK
 
 
 def moments(samples: Samples) -> tuple[float, float]:
@@ -206,7 +166,7 @@ def _describe(
         origin=packed.Origin(
             contents={name: content.sha256 for name, content in contract.files.items()},
             order_seed=ORDER_SEED,
-            encoder=f"Pillow {PIL.__version__}",
+            encoder=pictures.ENCODER,
         ),
     )
 

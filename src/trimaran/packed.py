@@ -1,8 +1,7 @@
-"""A packed data set on disk: `dataset.json` and the WebDataset shards that it lists."""
+"""A packed data set on disk: `dataset.json` and the shards that it lists."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,20 +9,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimaran import strict
-from trimaran.contracts import Contract, FileName, Name, Sha256
+from trimaran.contracts import AnyContract, FileName, FormatName, Name, RelativePath, Sha256
 from trimaran.errors import UsageError
-from trimaran.files import sha256
-from trimaran.reporting import Reporter
+from trimaran.files import write_atomic
 
 DATASET = "dataset.json"
 Count = Annotated[int, Field(ge=0)]
 
 
 class Shard(strict.Model):
-    """One tar file of samples, and its index for DALI's reader."""
+    """One file of samples, and its index where the format has one."""
 
-    file: FileName
-    index: FileName
+    file: RelativePath
+    index: FileName | None = None
     samples: Count
     bytes: Count
     sha256: Sha256
@@ -53,6 +51,9 @@ class Origin(strict.Model):
     contents: dict[FileName, Sha256]
     order_seed: int
     encoder: str
+    resize: Count | None = Field(default=None, description="pixels of the shorter side at most")
+    quality: Count | None = Field(default=None, description="of the JPEGs that were resized")
+    skipped: Count = Field(default=0, description="undecodable images that were left out")
 
 
 class Dataset(strict.Model):
@@ -60,7 +61,7 @@ class Dataset(strict.Model):
 
     schema_: Literal[1] = Field(alias="schema")
     name: Name
-    format: Literal["webdataset"]
+    format: FormatName
     classes: list[str]
     image: ImageFacts
     splits: dict[Name, PackedSplit]
@@ -76,12 +77,18 @@ def read(folder: Path) -> Dataset:
     if not (folder / DATASET).is_file():
         raise UsageError(
             f"{folder} holds no packed data set (no {DATASET})",
-            hint="give the folder that `trimaran data get` names",
+            hint="give the folder that `trimaran data get` or `data pack` made",
         )
     return strict.load(Dataset, folder / DATASET)
 
 
-def mismatches(contract: Contract, dataset: Dataset, samples: Mapping[str, int]) -> list[str]:
+def write(folder: Path, dataset: Dataset) -> None:
+    """Write `dataset.json`, after everything that it lists; without what is at its default."""
+    text = dataset.model_dump_json(by_alias=True, indent=2, exclude_defaults=True)
+    write_atomic(folder / DATASET, text + "\n")
+
+
+def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, int]) -> list[str]:
     """Return how `dataset` differs from `contract` and from the `samples` needed per split."""
     if dataset.name != contract.name:
         return [f"it holds '{dataset.name}', not '{contract.name}'"]
@@ -103,62 +110,24 @@ def mismatches(contract: Contract, dataset: Dataset, samples: Mapping[str, int])
 
 def missing_files(folder: Path, dataset: Dataset) -> list[str]:
     """Return a fault for each shard or index that is missing or has a wrong size; no hashing."""
+    names = [name for shard in _shards(dataset) for name in (shard.file, shard.index) if name]
+    sizes = {name: (folder / name).stat().st_size for name in names if (folder / name).is_file()}
+    return wrong_sizes(folder, dataset, sizes)
+
+
+def wrong_sizes(place: Path, dataset: Dataset, sizes: Mapping[str, int]) -> list[str]:
+    """Return what `missing_files` does, for files that have these `sizes` in bytes."""
     faults = []
-    for split in dataset.splits.values():
-        for shard in split.shards:
-            path = folder / shard.file
-            if not path.is_file():
-                faults.append(f"{path} is missing")
-            elif path.stat().st_size != shard.bytes:
-                faults.append(
-                    f"{path} has {path.stat().st_size:,} bytes, {shard.bytes:,} are listed"
-                )
-            if not (folder / shard.index).is_file():
-                faults.append(f"{folder / shard.index} is missing")
+    for shard in _shards(dataset):
+        found = sizes.get(shard.file)
+        if found is None:
+            faults.append(f"{place / shard.file} is missing")
+        elif found != shard.bytes:
+            faults.append(f"{place / shard.file} has {found:,} bytes, {shard.bytes:,} are listed")
+        if shard.index and shard.index not in sizes:
+            faults.append(f"{place / shard.index} is missing")
     return faults
 
 
-def damaged_files(folder: Path, dataset: Dataset, reporter: Reporter) -> list[str]:
-    """Return a fault for each present shard whose hash, or index whose entries, are wrong."""
-    shards = [shard for split in dataset.splits.values() for shard in split.shards]
-    faults = []
-    total = sum(shard.bytes for shard in shards)
-    with reporter.bar(f"verifying {dataset.name}", total, unit="B") as advance:
-        for shard in shards:
-            path, index = folder / shard.file, folder / shard.index
-            if path.is_file() and path.stat().st_size == shard.bytes:
-                found = sha256(path)
-                if found != shard.sha256:
-                    faults.append(
-                        f"{path} is damaged: SHA-256 {found}, {shard.sha256} is listed"
-                    )
-                elif index.is_file():
-                    faults += _index_faults(path, index, shard.samples)
-            advance(shard.bytes)
-    return faults
-
-
-def _index_faults(path: Path, index: Path, samples: int) -> list[str]:
-    """Compare an index with the names and sizes in the tar headers that it points to."""
-    lines = index.read_text(encoding="utf-8", errors="replace").splitlines()
-    if not lines or lines[0] != f"v1.2 {samples}" or len(lines) != samples + 1:
-        return [f"{index} is damaged: it does not list {samples:,} samples"]
-    with path.open("rb") as tar:
-        for number, line in enumerate(lines[1:], start=2):
-            words = line.split(" ")
-            if len(words) % 4 or not all(
-                _points_at(tar.fileno(), *words[at : at + 4]) for at in range(0, len(words), 4)
-            ):
-                return [f"{index}:{number} is damaged: it does not point at its sample"]
-    return []
-
-
-def _points_at(tar: int, extension: str, offset: str, size: str, name: str) -> bool:
-    if not (offset.isdigit() and size.isdigit() and int(offset) >= 512):
-        return False
-    header = os.pread(tar, 512, int(offset) - 512)
-    return (
-        header[:100].rstrip(b"\0") == name.encode()
-        and header[124:135] == f"{int(size):011o}".encode()
-        and name.endswith(f".{extension}")
-    )
+def _shards(dataset: Dataset) -> list[Shard]:
+    return [shard for split in dataset.splits.values() for shard in split.shards]

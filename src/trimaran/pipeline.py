@@ -7,10 +7,10 @@ from pathlib import Path
 
 from trimaran import data, images, process, registry, report, runs
 from trimaran.command import app_arguments
+from trimaran.contracts import AnyContract
 from trimaran.engines import Bind, BuiltImage, Command, Engine
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.extending import Extension
-from trimaran.files import sha256
 from trimaran.recipes import Argument, RecipeFile
 from trimaran.reporting import Reporter
 from trimaran.runs import DataRecord, ImageRecord, RunRecord, SignatureRecord
@@ -77,7 +77,7 @@ def plan(request: Request) -> Plan:
     contract = data.load(request.recipe.data_name)
     folder = request.folder or data.folder(contract)
     missing = []
-    if not (folder / "dataset.json").is_file():
+    if not data.is_image(folder) and not (folder / "dataset.json").is_file():
         missing.append(f"data set {contract.name}: trimaran data get {contract.name}")
     built = request.engine.find(image, request.pinned)
     if built is None:
@@ -109,7 +109,7 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
     image = images.load(recipe.image.name)
     contract = data.load(request.recipe.data_name)
     with reporter.step(1, STEPS, f"data: {contract.name}"):
-        folder = prepare_data(request, contract, reporter)
+        folder, dataset = prepare_data(request, contract, reporter)
     with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
         built = prepare_image(request, image, reporter)
         signature = check_signature(request, built)
@@ -119,14 +119,19 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
     )
     exact = command(request, built, folder, directory)
     with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
-        _train(request, used, folder, directory, exact, reporter)
+        found = DataRecord(name=contract.name, path=str(folder), sha256=dataset)
+        _train(request, used, found, directory, exact, reporter)
     with reporter.step(4, STEPS, "verdict and report"):
         record, verdict = report.write(directory)
     return directory, record, verdict
 
 
-def prepare_data(request: Request, contract: data.Contract, reporter: Reporter) -> Path:
-    """Return the folder of the packed data, got if need be, with every shard verified.
+def prepare_data(
+    request: Request, contract: AnyContract, reporter: Reporter
+) -> tuple[Path, str]:
+    """Return the packed data, got if need be, and the SHA-256 of its `dataset.json`.
+
+    Every shard of a folder is verified by its hash, those in a SquashFS image by their sizes.
 
     Raises:
         RunError: the data cannot be had, or are not what the recipe needs.
@@ -134,12 +139,16 @@ def prepare_data(request: Request, contract: data.Contract, reporter: Reporter) 
     folder = request.folder
     if folder is None:
         folder = data.get(contract, offline=request.offline, reporter=reporter)
-    data.check(contract, folder, request.recipe.recipe.data[contract.name].samples)
-    faults = data.verify_folder(contract, folder, reporter=reporter)
-    if faults:
-        raise RunError("\n".join(faults), hint=f"`trimaran data get {contract.name}` makes it anew")
+    use = request.recipe.recipe.data[contract.name]
+    digest = data.check(contract, folder, use.samples, use.format)
+    if not data.is_image(folder):
+        faults = data.verify_folder(contract, folder, records=False, reporter=reporter)
+        if faults:
+            raise RunError(
+                "\n".join(faults), hint=f"`trimaran data get {contract.name}` makes it anew"
+            )
     reporter.note(f"  {folder}")
-    return folder.absolute()
+    return folder.absolute(), digest
 
 
 def prepare_image(request: Request, image: images.Image, reporter: Reporter) -> BuiltImage:
@@ -211,6 +220,11 @@ def _check(request: Request) -> None:
             f"the image must be signed, and the engine {request.engine.name} has no signatures",
             hint="use --engine apptainer; asked for by the recipe (image.signed_by) or site file",
         )
+    if request.folder and data.is_image(request.folder) and request.engine.name != "apptainer":
+        raise UsageError(
+            f"--data {request.folder}: the engine {request.engine.name} mounts no images",
+            hint="use --engine apptainer, or give a folder",
+        )
     for source in request.site.binds:
         if not source.exists():
             raise UsageError(f"binds of the site file: {source} is not there")
@@ -222,11 +236,11 @@ def command(request: Request, built: BuiltImage, folder: Path, directory: Path) 
     Args:
         request: the recipe, its changes, and the engine.
         built: the image to run.
-        folder: the packed data set, shown read-only.
+        folder: the packed data set, or a SquashFS image of one, shown read-only.
         directory: the run directory, the only writable place.
     """
     binds = [
-        Bind(folder.absolute(), "/data"),
+        Bind(folder.absolute(), "/data", image=data.is_image(folder)),
         Bind(directory, "/out", writable=True),
         *(Bind(source, inside) for source, inside in request.site.binds.items()),
         *request.extension.binds(),
@@ -243,15 +257,12 @@ def command(request: Request, built: BuiltImage, folder: Path, directory: Path) 
 def _train(
     request: Request,
     image: ImageRecord,
-    folder: Path,
+    used: DataRecord,
     directory: Path,
     command: Command,
     reporter: Reporter,
 ) -> None:
     """Execute the command in its run directory; `run.json` is whole at every moment."""
-    used = DataRecord(
-        name=request.recipe.data_name, path=str(folder), sha256=sha256(folder / "dataset.json")
-    )
     record = runs.start(
         directory, request.recipe, request.changes, image, used, command,
         request.extension.modifications(),

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
 from trimaran import paths, strict
+from trimaran.contracts import FormatName
 from trimaran.errors import UsageError, unknown_name
 from trimaran.sites import Fingerprint
 
@@ -91,7 +92,7 @@ class ImageChoice(strict.Model):
 class DataUse(strict.Model):
     """How a data set is used: its packed format and the samples that must be there."""
 
-    format: Literal["webdataset"]
+    format: FormatName
     samples: dict[Name, Annotated[int, Field(gt=0)]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,6 +52,11 @@ def load(model: type[M], path: Path) -> M:
         UsageError: the file is missing, is no YAML, or breaks the model; the message
             has one line `file:line: key: problem` for each fault.
     """
+    return load_one(lambda content: model, path)
+
+
+def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
+    """Read `path` as YAML into the model that `choose` returns for its content; see `load`."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -65,6 +71,7 @@ def load(model: type[M], path: Path) -> M:
         raise UsageError(f"{path}:{line}: {error.problem}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: {error}") from error
+    model = choose(content)
     try:
         return model.model_validate(content)
     except ValidationError as error:

@@ -100,8 +100,9 @@ def _take_in_data(place: Path, name: str, reporter: Reporter) -> None:
     if not target.exists():
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            for path in sorted(place.iterdir()):
-                _link(path, part / path.name)
+            for path in sorted(place.rglob("*")):
+                if path.is_file():  # LMDB has a folder for each shard
+                    _link(path, part / path.relative_to(place))
             part.rename(target)
         finally:
             shutil.rmtree(part, ignore_errors=True)

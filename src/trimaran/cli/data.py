@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated, Literal
+
 import typer
 
 from trimaran.cli import common
@@ -17,9 +20,14 @@ from trimaran.cli.common import (
 )
 
 app = typer.Typer(
-    help="Get, verify and list data sets.", no_args_is_help=True, rich_markup_mode=None
+    help="Get, pack, verify and list data sets.", no_args_is_help=True, rich_markup_mode=None
 )
 common.app.add_typer(app, name="data")
+
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Processes; by default one for each usable core."),
+]
 
 
 @app.command("list")
@@ -33,30 +41,128 @@ def data_list(as_json: Json = False) -> None:
 @app.command("get")
 def data_get(
     name: DataName,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="DIR", help="Folder with the files of a data set under licence."
+        ),
+    ] = None,
     offline: Offline = False,
     site: SiteFile = None,
     ca_bundle: CaBundle = None,
 ) -> None:
     """Download, verify and pack a data set.
 
+    One that needs a licence is not downloaded: without --from this says how to get its files.
+
     Example: trimaran data get fashion-mnist
     """
     from trimaran import data
 
     use_site(site, ca_bundle)
-    typer.echo(data.get(data.load(name), offline=offline, reporter=terminal()))
+    typer.echo(data.get(data.load(name), offline=offline, reporter=terminal(), source=source))
+
+
+@app.command("pack")
+def data_pack(
+    source: Annotated[
+        Path,
+        typer.Argument(help="Image folder (SPLIT/CLASS/*.jpg), or folder of the ImageNet tars."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to make.")],
+    kind: Annotated[
+        Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"],
+        typer.Option("--format", help="How the samples are packed."),
+    ] = "webdataset",
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the data set; by default that of SOURCE."),
+    ] = None,
+    resize: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="PIXELS", help="Scale shorter sides that are longer to this."),
+    ] = None,
+    quality: Annotated[
+        int, typer.Option(min=1, max=95, help="Of the JPEGs that --resize encodes.")
+    ] = 95,
+    samples_per_shard: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Each shard is the work of one process.")
+    ] = 10_000,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Leave out undecodable images; skipped.txt lists them."),
+    ] = False,
+    workers: Workers = None,
+) -> None:
+    """Pack images into shards with an index, counts and checksums.
+
+    Killed or stopped, the same command goes on. Without --resize the files are packed
+    as they are. The order is shuffled, and the same source gives the same bytes.
+
+    Example: trimaran data pack photos -o packed --resize 480 --quality 95
+    """
+    from trimaran import pool
+    from trimaran.packing import ilsvrc, listing, packer, plan
+
+    processes, reporter = workers or pool.cores(), terminal()
+    tars = ilsvrc.is_here(source)
+    options = plan.Options(
+        name or ("imagenet-2012" if tars else plan.name_of(source)), kind, resize, quality,
+        samples_per_shard,
+    )
+    found = (ilsvrc.listing if tars else listing.of_folder)(source, processes, reporter)
+    packer.pack(found, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
+    typer.echo(out)
 
 
 @app.command("verify")
-def data_verify(name: DataName) -> None:
-    """Check every file of a data set against its hash.
+def data_verify(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA", help="Name of a data set in the cache, or a folder of packed data.",
+            autocompletion=common.complete("data"), show_default=False,
+        ),
+    ],
+    workers: Workers = None,
+) -> None:
+    """Check a data set: hashes, indexes, counts, and whether every image can be decoded.
 
     Example: trimaran data verify fashion-mnist
     """
     from trimaran import data
-    from trimaran.errors import RunError
+    from trimaran.errors import RunError, unknown_name
 
-    faults = data.verify(data.load(name), reporter=terminal())
+    place = Path(what)
+    if what in data.names():
+        faults = data.verify(data.load(what), reporter=terminal(), workers=workers)
+        hint = f"trimaran data get {what} repairs it"
+    elif place.is_dir():
+        faults = data.verify_folder(
+            None, place, records=True, reporter=terminal(), workers=workers
+        )
+        hint = "pack it again into a new folder"
+    else:
+        raise unknown_name("data set or folder", what, data.names())
     if faults:
-        raise RunError("\n".join(faults), hint=f"trimaran data get {name} repairs it")
-    typer.echo(f"{name}: every file is as it should be")
+        raise RunError("\n".join(faults), hint=hint)
+    typer.echo(f"{what}: every file is as it should be")
+
+
+@app.command("squashfs")
+def data_squashfs(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A packed data set.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Image to make.")],
+) -> None:
+    """Make one SquashFS image of a packed data set, for parallel file systems.
+
+    `trimaran run --data FILE` shows it to the app in place of the folder (Apptainer only).
+
+    Example: trimaran data squashfs packed -o packed.sqfs
+    """
+    from trimaran import squashfs
+
+    squashfs.make(folder, out, terminal())
+    typer.echo(out)

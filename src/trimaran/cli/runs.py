@@ -26,7 +26,9 @@ from trimaran.errors import ExitCode
 
 DataFolder = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Packed data set to use, read-only."),
+    typer.Option(
+        "--data", metavar="PATH", help="Packed data to use: a folder, or a SquashFS image of one."
+    ),
 ]
 RunFolder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Run directory to make.")

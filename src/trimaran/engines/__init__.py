@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bind:
-    """A host folder or file shown inside the container; read-only unless `writable`."""
+    """A host folder or file shown inside the container; read-only unless `writable`.
+
+    With `image` it is a file system image, and what is in that is shown.
+    """
 
     source: Path
     target: str
     writable: bool = False
+    image: bool = False
 
 
 @dataclass(frozen=True)

@@ -325,6 +325,8 @@ class Apptainer:
 def _mount(bind: Bind) -> str:
     """Return the value of `--mount`: comma separated, with CSV quoting of what needs it."""
     fields = ["type=bind", f"source={bind.source}", f"destination={bind.target}"]
+    if bind.image:
+        fields.append("image-src=/")
     if not bind.writable:
         fields.append("ro")
     text = io.StringIO()

@@ -1,0 +1,157 @@
+"""Which samples there are: names, classes, and where their bytes lie in files or tars."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from trimaran import pool
+from trimaran.errors import RunError, UsageError
+from trimaran.reporting import Advance, Reporter
+
+ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png"}
+LAYOUT = "DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg (.jpeg, .png; any names of splits)"
+
+
+class Sample(NamedTuple):
+    """One image: `size` bytes at `offset` of `file`, which is below the listing's root."""
+
+    name: str
+    label: int
+    file: str
+    offset: int
+    size: int
+
+
+class Found(NamedTuple):
+    """What one class folder or tar holds; `stamp` changes when any of its files does."""
+
+    samples: list[Sample]
+    stamp: str
+    ignored: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All samples of a source, each split sorted by class and name.
+
+    Attributes:
+        root: the source's folder.
+        classes: their names; a label is a place in this list.
+        splits: name -> samples.
+        fingerprint: SHA-256 over names, labels, sizes and times of all files.
+        ignored: how many files beside the images were left out.
+    """
+
+    root: Path
+    classes: list[str]
+    splits: dict[str, list[Sample]]
+    fingerprint: str
+    ignored: int = field(default=0)
+
+    @property
+    def encodings(self) -> set[str]:
+        """The kinds of images, by their names' endings."""
+        return {
+            ENCODINGS[os.path.splitext(sample.name)[1].lower()]  # noqa: PTH122 - millions of them
+            for samples in self.splits.values()
+            for sample in samples
+        }
+
+
+def of_folder(root: Path, workers: int, reporter: Reporter) -> Listing:
+    """List the image folder `root`; the classes are the sorted names of its class folders.
+
+    Raises:
+        UsageError: it is not laid out as one.
+    """
+    folders = _class_folders(root)
+    classes = sorted({name for names in folders.values() for name in names})
+    tasks = [
+        (str(root), f"{split}/{name}", classes.index(name))
+        for split, names in folders.items()
+        for name in names
+    ]
+    with reporter.bar(f"listing {root}", len(tasks), unit="classes") as advance:
+        results = dict(pool.run(scan_folder, tasks, workers, advance))
+    splits: dict[str, list[Sample]] = {split: [] for split in folders}
+    for _, path, _ in tasks:
+        splits[path.partition("/")[0]] += results[path].samples
+    empty = [split for split, samples in splits.items() if not samples]
+    if empty:
+        raise UsageError(f"{root / empty[0]} has no images", hint=f"the layout is {LAYOUT}")
+    return Listing(
+        root, classes, splits, fingerprint(results[path].stamp for _, path, _ in tasks),
+        sum(result.ignored for result in results.values()),
+    )
+
+
+def fingerprint(stamps: Iterable[str]) -> str:
+    """Return one SHA-256 for all `stamps`."""
+    return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
+
+
+def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Found]:
+    """List one class: the task is the root, the folder's path below it, and the label."""
+    root, below, label = task
+    samples, digest, ignored = [], hashlib.sha256(f"{below}:{label}".encode()), 0
+    with os.scandir(Path(root) / below) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            ending = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 - many of them
+            if ending not in ENCODINGS or entry.name.startswith(".") or not entry.is_file():
+                ignored += 1
+                continue
+            facts, name = entry.stat(), f"{below}/{entry.name}"
+            try:
+                digest.update(f"{entry.name}:{facts.st_size}:{facts.st_mtime_ns}\n".encode())
+            except UnicodeEncodeError:
+                raise UsageError(f"{Path(root) / below} holds the name {entry.name!r},"
+                                 " which is no UTF-8") from None
+            samples.append(Sample(name, label, name, 0, facts.st_size))
+    advance(1)
+    return below, Found(samples, digest.hexdigest(), ignored)
+
+
+def read(root: Path, sample: Sample) -> bytes:
+    """Return the bytes of `sample`.
+
+    Raises:
+        RunError: the file is gone, unreadable or shorter than it was.
+    """
+    path = root / sample.file
+    try:
+        with path.open("rb") as file:
+            content = os.pread(file.fileno(), sample.size, sample.offset)
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) != sample.size:
+        raise RunError(f"{path} is shorter than when it was listed", hint="pack again")
+    return content
+
+
+def _class_folders(root: Path) -> dict[str, list[str]]:
+    """Return the names of the class folders of each split."""
+    if not root.is_dir():
+        raise UsageError(f"{root} is no folder")
+    found = {split: _subfolders(root / split) for split in _subfolders(root)}
+    with_classes = {split: names for split, names in found.items() if names}
+    bad = [split for split in with_classes if re.fullmatch(r"[a-z0-9][a-z0-9-]*", split) is None]
+    if not with_classes:
+        raise UsageError(f"{root} is no image folder", hint=f"the layout is {LAYOUT}")
+    if bad:
+        raise UsageError(
+            f"{root / bad[0]} cannot be the name of a split",
+            hint="small letters, digits and '-' can",
+        )
+    return with_classes
+
+
+def _subfolders(folder: Path) -> list[str]:
+    return sorted(
+        entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
+    )

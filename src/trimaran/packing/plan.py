@@ -1,0 +1,73 @@
+"""What a packing is made of: its options, its order, its shards."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimaran import packed
+from trimaran.contracts import FormatName
+from trimaran.packing.listing import Sample
+
+ORDER_SEED = 20170825
+SHARD_SAMPLES = 10_000
+
+Bad = tuple[str, str]
+"""Name of an image, and why it cannot be decoded."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What decides on the bytes.
+
+    Attributes:
+        name: of the data set.
+        format: how it is packed.
+        resize: shorter sides longer than this many pixels are scaled to it (None: as it is).
+        quality: of the JPEGs that are then encoded.
+        samples: in a shard.
+    """
+
+    name: str
+    format: FormatName
+    resize: int | None = None
+    quality: int = 95
+    samples: int = SHARD_SAMPLES
+
+
+@dataclass(frozen=True)
+class Job:
+    """One shard to be made: `chosen` has each sample with its place in the listing."""
+
+    root: Path
+    folder: Path
+    stem: str
+    options: Options
+    encoding: str
+    skip_bad: bool
+    chosen: list[tuple[int, Sample]]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished shard (None: it has no samples), and the images that it could not have."""
+
+    stem: str
+    shard: packed.Shard | None
+    bad: list[Bad]
+
+
+def name_of(source: Path) -> str:
+    """Return a name for the data set that is packed from the folder `source`."""
+    name = re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
+    return name or "images"
+
+
+def shuffled(split: str, count: int) -> list[int]:
+    """Return 0..count-1 in an order fixed by `ORDER_SEED`, the same in every Python version."""
+    def key(number: int) -> bytes:
+        return hashlib.sha256(f"{ORDER_SEED}:{split}:{number}".encode()).digest()
+
+    return sorted(range(count), key=key)

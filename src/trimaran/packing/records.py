@@ -1,0 +1,82 @@
+"""What goes into a shard and what is read back: the interface that every format has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Record:
+    """One sample.
+
+    Attributes:
+        key: its place in the source, which no other sample of its split has.
+        name: its path in the source.
+        label: its class, from 0.
+        image: an image file, whole.
+        encoding: what that is, `jpg` or `png`.
+    """
+
+    key: int
+    name: str
+    label: int
+    image: bytes
+    encoding: str
+
+
+@dataclass(frozen=True)
+class Read:
+    """A record as it was found in a shard, or what is wrong with it.
+
+    Attributes:
+        name: what the shard calls it; "" where it has no names or they are damaged.
+        fault: what is wrong; then there may be no label and no image.
+    """
+
+    name: str
+    label: int = -1
+    image: bytes = b""
+    fault: str | None = None
+
+
+class Writer(Protocol):
+    """A shard being written into an empty folder; `file` and `index` are names below it."""
+
+    file: str
+    index: str | None
+
+    def __init__(self, folder: Path, stem: str) -> None: ...
+
+    def add(self, record: Record) -> None:
+        """Append one sample."""
+
+    def finish(self) -> None:
+        """Complete the shard and its index, and flush both to disk."""
+
+    def close(self) -> None:
+        """Let go of what is open; without `finish`, no shard is there."""
+
+
+class Format(Protocol):
+    """A module with the writer and the reader of one format.
+
+    `READS_DAMAGED` is False where a library trusts what it reads, so that a file
+    with a wrong hash is better not given to it.
+    """
+
+    Writer: type[Writer]
+    READS_DAMAGED: bool
+
+    @staticmethod
+    def read(path: Path, index: Path | None) -> Iterator[Read | str]:
+        """Yield every record of a shard in order, and as text the faults of shard and index."""
+
+
+def synced(path: Path) -> None:
+    """Flush the file at `path` to disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,135 @@
+"""A packed data set as one SquashFS image: one file for a parallel file system, bound by Apptainer.
+
+The shards are not compressed once more: images are compressed already, and a reader maps
+shards into memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimaran import packed, paths, process
+from trimaran.download import SPARE_BYTES, check_space
+from trimaran.errors import RunError, UsageError
+from trimaran.files import sha256
+from trimaran.reporting import Advance, Reporter
+
+OPTIONS = (
+    "-noI", "-noD", "-noF", "-noX",  # no compression of inodes, data, fragments, attributes
+    "-no-fragments",  # else the ends of two files share a block, which both reads decode
+    "-no-xattrs",
+    "-all-root",  # not the numbers of who has made it
+    "-mkfs-time", "0", "-all-time", "0",  # the same data, the same bytes
+    "-noappend",
+    "-no-progress",
+)
+_POLL_SECONDS = 0.5
+_LINE = re.compile(r"^-\S+\s+\S+\s+(\d+)\s+\S+\s+\S+\s+squashfs-root/(.*)$")
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What an image holds: `sizes` in bytes by path; `sha256` is that of `dataset.json`."""
+
+    dataset: packed.Dataset
+    sha256: str
+    sizes: dict[str, int]
+
+
+def make(folder: Path, image: Path, reporter: Reporter) -> None:
+    """Write the packed data set in `folder` into the new file `image`.
+
+    Raises:
+        UsageError: `image` exists, or `folder` is no packed data set.
+        RunError: a shard is missing or has a wrong size, or there is no space.
+    """
+    dataset = packed.read(folder)
+    if image.exists():
+        raise UsageError(f"{image} exists", hint="choose another file, or remove it")
+    if not image.absolute().parent.is_dir():
+        raise UsageError(f"{image}: there is no folder {image.absolute().parent}")
+    faults = packed.missing_files(folder, dataset)
+    if faults:
+        raise RunError("\n".join(faults), hint=f"`trimaran data verify {folder}` tells more")
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    check_space(image.absolute().parent, size + SPARE_BYTES, f"the image {image.name}", RunError)
+    part = image.with_name(f".{image.name}.{os.getpid()}")
+    # Two ways to set the time would be an error, and it is set below.
+    env = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
+    output: list[str] = []
+    try:
+        with (
+            reporter.bar(f"writing {image.name}", size, unit="B") as advance,
+            _grows(part, advance),
+        ):
+            status = process.stream(
+                [_program("mksquashfs"), str(folder), str(part), *OPTIONS], env=env,
+                on_line=output.append,
+            )
+        if status != 0:
+            tail = "\n".join(output[-10:])
+            raise RunError(f"mksquashfs failed with status {status}:\n{tail}")
+        part.chmod(0o644)
+        part.replace(image)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def look_into(image: Path) -> Inside:
+    """Return what the SquashFS image `image` holds.
+
+    Raises:
+        RunError: it is no SquashFS image, or cut off.
+        UsageError: there is no packed data set in it.
+    """
+    program = _program("unsquashfs")
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name, "root")
+        process.run(
+            [program, "-quiet", "-no-progress", "-dest", str(place), str(image), packed.DATASET],
+            check=RunError,
+        )
+        if not (place / packed.DATASET).is_file():
+            raise UsageError(f"{image} holds no packed data set (no {packed.DATASET})")
+        dataset, digest = packed.read(place), sha256(place / packed.DATASET)
+    listed = process.run([program, "-lln", str(image)], check=RunError).stdout
+    found = [match for line in listed.splitlines() if (match := _LINE.match(line))]
+    return Inside(dataset, digest, {match[2]: int(match[1]) for match in found})
+
+
+@contextmanager
+def _grows(file: Path, advance: Advance) -> Iterator[None]:
+    """Tell `advance` how much of `file` another process has written."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        told = 0
+        while not ended.wait(_POLL_SECONDS):
+            size = file.stat().st_size if file.exists() else 0
+            advance(size - told)
+            told = size
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _program(name: str) -> str:
+    """Return the path of a program of squashfs-tools: from PATH, else what came with Apptainer."""
+    own = paths.cache("apptainer", "current", "usr", "bin", name)
+    found = shutil.which(name) or (str(own) if own.is_file() else None)
+    if found is None:
+        raise UsageError(f"{name} is not installed", hint="it is in the package squashfs-tools")
+    return found

@@ -1,0 +1,104 @@
+"""A packed data set as one SquashFS image, shown by Apptainer in place of the folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import photos
+import tinyapp
+from trimaran import data, packed, squashfs
+from trimaran.errors import RunError, UsageError
+from trimaran.files import sha256
+from trimaran.packing import listing, packer
+from trimaran.packing.plan import Options
+from trimaran.reporting import Silent
+
+pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
+Trimaran = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Path:
+    """A checkout with the app and its image built, and the data packed."""
+    root = tmp_path_factory.mktemp("tinyapp")
+    tinyapp.build(root, tmp_path_factory.mktemp("sources"), engine_cache)
+    return root
+
+
+@pytest.fixture
+def trimaran(place: Path, engine_cache: Path) -> Trimaran:
+    return lambda *words: tinyapp.call(list(words), tinyapp.environment(place, engine_cache))
+
+
+@pytest.fixture
+def image(trimaran: Trimaran, engine_cache: Path, tmp_path: Path) -> Path:
+    made = tmp_path / "sm,all.sqfs"
+    folder = engine_cache / "data/small/packed"
+    done = trimaran("data", "squashfs", str(folder), "-o", str(made))
+    assert (done.returncode, done.stdout) == (0, f"{made}\n"), done.stderr
+    return made
+
+
+def test_a_run_reads_the_image(
+    trimaran: Trimaran, image: Path, engine_cache: Path, tmp_path: Path
+) -> None:
+    """The app of the test asserts that it sees dataset.json in /data."""
+    out = tmp_path / "run"
+    words = ["run", tinyapp.RECIPE, "--engine", "apptainer", "--data", str(image)]
+    done = trimaran(*words, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    record = json.loads((out / "run.json").read_text())
+    assert record["data"]["path"] == str(image)
+    folder = engine_cache / "data/small/packed"
+    assert record["data"]["sha256"] == sha256(folder / packed.DATASET)
+    assert "image-src=/" in record["command"]["shell"]
+    planned = trimaran(*words, "--dry-run").stdout
+    assert "image-src=/" in planned
+    assert "first:" not in planned
+
+
+def test_a_cut_or_other_image_is_refused(trimaran: Trimaran, image: Path, tmp_path: Path) -> None:
+    words = ["run", tinyapp.RECIPE, "--engine", "apptainer", "--out", str(tmp_path / "run")]
+    content = image.read_bytes()
+    image.write_bytes(content[: len(content) // 2])
+    done = trimaran(*words, "--data", str(image))
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
+    other = tmp_path / "other.sqfs"
+    other.write_bytes(b"no image")
+    assert trimaran(*words, "--data", str(other)).returncode == 4
+    done = trimaran("run", tinyapp.RECIPE, "--engine", "host", "--data", str(other))
+    assert done.returncode == 2
+    assert "mounts no images" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["lmdb", "webdataset"])
+def test_the_image_has_every_file_and_the_same_bytes_each_time(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, folder = photos.folder(tmp_path / "photos"), tmp_path / "packed"
+    packer.pack(
+        listing.of_folder(source, 1, Silent()), folder, Options("photos", name, samples=5),  # type: ignore[arg-type]
+        workers=1, skip_bad=False, reporter=Silent(),
+    )
+    images = [tmp_path / "one.sqfs", tmp_path / "two.sqfs"]
+    for image in images:
+        squashfs.make(folder, image, Silent())
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
+        (folder / packed.DATASET).touch()
+    assert images[0].read_bytes() == images[1].read_bytes()
+    inside = squashfs.look_into(images[0])
+    assert inside.dataset == packed.read(folder)
+    assert packed.wrong_sizes(images[0], inside.dataset, inside.sizes) == []
+    assert data.is_image(images[0])
+    with pytest.raises(UsageError, match="exists"):
+        squashfs.make(folder, images[0], Silent())
+    next(folder.rglob("data.mdb" if name == "lmdb" else "*.tar")).unlink()
+    with pytest.raises(RunError, match="is missing"):
+        squashfs.make(folder, tmp_path / "three.sqfs", Silent())
+    assert not list(tmp_path.glob(".three*"))

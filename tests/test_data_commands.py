@@ -1,0 +1,53 @@
+"""`trimaran data pack` and `verify` as commands: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import photos
+
+
+def trimaran(*words: object) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-c", "from trimaran.cli import main; main()", "data"]
+    return subprocess.run(
+        [*program, *map(str, words)], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return photos.folder(tmp_path / "My photos")
+
+
+def test_pack_and_verify(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = trimaran("pack", source, "-o", out, "--format", "recordio", "--workers", 1)
+    assert (done.returncode, done.stdout) == (0, f"{out}\n"), done.stderr
+    assert json.loads((out / "dataset.json").read_text())["name"] == "my-photos"
+    assert trimaran("verify", out, "--workers", 1).returncode == 0
+    shard = out / "train-00000.rec"
+    shard.write_bytes(shard.read_bytes()[:-50])
+    done = trimaran("verify", out, "--workers", 1)
+    assert done.returncode == 4
+    assert f"{shard} is cut off or damaged in record 13" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_mistakes_are_told_with_their_exit_codes(source: Path, tmp_path: Path) -> None:
+    done = trimaran("pack", tmp_path / "absent", "-o", tmp_path / "out")
+    assert done.returncode == 2
+    assert "is no folder" in done.stderr
+    bad = source / "train/cat/bad.jpg"
+    bad.write_bytes(b"")
+    done = trimaran("pack", source, "-o", tmp_path / "out", "--workers", 1)
+    assert done.returncode == 4
+    assert f"{bad} is no JPEG" in done.stderr
+    assert trimaran("verify", "fashion-minst").returncode == 2
+    done = trimaran("get", "imagenet-2012")
+    assert done.returncode == 4
+    assert "image-net.org/signup" in done.stderr

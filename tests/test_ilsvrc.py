@@ -1,0 +1,139 @@
+"""The official ImageNet tars in miniature: listed where they lie, checked, packed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import photos
+from trimaran import contracts, data, packed, paths
+from trimaran.contracts import Contract, Licensed
+from trimaran.errors import RunError, UsageError
+from trimaran.packing import formats, ilsvrc, listing
+from trimaran.reporting import Silent
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting more takes longer than these few images."""
+    monkeypatch.setattr("trimaran.pool.cores", lambda: 1)
+
+
+@pytest.fixture
+def tars(tmp_path: Path, checkout: Path) -> Path:
+    return photos.official_tars(tmp_path / "tars", checkout)
+
+
+@pytest.fixture
+def contract(tars: Path) -> Licensed:
+    """The contract of ImageNet, for the miniature."""
+    committed = Path(__file__).parents[1] / "recipes/data/imagenet-2012.yaml"
+    target = paths.repository() / "recipes/data/imagenet-2012.yaml"
+    text = committed.read_text().replace("1281167", "9").replace("50000", "4")
+    for path in tars.iterdir():
+        old = text.split(f"{path.name}: {{md5: ")[1][:32]
+        text = text.replace(old, hashlib.md5(path.read_bytes()).hexdigest())  # noqa: S324
+    target.write_text(text)
+    found = contracts.load("imagenet-2012")
+    assert isinstance(found, Licensed)
+    return found
+
+
+def test_labels_are_places_in_the_sorted_list_of_classes(tars: Path) -> None:
+    found = ilsvrc.listing(tars, 1, Silent())
+    assert found.classes == ["n01 cat", "n02 dog", "n03 eel"]
+    train = [(one.name, one.label) for one in found.splits["train"]]
+    assert train[:4] == [
+        ("train/n01/n01_0.JPEG", 0), ("train/n01/n01_1.JPEG", 0), ("train/n01/n01_2.JPEG", 0),
+        ("train/n02/n02_0.JPEG", 1),
+    ]
+    # ILSVRC numbers 2, 1, 3, 3 are n01, n03, n02, n02.
+    assert [one.label for one in found.splits["val"]] == [0, 2, 1, 1]
+    assert [listing.read(tars, one) for one in found.splits["val"]] == [
+        photos.jpeg(100 + at) for at in (1, 2, 3, 4)
+    ]
+    assert listing.read(tars, found.splits["train"][4]) == photos.jpeg(11)
+
+
+def test_the_committed_order_is_that_of_the_development_kit() -> None:
+    order = list(ilsvrc.synsets())
+    assert len(order) == len(set(order)) == 1000
+    # The ground truth begins with 490, 361, 171, 822, 297: a sea snake, an alp, a Shetland
+    # sheepdog, a soup bowl, a cradle, as everybody knows who has looked at the first images.
+    assert ilsvrc.class_names([order[number - 1] for number in (490, 361, 171, 822, 297)]) == [
+        "n01751748 sea snake", "n09193705 alp", "n02105855 Shetland sheepdog",
+        "n04263257 soup bowl", "n03125729 cradle",
+    ]
+    assert sorted(order)[0] == "n01440764"
+    assert len(set(ilsvrc.class_names(order))) == 1000
+
+
+def test_get_explains_without_the_files(contract: Licensed) -> None:
+    assert data.state(contract) == "absent"
+    with pytest.raises(RunError, match="those who agree to its terms") as caught:
+        data.get(contract, offline=False, reporter=Silent())
+    for part in ("image-net.org/signup", "ILSVRC2012_devkit_t12.tar.gz", "--from"):
+        assert part in (caught.value.hint or "")
+
+
+def test_get_checks_and_packs(contract: Licensed, tars: Path) -> None:
+    folder = data.get(contract, offline=True, reporter=Silent(), source=tars)
+    assert data.state(contract) == "packed"
+    dataset = packed.read(folder)
+    assert dataset.name == "imagenet-2012"
+    assert dataset.classes == contract.classes
+    assert {name: split.samples for name, split in dataset.splits.items()} == {"train": 9, "val": 4}
+    assert data.verify(contract, reporter=Silent(), workers=1) == []
+    shard = dataset.splits["val"].shards[0]
+    found = list(formats.load("webdataset").read(folder / shard.file, folder / str(shard.index)))
+    assert len(found) == 4
+    # What verify finds, the next get makes anew.
+    (folder / shard.file).write_bytes(b"")
+    assert data.verify(contract, reporter=Silent(), workers=1)
+    assert data.state(contract) == "absent"
+    data.get(contract, offline=True, reporter=Silent(), source=tars)
+    assert data.verify(contract, reporter=Silent(), workers=1) == []
+
+
+def test_wrong_md5_is_said_for_each_file(contract: Licensed, tars: Path) -> None:
+    for name in (ilsvrc.VAL, ilsvrc.DEVKIT):
+        (tars / name).write_bytes((tars / name).read_bytes() + b"x")
+    with pytest.raises(RunError) as caught:
+        data.get(contract, offline=True, reporter=Silent(), source=tars)
+    assert caught.value.message.count("the publisher's is") == 2
+    assert str(tars / ilsvrc.VAL) in caught.value.message
+
+
+@pytest.mark.parametrize("name", [ilsvrc.TRAIN, ilsvrc.VAL, ilsvrc.DEVKIT])
+def test_a_missing_or_damaged_tar_is_named(tars: Path, name: str) -> None:
+    content = (tars / name).read_bytes()
+    (tars / name).write_bytes(content[:700] if name != ilsvrc.DEVKIT else content[:50])
+    with pytest.raises(RunError, match=name):
+        ilsvrc.listing(tars, 1, Silent())
+    (tars / name).unlink()
+    with pytest.raises(RunError, match=f"lacks {name}"):
+        ilsvrc.listing(tars, 1, Silent())
+
+
+def test_other_classes_and_counts_are_refused(tars: Path, checkout: Path) -> None:
+    names = checkout / "recipes/data/imagenet-2012-synsets.txt"
+    text = names.read_text()
+    names.write_text(text + "n04 fox\n")
+    with pytest.raises(RunError, match=r"n04\.tar is missing"):
+        ilsvrc.listing(tars, 1, Silent())
+    names.write_text(text.replace("n02 dog\n", ""))
+    with pytest.raises(RunError, match=r"a class from 1 to 2|n02\.tar is unknown"):
+        ilsvrc.listing(tars, 1, Silent())
+    names.write_text(text)
+    (tars / ilsvrc.VAL).write_bytes(photos.tar({"a.JPEG": b""}))
+    with pytest.raises(RunError, match=r"has 1 images, .* 4 labels"):
+        ilsvrc.listing(tars, 1, Silent())
+
+
+def test_from_is_only_for_what_needs_a_licence() -> None:
+    fashion = contracts.load("fashion-mnist")
+    assert isinstance(fashion, Contract)
+    with pytest.raises(UsageError, match="--from is for what needs a licence"):
+        data.get(fashion, offline=True, reporter=Silent(), source=Path())

@@ -1,0 +1,331 @@
+"""Packing image folders: all samples once, the same bytes, killed and gone on with, told well."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import get_args
+
+import psutil
+import pytest
+
+import photos
+from trimaran import packed
+from trimaran.contracts import FormatName
+from trimaran.errors import Interrupted, RunError, UsageError
+from trimaran.packing import formats, listing, packer, pictures, verification
+from trimaran.packing.plan import Options, name_of
+from trimaran.packing.records import Read, Record
+from trimaran.reporting import Silent
+
+FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return photos.folder(tmp_path / "photos")
+
+
+def pack(
+    source: Path, out: Path, *, workers: int = 1, skip_bad: bool = False,
+    told: Silent | None = None, **options: object,
+) -> packed.Dataset:
+    wanted = Options(**{"name": "photos", "format": "webdataset", "samples": 4, **options})  # type: ignore[arg-type]
+    reporter = told or Silent()
+    found = listing.of_folder(source, workers, reporter)
+    return packer.pack(
+        found, out, wanted, workers=workers, skip_bad=skip_bad, reporter=reporter
+    )
+
+
+def read(out: Path, split: str) -> list[Read]:
+    dataset = packed.read(out)
+    found = [
+        one
+        for shard in dataset.splits[split].shards
+        for one in formats.load(dataset.format).read(
+            out / shard.file, out / shard.index if shard.index else None
+        )
+    ]
+    assert not [one for one in found if isinstance(one, str) or one.fault]
+    return [one for one in found if isinstance(one, Read)]
+
+
+def files(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes()
+            for path in sorted(place.rglob("*")) if path.is_file()}
+
+
+def faults(out: Path) -> list[str]:
+    return verification.faults(
+        out, packed.read(out), records=True, workers=1, reporter=Silent()
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_image_is_packed_once_unchanged_with_its_class(
+    source: Path, tmp_path: Path, name: FormatName
+) -> None:
+    dataset = pack(source, tmp_path / "out", format=name)
+    assert dataset == packed.read(tmp_path / "out")
+    assert dataset.classes == list(photos.CLASSES)
+    assert [shard.samples for shard in dataset.splits["train"].shards] == [4, 4, 4, 2]
+    for split, images in photos.contents(source).items():
+        found = [(one.label, one.image) for one in read(tmp_path / "out", split)]
+        assert sorted(found) == sorted(images)
+        assert found != images  # mixed
+    assert faults(tmp_path / "out") == []
+    assert not (tmp_path / "out/.packing").exists()
+
+
+def test_a_record_leads_back_to_its_file(source: Path, tmp_path: Path) -> None:
+    pack(source, tmp_path / "out", format="tfrecord")
+    for one in read(tmp_path / "out", "train"):
+        assert (source / one.name).read_bytes() == one.image
+
+
+@pytest.mark.parametrize("name", ["webdataset", "lmdb"])
+def test_any_number_of_workers_gives_the_same_bytes(
+    source: Path, tmp_path: Path, name: FormatName
+) -> None:
+    for workers in (1, 2):
+        pack(source, tmp_path / str(workers), workers=workers, format=name, resize=12)
+    assert files(tmp_path / "1") == files(tmp_path / "2")
+
+
+def test_resized_images_are_said_in_the_description(source: Path, tmp_path: Path) -> None:
+    (source / "train/cat/small.png").write_bytes(photos.png(1))
+    dataset = pack(source, tmp_path / "out", resize=12, quality=90)
+    assert dataset.origin is not None
+    assert (dataset.origin.resize, dataset.origin.quality) == (12, 90)
+    assert dataset.image.encoding == "jpg"
+    assert all(one.image[:2] == b"\xff\xd8" for one in read(tmp_path / "out", "train"))
+
+
+def test_png_and_jpeg_together_need_resize(source: Path, tmp_path: Path) -> None:
+    (source / "train/cat/a.png").write_bytes(photos.png(1))
+    with pytest.raises(UsageError, match="both JPEG and PNG") as caught:
+        pack(source, tmp_path / "out")
+    assert "--resize" in (caught.value.hint or "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_are_no_images_are_left_out_and_counted(source: Path, tmp_path: Path) -> None:
+    (source / "train/cat/readme.txt").write_text("")
+    (source / "train/cat/.hidden.jpg").write_text("")
+    (source / ".git").mkdir()
+    told = Silent()
+    assert pack(source, tmp_path / "out", told=told).splits["train"].samples == 14
+    assert "2 files that are no images" in told.warnings[0]
+
+
+def test_bad_images_are_all_named_with_the_way_out(source: Path, tmp_path: Path) -> None:
+    bad = [source / "train/cat/bad.jpg", source / "val/eel/cut.jpg"]
+    bad[0].write_bytes(b"no image")
+    bad[1].write_bytes(photos.jpeg(50, (90, 90))[:-200])
+    out = tmp_path / "out"
+    with pytest.raises(RunError) as caught:
+        pack(source, out)
+    first, second = caught.value.message.splitlines()
+    assert first.startswith(f"{bad[0]} is no JPEG")
+    assert second.startswith(f"{bad[1]} cannot be decoded: ")
+    assert "--skip-bad" in (caught.value.hint or "")
+    assert not (out / packed.DATASET).exists()
+    dataset = pack(source, out, skip_bad=True)
+    assert {name: split.samples for name, split in dataset.splits.items()} == photos.COUNTS
+    lines = (out / "skipped.txt").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["train/cat/bad.jpg", "val/eel/cut.jpg"]
+    assert dataset.origin is not None
+    assert dataset.origin.skipped == 2
+    assert faults(out) == []
+    pack(source, tmp_path / "again", skip_bad=True, workers=2)
+    assert files(out) == files(tmp_path / "again")
+
+
+def test_a_shard_of_bad_images_only_is_left_out(source: Path, tmp_path: Path) -> None:
+    for path in (source / "val").rglob("*.*"):
+        path.write_bytes(b"no image")
+    dataset = pack(source, tmp_path / "out", skip_bad=True)
+    assert dataset.splits["val"] == packed.PackedSplit(samples=0, shards=[])
+
+
+def test_nothing_is_overwritten(source: Path, tmp_path: Path) -> None:
+    pack(source, tmp_path / "out")
+    before = files(tmp_path / "out")
+    with pytest.raises(UsageError, match="already holds a packed data set"):
+        pack(source, tmp_path / "out")
+    assert files(tmp_path / "out") == before
+    with pytest.raises(UsageError, match="not empty"):
+        pack(source, source)
+
+
+def interrupted(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch, after: int = 10) -> None:
+    """Stop a packing by Ctrl-C after some images."""
+    seen = 0
+
+    def checked(content: bytes) -> bytes:
+        nonlocal seen
+        seen += 1
+        if seen > after:
+            raise KeyboardInterrupt
+        return content
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pictures, "checked", checked)
+        with pytest.raises(Interrupted):
+            pack(source, out)
+
+
+def test_finished_shards_are_kept_if_they_are_whole(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    pack(source, whole)
+    interrupted(source, out, monkeypatch)
+    assert not (out / packed.DATASET).exists()
+    kept, damaged = out / "train-00000.tar", out / "train-00001.tar"
+    before = kept.stat().st_ino
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    told = Silent()
+    pack(source, out, told=told)
+    assert "1 of 6 shards are there already" in told.notes[0]
+    assert kept.stat().st_ino == before
+    assert files(out) == files(whole)
+
+
+def test_a_packing_of_something_else_is_not_gone_on_with(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(source, tmp_path / "out", monkeypatch)
+    with pytest.raises(UsageError, match="other files or with other options"):
+        pack(source, tmp_path / "out", resize=8)
+    (source / "train/cat/new.jpg").write_bytes(photos.jpeg(70))
+    with pytest.raises(UsageError, match="other files or with other options"):
+        pack(source, tmp_path / "out")
+
+
+def test_killed_packing_goes_on(source: Path, tmp_path: Path) -> None:
+    """kill -9 of the command while its processes work; they end by themselves."""
+    for at in range(400):
+        (source / f"train/dog/{at:04d}.jpg").write_bytes(photos.jpeg(at, (300, 200)))
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    words = ["data", "pack", str(source), "-o", str(out), "--format", "lmdb", "--workers", "2",
+             "--samples-per-shard", "20", "--resize", "100"]
+    program = [sys.executable, "-c", "from trimaran.cli import main; main()"]
+    with subprocess.Popen([*program, *words], stderr=subprocess.DEVNULL) as child:
+        while not list(out.glob(".packing/*-*.json")):
+            assert child.poll() is None
+            time.sleep(0.02)
+        workers = psutil.Process(child.pid).children(recursive=True)
+        os.kill(child.pid, signal.SIGKILL)
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    assert not (out / packed.DATASET).exists()
+    kept = len(list(out.glob(".packing/*-*.json")))
+    done = subprocess.run([*program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{kept} of 22 shards are there already" in done.stderr
+    pack(source, whole, name="photos", format="lmdb", samples=20, resize=100)
+    assert files(out) == files(whole)
+
+
+def test_no_space_is_said_before_anything_is_written(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
+    with pytest.raises(RunError, match="no space for packing into"):
+        pack(source, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [packer.STATE]
+
+
+def test_disk_full_in_the_middle_is_said_and_gone_on_with(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space")))
+        with pytest.raises(RunError, match="No space"):
+            pack(source, tmp_path / "out")
+    pack(source, tmp_path / "out")
+    assert faults(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda root: shutil.rmtree(root), "is no folder"),
+        (lambda root: [shutil.rmtree(path) for path in root.iterdir()], "is no image folder"),
+        (lambda root: (root / "train").rename(root / "Train"), "cannot be the name of a split"),
+        (lambda root: [path.unlink() for path in (root / "val").rglob("*.*")], "has no images"),
+    ],
+)
+def test_what_is_no_image_folder_is_said(
+    source: Path, tmp_path: Path, make, fault: str
+) -> None:
+    make(source)
+    with pytest.raises(UsageError, match=fault):
+        pack(source, tmp_path / "out")
+
+
+def test_a_name_is_made_of_the_folder() -> None:
+    assert name_of(Path("/data/My Photos (2)")) == "my-photos-2"
+    assert name_of(Path("/")) == "images"
+
+
+class TestVerify:
+    """Every fault is named with shard and record."""
+
+    @pytest.fixture
+    def out(self, source: Path, tmp_path: Path) -> Path:
+        pack(source, tmp_path / "out", format="tfrecord", samples=7)
+        return tmp_path / "out"
+
+    def test_all_faults_of_all_shards_are_found(self, out: Path) -> None:
+        first, second = out / "train-00000.tfrecord", out / "train-00001.tfrecord"
+        content = bytearray(first.read_bytes())
+        content[100] ^= 1
+        first.write_bytes(content)
+        second.write_bytes(second.read_bytes()[:-100])
+        (out / "val-00000.idx").unlink()
+        found = faults(out)
+        for part in (
+            f"{first} is damaged: SHA-256", f"{first}: record 0 is damaged: its CRC32C",
+            f"{second} has", f"{second} is cut off or damaged in record 6",
+            f"{second} has 6 records, 7 are listed", f"{out / 'val-00000.idx'} is missing",
+        ):
+            assert any(part in fault for fault in found), part
+
+    def test_wrong_images_and_classes_under_a_right_hash_are_found(self, out: Path) -> None:
+        text = (out / packed.DATASET).read_text()
+        document = json.loads(text) | {"classes": ["cat"]}
+        (out / packed.DATASET).write_text(json.dumps(document))
+        found = faults(out)
+        assert {fault.split(":")[0] for fault in found} == {
+            str(out / f"{name}.tfrecord") for name in ("train-00000", "train-00001", "val-00000")
+        }
+        assert all("has no class from 0 to 0" in fault for fault in found)
+        records = [Record(at, f"val/{at}.jpg", 0, b"no image", "jpg") for at in range(5)]
+        new = formats.write_shard("tfrecord", out, "val-00000", records)
+        document = json.loads(text)
+        document["splits"]["val"]["shards"] = [new.model_dump()]
+        (out / packed.DATASET).write_text(json.dumps(document))
+        assert faults(out) == [
+            f"{out / 'val-00000.tfrecord'}: record 0 (val/0.jpg) is no JPEG or PNG file"
+            " (it begins with b'no image'), and the 4 after it too"
+        ]
+
+    @pytest.mark.parametrize("name", ["lmdb", "hdf5"])
+    def test_damaged_shards_of_libraries_are_found(
+        self, source: Path, tmp_path: Path, name: FormatName
+    ) -> None:
+        dataset = pack(source, tmp_path / "other", format=name)
+        path = tmp_path / "other" / dataset.splits["val"].shards[0].file
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        assert any(f"{path} has" in fault for fault in faults(tmp_path / "other"))
+        path.write_bytes(content[:-9] + b"?" + content[-8:])
+        assert any(f"{path} is damaged" in fault for fault in faults(tmp_path / "other"))
