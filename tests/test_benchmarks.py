@@ -97,6 +97,20 @@ def test_ours_runs_with_what_the_image_preloads(tmp_path: Path) -> None:
     assert "as given" in notes[0]
 
 
+def test_the_cores_of_a_benchmark_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = parts("machine")
+    monkeypatch.setattr(os, "sysconf", lambda _name: 100)  # ticks per second
+    stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 100 50 50 7 7 0 0 300 0 0\ncpu1 1 1 1 1 1 1 1 1 0 0\n"
+    assert machine.core_seconds(stat, [0]) == (2.0, 3.0)
+    assert machine.core_seconds(stat, [0, 1]) == (2.05, 3.01)
+
+
+def test_others_are_who_is_neither_this_process_nor_its_children() -> None:
+    others, stolen = parts("machine").Meter(sorted(os.sched_getaffinity(0))).shares()
+    assert others >= 0
+    assert stolen >= 0
+
+
 def program(name: str, text: str) -> object:
     argv = [sys.executable, "-c", text]
     return parts("runner").Contestant(name, lambda _folder: argv, dict(os.environ))
@@ -138,7 +152,8 @@ def result() -> object:
     facts = {
         "date": "today", "command": "python x", "revision": None, "processor": "P",
         "flags": ["avx2"], "cores": [0, 1], "memory_gib": 1.0, "gpus": [], "container": False,
-        "python": "3.11", "packages": {"torch": "2"}, "load_before": 2.5,
+        "python": "3.11", "packages": {"torch": "2"}, "load_before": 0.1,
+        "others": 0.2, "stolen": 0.0,
     }
     rates = {"a": spread.Spread((2.0, 4.0)), "b": spread.Spread((1.0, 2.0))}
     plan = report.Plan(pair, comparisons, ["a note"], ["c / d: not available"])
@@ -151,6 +166,7 @@ def test_the_tables_say_what_is_met() -> None:
     assert "| a / 100              | 0.02 | 0.03   | 0.04 | >= 1   | NOT MET      |" in text
     assert "| b / a                | 0.5  | 0.5    | 0.5  | -      |              |" in text
     assert "| c / d: not available | -    | -      | -    | -      | not measured |" in text
+    assert "others used 20.0% of the cores meanwhile" in text
     assert "NOT IDLE" in text
     assert "- a note" in text
 

@@ -84,7 +84,9 @@ def run(
             planned = plan(parsed, Path(folder))
             if facts["load_before"] > machine.IDLE:
                 print(f"load average {facts['load_before']}: not idle", file=sys.stderr)
+            meter = machine.Meter(parsed.cores)
             rates = alternate(planned.contestants, parsed.rounds, Path(folder))
+            facts["others"], facts["stolen"] = meter.shares()
         settings = {key: _plain(value) for key, value in vars(parsed).items()}
         publish(Report(name, planned, facts, rates, settings), parsed)
     except BenchmarkError as error:

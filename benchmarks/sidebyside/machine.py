@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 GPU_NAMES = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
 IDLE = 0.3
 """Load average up to which a machine counts as idle before a benchmark starts."""
+OTHERS = 0.03
+"""Share of the cores that others may use meanwhile, the hypervisor included."""
 
 LIBRARIES = {
     "tcmalloc": ("lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4", "lib64/libtcmalloc_minimal.so.4"),
@@ -75,6 +77,45 @@ def facts(cores: list[int]) -> dict[str, Any]:
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+class Meter:
+    """Measures from its making on how much of the cores others had.
+
+    Args:
+        cores: numbers of the cores.
+    """
+
+    def __init__(self, cores: Sequence[int]) -> None:
+        self.cores, self._start, self._own = cores, time.perf_counter(), _own_seconds()
+        self._busy, self._stolen = core_seconds(_stat(), cores)
+
+    def shares(self) -> tuple[float, float]:
+        """Return the shares of the time of all cores: of other processes, of the hypervisor."""
+        whole = (time.perf_counter() - self._start) * len(self.cores)
+        busy, stolen = core_seconds(_stat(), self.cores)
+        own = _own_seconds() - self._own
+        return max(0.0, busy - self._busy - own) / whole, (stolen - self._stolen) / whole
+
+
+def core_seconds(stat: str, cores: Sequence[int]) -> tuple[float, float]:
+    """Return (busy, stolen) seconds of `cores` since boot, from the text of /proc/stat."""
+    busy, stolen, tick = 0, 0, os.sysconf("SC_CLK_TCK")
+    for line in stat.splitlines():
+        name, *words = line.split()
+        if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in cores:
+            user, nice, system, _idle, _wait, irq, softirq, steal = map(int, words[:8])
+            busy += user + nice + system + irq + softirq
+            stolen += steal
+    return busy / tick, stolen / tick
+
+
+def _stat() -> str:
+    return Path("/proc/stat").read_text(encoding="utf-8")
+
+
+def _own_seconds() -> float:
+    return sum(os.times()[:4])  # user and system, of this process and its ended children
 
 
 def _processor() -> tuple[str, set[str]]:

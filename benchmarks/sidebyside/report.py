@@ -105,8 +105,9 @@ class Report:
         facts = self.facts
         what = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
         rounds = len(next(iter(self.rates.values())).values)
-        load = facts["load_before"]
-        busy = "" if load <= machine.IDLE else ": NOT IDLE, so these figures are a first look only"
+        load, others, stolen = facts["load_before"], facts["others"], facts["stolen"]
+        idle = load <= machine.IDLE and others + stolen <= machine.OTHERS
+        busy = "" if idle else "; NOT IDLE, so these figures are a first look only"
         return [
             f"{facts['date']}, {facts['processor']} ({' '.join(facts['flags'])}), cores "
             f"{','.join(map(str, facts['cores']))}, {facts['memory_gib']} GiB"
@@ -114,7 +115,8 @@ class Report:
             f"Python {facts['python']}, {what}"
             + (f", revision {facts['revision']}" if facts["revision"] else "")
             + (", in a container" if facts["container"] else ", not in a container"),
-            f"load average before: {load}{busy}; rounds: {rounds}, contestants alternating",
+            f"rounds: {rounds}, contestants alternating; load average before: {load}; others used "
+            f"{others:.1%} of the cores meanwhile, the hypervisor took {stolen:.1%}{busy}",
             f"command: `{facts['command']}`",
         ]
 
