@@ -1,0 +1,1 @@
+"""Stock programs and ceilings, each a process of its own: `python -m baselines.NAME --help`."""

@@ -1,0 +1,53 @@
+"""The ceiling: the best rate of a large matrix product, in images of a training step.
+
+Convolutions are matrix products in other clothes; no library runs them faster than
+its own product of large square matrices, so this bounds the training from above.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+
+from sidebyside.timing import print_rate
+
+SIZES = {"cpu": (512, 1024, 2048, 4096), "cuda": (4096, 8192, 16384)}
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def rate(size: int, dtype: torch.dtype, device: str, seconds: float) -> float:
+    """Return the operations per second of products of `size` x `size`, for about `seconds`."""
+    a = torch.randn(size, size, device=device).to(dtype)
+    b = torch.randn(size, size, device=device).to(dtype)
+    out = torch.empty(size, size, device=device, dtype=dtype)
+
+    def products(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            torch.mm(a, b, out=out)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    products(2)
+    count = max(2, round(seconds / max(products(1), 1e-6)))
+    return 2 * size**3 * count / products(count)
+
+
+def main() -> None:
+    """Print the best rate of several sizes."""
+    parser = argparse.ArgumentParser(description="Print the rate of large matrix products.")
+    parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
+    parser.add_argument("--device", choices=SIZES, default="cpu")
+    parser.add_argument("--seconds", type=float, default=1.0, help="per size")
+    parser.add_argument("--gflop-per-image", type=float, default=1.0)
+    options = parser.parse_args()
+    dtype = PRECISIONS[options.precision]
+    best = max(rate(n, dtype, options.device, options.seconds) for n in SIZES[options.device])
+    print_rate(best / (options.gflop_per_image * 1e9))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+#!/usr/bin/env python
+"""JPEG files to training batches: the app's pipeline against DataLoader and bare decoding.
+
+    python benchmarks/input_pipeline.py --markdown benchmarks/README.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from sidebyside import cli, contestants, machine
+from sidebyside.report import Comparison, Plan
+
+OURS = "ours (DALI, decodes the random window only)"
+STOCK = "stock: DataLoader and Pillow"
+DECODE = "libjpeg-turbo decodes whole images, nothing else"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = cli.parser("Compare input pipelines: 500 x 375 JPEG to crops of 224 x 224.", rounds=5)
+    top.add_argument("--batch", type=cli.positive, default=64,
+                     help="images per batch (default: %(default)s)")
+    top.add_argument("--images", type=cli.positive, default=1024,
+                     help="JPEG files to make (default: %(default)s)")
+    top.add_argument("--seconds", type=cli.positive, default=10,
+                     help="to measure each contestant in each round (default: %(default)s)")
+    top.add_argument("--photographs", type=Path, metavar="DIR",
+                     help="JPEG photographs to cut images from (default: foolbox's)")
+    return top
+
+
+def plan(options: argparse.Namespace, folder: Path) -> Plan:
+    """Return what runs."""
+    from sidebyside import photographs  # needs Pillow and NumPy, --help does not
+
+    environment, notes = machine.our_environment(os.environ)
+    contestants.app_options(environment)
+    plain = machine.stock_environment(os.environ)
+    made = photographs.make(folder, max(options.images, options.batch), options.photographs)
+    cores, seconds = str(len(options.cores)), ("--seconds", str(options.seconds))
+    batch = ("--batch", str(options.batch))
+    runners = [
+        contestants.program(
+            STOCK, plain, "baselines.torch_loader", str(made.folder), "--workers", cores,
+            *batch, *seconds,
+        ),
+        contestants.program(
+            OURS, environment, "our_loader", str(made.packed), "--threads", cores,
+            *batch, *seconds,
+        ),
+    ]
+    comparisons, missing = [Comparison("ours / DataLoader and Pillow", OURS, STOCK, 2)], []
+    if importlib.util.find_spec("simplejpeg") is None:
+        missing = ["ours / decoding only: simplejpeg is not installed"]
+    else:
+        runners.append(
+            contestants.program(
+                DECODE, plain, "baselines.decode_only", str(made.folder), "--processes", cores,
+                *seconds,
+            )
+        )
+        comparisons.append(Comparison("ours / decoding only", OURS, DECODE, 0.8))
+    return Plan(runners, comparisons, [*notes, made.note], missing)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run("input_pipeline", parser(), plan))

@@ -1,0 +1,141 @@
+"""The machine, and the environment variables in which the contestants run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "sve", "bf16")
+PACKAGES = ("torch", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "pillow", "simplejpeg")
+HERE = Path(__file__).parent
+GPU_NAMES = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+IDLE = 0.3
+"""Load average up to which a machine counts as idle before a benchmark starts."""
+OTHERS = 0.03
+"""Share of the cores that others may use meanwhile, the hypervisor included."""
+
+LIBRARIES = {
+    "tcmalloc": ("lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4", "lib64/libtcmalloc_minimal.so.4"),
+    "LLVM's OpenMP": ("lib/x86_64-linux-gnu/libomp.so.5", "lib64/libomp.so"),
+}
+"""What the CPU images preload, below /usr (see containers/frameworks/torch-cpu/image.yaml)."""
+
+TUNING = ("LD_PRELOAD", "KMP_", "OMP_", "GOMP_", "MALLOC_", "TCMALLOC_", "ONEDNN_", "DNNL_",
+          "GLIBC_TUNABLES", "TORCHINDUCTOR_", "PYTORCH_")
+"""Variables, or their beginnings, that a stock run does not have."""
+
+
+def stock_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return `environment` without tuning: glibc's malloc, the OpenMP in PyTorch's wheel."""
+    return {key: value for key, value in environment.items() if not key.startswith(TUNING)}
+
+
+def our_environment(
+    environment: Mapping[str, str], root: Path = Path("/usr")
+) -> tuple[dict[str, str], list[str]]:
+    """Return the environment that the image sets, and notes on what this host lacks of it.
+
+    One that preloads something already (the image, or the user) is taken as it is.
+    """
+    if environment.get("LD_PRELOAD"):
+        return dict(environment), [f"ours: LD_PRELOAD={environment['LD_PRELOAD']}, as given"]
+    found, notes = [], []
+    for name, places in LIBRARIES.items():
+        path = next((root / place for place in places if (root / place).exists()), None)
+        if path is None:
+            notes.append(f"ours: {name} is not on this host, so ours ran without it")
+        else:
+            found.append(str(path))
+    preload = {"LD_PRELOAD": ":".join(found)} if found else {}
+    return {**environment, **preload}, [*notes, f"ours: LD_PRELOAD={':'.join(found) or '(none)'}"]
+
+
+def facts(cores: list[int]) -> dict[str, Any]:
+    """Return what the figures depend on: processor, cores, memory, versions, load, date."""
+    model, flags = _processor()
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M %z"),
+        "command": " ".join(["python", *sys.argv]),
+        "revision": _output("git", "-C", str(HERE), "describe", "--always", "--dirty"),
+        "processor": model,
+        "flags": [flag for flag in FLAGS if flag in flags],
+        "cores": cores,
+        "memory_gib": round(pages * page / 2**30, 1),
+        "gpus": (_output(*GPU_NAMES) or "").splitlines(),
+        "kernel": platform.release(),
+        "container": "APPTAINER_NAME" in os.environ or "container" in os.environ,
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+class Meter:
+    """Measures from its making on how much of the cores others had.
+
+    Args:
+        cores: numbers of the cores.
+    """
+
+    def __init__(self, cores: Sequence[int]) -> None:
+        self.cores, self._start, self._own = cores, time.perf_counter(), _own_seconds()
+        self._busy, self._stolen = core_seconds(_stat(), cores)
+
+    def shares(self) -> tuple[float, float]:
+        """Return the shares of the time of all cores: of other processes, of the hypervisor."""
+        whole = (time.perf_counter() - self._start) * len(self.cores)
+        busy, stolen = core_seconds(_stat(), self.cores)
+        own = _own_seconds() - self._own
+        return max(0.0, busy - self._busy - own) / whole, (stolen - self._stolen) / whole
+
+
+def core_seconds(stat: str, cores: Sequence[int]) -> tuple[float, float]:
+    """Return (busy, stolen) seconds of `cores` since boot, from the text of /proc/stat."""
+    busy, stolen, tick = 0, 0, os.sysconf("SC_CLK_TCK")
+    for line in stat.splitlines():
+        name, *words = line.split()
+        if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in cores:
+            user, nice, system, _idle, _wait, irq, softirq, steal = map(int, words[:8])
+            busy += user + nice + system + irq + softirq
+            stolen += steal
+    return busy / tick, stolen / tick
+
+
+def _stat() -> str:
+    return Path("/proc/stat").read_text(encoding="utf-8")
+
+
+def _own_seconds() -> float:
+    return sum(os.times()[:4])  # user and system, of this process and its ended children
+
+
+def _processor() -> tuple[str, set[str]]:
+    fields: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    flags = fields.get("flags", fields.get("Features", ""))
+    return fields.get("model name", platform.machine()), set(flags.split())
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _output(*argv: str) -> str | None:
+    if shutil.which(argv[0]) is None:
+        return None
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None

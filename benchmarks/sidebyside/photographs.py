@@ -1,0 +1,163 @@
+"""JPEG files like ImageNet's, made for the time of a benchmark: a folder and WebDataset shards.
+
+ImageNet's training images are about 500 x 375 pixels and 115 kB on average (the official
+tars have 147,897,477,120 bytes for 1,281,167 files). Ours are random windows of that size
+out of real photographs, so that decoding meets real textures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import json
+import random
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from sidebyside.runner import BenchmarkError
+
+WIDTH, HEIGHT, QUALITY = 500, 375, 97  # quality: so that the files are about as large
+CLASSES = 1000  # as ImageNet, so that the network is the same as with --synthetic
+PER_SHARD = 512
+BLOCK = tarfile.BLOCKSIZE
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
+
+
+@dataclass(frozen=True)
+class Photographs:
+    """What was made.
+
+    Attributes:
+        folder: `CLASS/NUMBER.jpg`.
+        packed: the same files in WebDataset shards, with `dataset.json`.
+        note: where the pixels are from, and how large the files are.
+    """
+
+    folder: Path
+    packed: Path
+    note: str
+
+
+def make(place: Path, count: int, photographs: Path | None) -> Photographs:
+    """Make `count` JPEG files, equal in every run, in `place`.
+
+    Args:
+        place: an empty folder.
+        count: files to make.
+        photographs: folder of photographs; None: those of the package foolbox where it
+            is installed, else generated images.
+
+    Raises:
+        BenchmarkError: `photographs` has none that is large enough.
+    """
+    source, window = windows(photographs)
+    folder, packed = place / "images", place / "packed"
+    packed.mkdir(parents=True)
+    draw = random.Random(17)  # noqa: S311
+    files = []
+    for number in range(count):
+        label = draw.randrange(CLASSES)
+        path = folder / f"{label:03d}/{number:08d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        window(draw).save(path, "JPEG", quality=QUALITY)
+        files.append(path)
+    pack(files, packed)
+    size = sum(path.stat().st_size for path in files) / count / 1000
+    note = (f"images: {count} JPEG of {WIDTH} x {HEIGHT}, quality {QUALITY}, {size:.0f} kB on "
+            f"average, from {source}")
+    return Photographs(folder, packed, note)
+
+
+def windows(photographs: Path | None) -> tuple[str, Callable[[random.Random], Image.Image]]:
+    """Return where the pixels are from, and what makes an image of them from random draws."""
+    if photographs is None:
+        spec = importlib.util.find_spec("foolbox")
+        if spec is None or spec.origin is None:
+            return "generated 1/f noise (foolbox is not installed)", generated
+        paths = sorted(Path(spec.origin).parent.glob("data/imagenet_*.jpg"))
+        source = f"{len(paths)} ImageNet photographs of the package foolbox"
+    else:
+        paths = sorted(photographs.rglob("*.jp*g"))
+        source = f"{len(paths)} photographs"
+    images = [one for one in map(_open, paths) if one.width >= WIDTH and one.height >= HEIGHT]
+    if not images:
+        raise BenchmarkError(f"{photographs or 'foolbox'} has no photograph of {WIDTH} x {HEIGHT}")
+
+    def window(draw: random.Random) -> Image.Image:
+        image = draw.choice(images)
+        left = draw.randint(0, image.width - WIDTH)
+        upper = draw.randint(0, image.height - HEIGHT)
+        part = image.crop((left, upper, left + WIDTH, upper + HEIGHT))
+        return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if draw.random() < 0.5 else part
+
+    return source, window
+
+
+def _open(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        rgb: Image.Image = image.convert("RGB")
+    return rgb
+
+
+def generated(draw: random.Random) -> Image.Image:
+    """Return an image whose amplitudes fall with 1/frequency, as in photographs.
+
+    Source: Field, J. Opt. Soc. Am. A 4 (1987) 2379.
+    """
+    noise = np.random.default_rng(draw.randrange(2**32)).standard_normal((4, HEIGHT, WIDTH))
+    frequency = np.hypot(np.fft.fftfreq(HEIGHT)[:, None], np.fft.rfftfreq(WIDTH)[None, :])
+    frequency[0, 0] = np.inf
+    fields = np.fft.irfft2(np.fft.rfft2(noise) / frequency, s=(HEIGHT, WIDTH))
+    fields /= fields.std(axis=(1, 2), keepdims=True)
+    colours = fields[0] + 0.3 * fields[1:]  # the channels of photographs are much alike
+    pixels = np.clip(110 + 55 * colours, 0, 255).astype(np.uint8)
+    return Image.fromarray(np.moveaxis(pixels, 0, -1))
+
+
+def pack(files: Sequence[Path], packed: Path) -> None:
+    """Write `files` (`CLASS/NUMBER.jpg`) as the splits train and val, the latter the first 64."""
+    splits = {"train": files, "val": files[:64]}
+    document = {
+        "schema": 1,
+        "name": "benchmark-photographs",
+        "format": "webdataset",
+        "classes": [f"class {number}" for number in range(CLASSES)],
+        "image": {"channels": 3, "height": None, "width": None, "encoding": "jpg",
+                  "mean": MEAN, "std": STD},
+        "splits": {
+            name: {
+                "samples": len(chosen),
+                "shards": [
+                    shard(chosen[start : start + PER_SHARD], packed, f"{name}-{number:05d}")
+                    for number, start in enumerate(range(0, len(chosen), PER_SHARD))
+                ],
+            }
+            for name, chosen in splits.items()
+        },
+    }
+    (packed / "dataset.json").write_text(json.dumps(document))
+
+
+def shard(files: Sequence[Path], packed: Path, stem: str) -> dict[str, object]:
+    """Write one tar file and its index (DALI's wds2idx v1.2); return its entry."""
+    path, lines = packed / f"{stem}.tar", [f"v1.2 {len(files)}"]
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for file in files:
+            contents = {"jpg": file.read_bytes(), "cls": str(int(file.parent.name)).encode()}
+            words = []
+            for extension, content in contents.items():
+                member = tarfile.TarInfo(f"{file.stem}.{extension}")
+                member.size = len(content)
+                words += [extension, str(tar.offset + BLOCK), str(len(content)), member.name]
+                tar.addfile(member, io.BytesIO(content))
+            lines.append(" ".join(words))
+    (packed / f"{stem}.idx").write_text("\n".join(lines) + "\n")
+    content = path.read_bytes()
+    return {"file": path.name, "index": f"{stem}.idx", "samples": len(files),
+            "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

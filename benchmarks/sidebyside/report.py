@@ -1,0 +1,172 @@
+"""What a benchmark found: tables in Markdown (readable as they are), and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sidebyside import machine
+from sidebyside.runner import Contestant
+from sidebyside.spread import Spread, ratios
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A ratio to form, and its goal.
+
+    Attributes:
+        text: shown in the table.
+        of: name of a contestant.
+        over: name of another one, or a published rate.
+        goal: what the median must reach; None: nothing is asked.
+    """
+
+    text: str
+    of: str
+    over: str | float
+    goal: float | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A benchmark before it runs.
+
+    Attributes:
+        contestants: in the order in which they run.
+        comparisons: between them.
+        notes: what a reader must know to judge the figures.
+        missing: what could not be measured here, and why.
+    """
+
+    contestants: Sequence[Contestant]
+    comparisons: Sequence[Comparison]
+    notes: Sequence[str] = ()
+    missing: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """A benchmark that ran: the plan, the facts of the machine, and the rates by name."""
+
+    name: str
+    plan: Plan
+    facts: Mapping[str, Any]
+    rates: Mapping[str, Spread]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def ratio(self, comparison: Comparison) -> Spread:
+        """Return the ratio of `comparison`, one value per round."""
+        of, over = self.rates[comparison.of], comparison.over
+        if isinstance(over, str):
+            return ratios(of, self.rates[over])
+        return Spread(tuple(value / over for value in of.values))
+
+    def markdown(self) -> str:
+        """Return the tables and the notes."""
+        rates = [["rate", "unit", "min", "median", "max"]]
+        for contestant in self.plan.contestants:
+            spread = self.rates[contestant.name]
+            rates.append([contestant.name, contestant.unit, *_figures(spread)])
+        compared = [["ratio", "min", "median", "max", "goal", ""]]
+        for comparison in self.plan.comparisons:
+            spread, goal = self.ratio(comparison), comparison.goal
+            verdict = "" if goal is None else "met" if spread.median >= goal else "NOT MET"
+            wanted = "-" if goal is None else f">= {goal:g}"
+            compared.append([comparison.text, *_figures(spread), wanted, verdict])
+        for reason in self.plan.missing:
+            compared.append([reason, "-", "-", "-", "-", "not measured"])
+        notes = [f"- {note}" for note in (*self._about(), *self.plan.notes)]
+        return "\n\n".join([table(compared), table(rates), "\n".join(notes)]) + "\n"
+
+    def json(self) -> str:
+        """Return everything as a JSON document."""
+        plan = self.plan
+        document = {
+            "benchmark": self.name,
+            "machine": dict(self.facts),
+            "settings": dict(self.settings),
+            "rates": [
+                {"name": one.name, "unit": one.unit} | _document(self.rates[one.name])
+                for one in plan.contestants
+            ],
+            "ratios": [
+                dataclasses.asdict(one) | _document(self.ratio(one)) for one in plan.comparisons
+            ],
+            "not_measured": list(plan.missing),
+            "notes": list(plan.notes),
+        }
+        return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+    def _about(self) -> list[str]:
+        facts = self.facts
+        what = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
+        rounds = len(next(iter(self.rates.values())).values)
+        load, others, stolen = facts["load_before"], facts["others"], facts["stolen"]
+        idle = load <= machine.IDLE and others + stolen <= machine.OTHERS
+        busy = "" if idle else "; NOT IDLE, so these figures are a first look only"
+        return [
+            f"{facts['date']}, {facts['processor']} ({' '.join(facts['flags'])}), cores "
+            f"{','.join(map(str, facts['cores']))}, {facts['memory_gib']} GiB"
+            + "".join(f", {gpu}" for gpu in facts["gpus"]),
+            f"Python {facts['python']}, {what}"
+            + (f", revision {facts['revision']}" if facts["revision"] else "")
+            + (", in a container" if facts["container"] else ", not in a container"),
+            f"rounds: {rounds}, contestants alternating; load average before: {load}; others used "
+            f"{others:.1%} of the cores meanwhile, the hypervisor took {stolen:.1%}{busy}",
+            f"command: `{facts['command']}`",
+        ]
+
+
+def _figures(spread: Spread) -> list[str]:
+    return [f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+            for value in (spread.low, spread.median, spread.high)]
+
+
+def _document(spread: Spread) -> dict[str, Any]:
+    return {
+        "values": list(spread.values),
+        "min": spread.low,
+        "median": spread.median,
+        "max": spread.high,
+    }
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return `rows`, the first of them the header, as an aligned Markdown table."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def markers(name: str) -> tuple[str, str]:
+    """Return the lines between which a Markdown file has the tables of benchmark `name`."""
+    return f"<!-- {name} -->", f"<!-- /{name} -->"
+
+
+def between_markers(text: str, name: str, tables: str) -> str:
+    """Return `text` with `tables` in the place of what is between its markers.
+
+    Raises:
+        ValueError: it does not have each marker once, in order.
+    """
+    start, end = markers(name)
+    before, found, rest = text.partition(start)
+    _, closed, after = rest.partition(end)
+    if not found or not closed or start in after or end in before + after:
+        raise ValueError(f"it needs the lines {start} and {end}, each once")
+    return f"{before}{start}\n\n{tables}\n{end}{after}"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` beside `path` and rename it, so that the file is whole or as before."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,106 @@
+"""Contestants, and running them alternately: A B C, A B C, … in fresh processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sidebyside.spread import Spread
+
+FAILED, UNAVAILABLE = 4, 69
+"""Exit codes: a contestant failed; what the benchmark needs is not on this machine."""
+
+BENCHMARKS = Path(__file__).resolve().parents[1]
+
+
+class BenchmarkError(Exception):
+    """Something that ends the benchmark with one message and an exit code."""
+
+    def __init__(self, message: str, code: int = FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def printed(stdout: str, _folder: Path) -> float:
+    """Return the rate in the last line of `stdout`, `{"rate": 12.3}`.
+
+    Raises:
+        ValueError: there is no such line.
+    """
+    lines = stdout.strip().splitlines()
+    try:
+        return float(json.loads(lines[-1])["rate"])
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the last line is no rate: {lines[-1:]}") from error
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A command whose rate is measured.
+
+    Attributes:
+        name: shown in the tables.
+        argv: makes the command, given an empty folder for its files.
+        environment: all of its environment variables.
+        read: gets its standard output and its folder, returns the rate.
+        unit: of the rate.
+    """
+
+    name: str
+    argv: Callable[[Path], Sequence[str]]
+    environment: Mapping[str, str]
+    read: Callable[[str, Path], float] = printed
+    unit: str = "img/s"
+
+
+def alternate(
+    contestants: Sequence[Contestant],
+    rounds: int,
+    folder: Path,
+    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
+) -> dict[str, Spread]:
+    """Run every contestant once per round, in order; return the rates by name.
+
+    Args:
+        contestants: with different names.
+        rounds: at least 1.
+        folder: where their folders are made; each is removed after its run.
+        say: told each result.
+
+    Raises:
+        BenchmarkError: one failed; the message has the end of its output.
+    """
+    values: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
+    for number in range(1, rounds + 1):
+        for contestant in contestants:
+            rate = once(contestant, folder)
+            values[contestant.name].append(rate)
+            say(f"round {number}/{rounds}  {contestant.name}: {rate:.2f} {contestant.unit}")
+    return {name: Spread(tuple(rates)) for name, rates in values.items()}
+
+
+def once(contestant: Contestant, folder: Path) -> float:
+    """Run a contestant once; return its rate.
+
+    Raises:
+        BenchmarkError: it failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as own:
+        argv = list(contestant.argv(Path(own)))
+        done = subprocess.run(
+            argv, env=dict(contestant.environment), cwd=BENCHMARKS, capture_output=True, text=True,
+            check=False, stdin=subprocess.DEVNULL,
+        )
+        try:
+            if done.returncode == 0:
+                return contestant.read(done.stdout, Path(own))
+            reason = f"it ended with code {done.returncode}"
+        except (OSError, ValueError) as error:
+            reason = str(error)
+    tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+    raise BenchmarkError(f"{contestant.name}: {reason}\n  command: {' '.join(argv)}\n{tail}")

@@ -1,0 +1,60 @@
+"""Minimum, median and maximum of a few measurements, and ratios of paired ones."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Measurements of one quantity, one per round, in the order of the rounds.
+
+    Raises:
+        ValueError: there are none.
+    """
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ValueError("no measurements")
+
+    @property
+    def low(self) -> float:
+        """Return the smallest value."""
+        return min(self.values)
+
+    @property
+    def median(self) -> float:
+        """Return the middle value, or the mean of the two middle ones."""
+        return statistics.median(self.values)
+
+    @property
+    def high(self) -> float:
+        """Return the largest value."""
+        return max(self.values)
+
+
+def ratios(of: Spread, over: Spread) -> Spread:
+    """Return `of` / `over` round by round.
+
+    Both ran within minutes of each other in a round, so what else the machine did
+    cancels better than in the ratio of two medians.
+
+    Raises:
+        ValueError: they have different numbers of rounds.
+    """
+    return Spread(tuple(a / b for a, b in zip(of.values, over.values, strict=True)))
+
+
+def over_windows(rates: Sequence[float]) -> float:
+    """Return the rate over windows of equally many images: all images / all seconds.
+
+    Raises:
+        ValueError: there is no window, or a rate is not positive.
+    """
+    if not rates or min(rates) <= 0:
+        raise ValueError(f"no positive rates: {list(rates)}")
+    return statistics.harmonic_mean(rates)

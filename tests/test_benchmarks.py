@@ -1,0 +1,230 @@
+"""The pure parts of `benchmarks/`: statistics, tables, environments, argument errors."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing")
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def parts(name: str) -> ModuleType:
+    return module(f"sidebyside.{name}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_runner_needs_the_standard_library_only(name: str) -> None:
+    assert parts(name).__doc__
+
+
+def test_a_spread_is_minimum_median_maximum() -> None:
+    spread = parts("spread").Spread((3.0, 1.0, 2.0, 10.0))
+    assert (spread.low, spread.median, spread.high) == (1.0, 2.5, 10.0)
+    with pytest.raises(ValueError, match="no measurements"):
+        parts("spread").Spread(())
+
+
+def test_ratios_are_formed_round_by_round() -> None:
+    spread = parts("spread")
+    found = spread.ratios(spread.Spread((10.0, 30.0)), spread.Spread((5.0, 10.0)))
+    assert found.values == (2.0, 3.0)
+    with pytest.raises(ValueError, match="zip"):
+        spread.ratios(spread.Spread((1.0,)), spread.Spread((1.0, 2.0)))
+
+
+def test_a_rate_over_windows_is_all_images_by_all_seconds() -> None:
+    over_windows = parts("spread").over_windows
+    assert over_windows([100.0, 50.0]) == pytest.approx(200 / 3)  # 1 s and 2 s for 100 each
+    for rates in ([], [1.0, 0.0]):
+        with pytest.raises(ValueError, match="no positive rates"):
+            over_windows(rates)
+
+
+def test_the_first_report_of_a_run_is_its_warm_up() -> None:
+    lines = [{"key": "throughput", "value": value} for value in (1.0, 8.0, 8.0)]
+    text = "\n".join(map(json.dumps, [{"key": "seed", "value": 17}, *lines]))
+    assert parts("contestants").throughput(text) == 8.0
+    with pytest.raises(ValueError, match="no positive rates"):
+        parts("contestants").throughput(json.dumps(lines[0]))
+
+
+def test_a_loader_is_timed_after_its_warm_up() -> None:
+    drawn = []
+
+    def sizes() -> object:
+        while True:
+            drawn.append(1)
+            yield 1
+
+    assert parts("timing").images_per_second(sizes(), warmup=5, seconds=0.001) > 0
+    assert len(drawn) > 5
+
+
+def test_stock_runs_without_tuning() -> None:
+    tuned = {"PATH": "/bin", "LD_PRELOAD": "x", "KMP_AFFINITY": "y", "OMP_NUM_THREADS": "2"}
+    assert parts("machine").stock_environment(tuned) == {"PATH": "/bin"}
+
+
+def test_ours_runs_with_what_the_image_preloads(tmp_path: Path) -> None:
+    machine = parts("machine")
+    environment, notes = machine.our_environment({"PATH": "/bin"}, tmp_path)
+    assert environment == {"PATH": "/bin"}
+    assert "tcmalloc is not on this host" in notes[0]
+    library = tmp_path / "lib64/libtcmalloc_minimal.so.4"
+    library.parent.mkdir()
+    library.touch()
+    environment, notes = machine.our_environment({}, tmp_path)
+    assert environment == {"LD_PRELOAD": str(library)}
+    assert "OpenMP is not on this host" in notes[0]
+    given, notes = machine.our_environment({"LD_PRELOAD": "mine.so"}, tmp_path)
+    assert given == {"LD_PRELOAD": "mine.so"}
+    assert "as given" in notes[0]
+
+
+def test_the_cores_of_a_benchmark_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = parts("machine")
+    monkeypatch.setattr(os, "sysconf", lambda _name: 100)  # ticks per second
+    stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 100 50 50 7 7 0 0 300 0 0\ncpu1 1 1 1 1 1 1 1 1 0 0\n"
+    assert machine.core_seconds(stat, [0]) == (2.0, 3.0)
+    assert machine.core_seconds(stat, [0, 1]) == (2.05, 3.01)
+
+
+def test_others_are_who_is_neither_this_process_nor_its_children() -> None:
+    others, stolen = parts("machine").Meter(sorted(os.sched_getaffinity(0))).shares()
+    assert others >= 0
+    assert stolen >= 0
+
+
+def program(name: str, text: str) -> object:
+    argv = [sys.executable, "-c", text]
+    return parts("runner").Contestant(name, lambda _folder: argv, dict(os.environ))
+
+
+def test_contestants_alternate(tmp_path: Path) -> None:
+    said: list[str] = []
+    pair = [program("a", "print('{\"rate\": 4}')"), program("b", "print('{\"rate\": 2}')")]
+    rates = parts("runner").alternate(pair, 2, tmp_path, said.append)
+    assert {name: spread.values for name, spread in rates.items()} == {"a": (4, 4), "b": (2, 2)}
+    assert [line.split(":")[0] for line in said] == [
+        "round 1/2  a", "round 1/2  b", "round 2/2  a", "round 2/2  b",
+    ]
+    assert not list(tmp_path.glob("run-*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("print('no rate')", "no rate"), ("raise SystemExit('lost')", "code 1")],
+)
+def test_a_failing_contestant_is_named_with_its_output(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    runner = parts("runner")
+    with pytest.raises(runner.BenchmarkError, match=reason) as caught:
+        runner.alternate([program("the slow one", text)], 1, tmp_path, lambda _line: None)
+    assert str(caught.value).startswith("the slow one: ")
+    assert caught.value.code == 4
+
+
+def result() -> object:
+    report, spread = parts("report"), parts("spread")
+    pair = [program("a", ""), program("b", "")]
+    comparisons = [
+        report.Comparison("a / b", "a", "b", 1.5),
+        report.Comparison("a / 100", "a", 100.0, 1),
+        report.Comparison("b / a", "b", "a"),
+    ]
+    facts = {
+        "date": "today", "command": "python x", "revision": None, "processor": "P",
+        "flags": ["avx2"], "cores": [0, 1], "memory_gib": 1.0, "gpus": [], "container": False,
+        "python": "3.11", "packages": {"torch": "2"}, "load_before": 0.1,
+        "others": 0.2, "stolen": 0.0,
+    }
+    rates = {"a": spread.Spread((2.0, 4.0)), "b": spread.Spread((1.0, 2.0))}
+    plan = report.Plan(pair, comparisons, ["a note"], ["c / d: not available"])
+    return report.Report("tiny", plan, facts, rates)
+
+
+def test_the_tables_say_what_is_met() -> None:
+    text = result().markdown()
+    assert "| a / b                | 2    | 2      | 2    | >= 1.5 | met          |" in text
+    assert "| a / 100              | 0.02 | 0.03   | 0.04 | >= 1   | NOT MET      |" in text
+    assert "| b / a                | 0.5  | 0.5    | 0.5  | -      |              |" in text
+    assert "| c / d: not available | -    | -      | -    | -      | not measured |" in text
+    assert "others used 20.0% of the cores meanwhile" in text
+    assert "NOT IDLE" in text
+    assert "- a note" in text
+
+
+def test_the_json_has_every_value() -> None:
+    document = json.loads(result().json())
+    assert document["rates"][0]["values"] == [2.0, 4.0]
+    assert document["ratios"][0] | {"goal": 1.5, "median": 2.0} == document["ratios"][0]
+    assert document["not_measured"] == ["c / d: not available"]
+
+
+def test_tables_go_between_their_markers() -> None:
+    between = parts("report").between_markers
+    text = "before\n<!-- x -->\nold\n<!-- /x -->\nafter\n"
+    new = between(text, "x", "| new |\n")
+    assert new == "before\n<!-- x -->\n\n| new |\n\n<!-- /x -->\nafter\n"
+    assert between(new, "x", "| new |\n") == new
+    for wrong in ("", "<!-- x -->", "<!-- /x --><!-- x -->", text + text):
+        with pytest.raises(ValueError, match="each once"):
+            between(wrong, "x", "")
+
+
+def test_the_readme_has_a_place_for_every_benchmark() -> None:
+    text = (BENCHMARKS / "README.md").read_text()
+    for name in ("resnet_cpu", "resnet_gpu", "input_pipeline"):
+        parts("report").between_markers(text, name, "")
+
+
+@pytest.mark.parametrize("name", ["resnet_cpu", "resnet_gpu", "input_pipeline"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rounds", "0"], "at least 1"),
+        (["--cores", "one"], "not a list"),
+        (["--cores", "99999"], "may use"),
+        (["--json", "missing/x.json"], "folder that exists"),
+        (["--json", "there.json"], "give a new file"),
+        (["--work", "missing"], "no such folder"),
+        (["--markdown", "missing.md"], "missing.md"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_runs(
+    name: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("there.json").touch()
+    benchmark = module(name)
+    with pytest.raises(SystemExit) as caught:
+        parts("cli").run(name, benchmark.parser(), benchmark.plan, words)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_environment_without_the_app_is_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}
+    contestants, runner = parts("contestants"), parts("runner")
+    monkeypatch.setattr(contestants, "APP", "no_such_app")
+    with pytest.raises(runner.BenchmarkError, match="cannot run the app") as caught:
+        contestants.app_options(bare)
+    assert caught.value.code == 69
