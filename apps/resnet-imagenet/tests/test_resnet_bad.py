@@ -14,6 +14,7 @@ from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Way
 from trainkit.engine import Engine
 from trainkit.exits import DataError
+from trainkit.ranks import Ranks
 
 BAD = (17, 53, 54)
 TAKEN_BY = {17: 18, 53: 55, 54: 55}
@@ -44,7 +45,7 @@ def loader(folder: Path, bad: BadRecords, *, rank=0, size=1, batch=16, training=
         Way(training),
         batch_per_rank=batch,
         seed=1,
-        engine=Engine("single", rank, size),
+        engine=Engine(Ranks(rank=rank, size=size)),
         bad=bad,
     )
 

@@ -166,4 +166,4 @@ def test_photographs_are_described_by_their_crop(photograph_run: Path) -> None:
     state = load_checkpoint(photograph_run, None)
     _, to, about = restore_network(state)
     facts = json.loads(export.metadata(state, to, about)["preprocessing"])
-    assert (facts["mode"], facts["resize_shorter"], facts["centre_crop"]) == ("RGB", 256, [224] * 2)
+    assert (facts["mode"], facts["centre_square"], facts["resize"]) == ("RGB", 0.875, [224, 224])

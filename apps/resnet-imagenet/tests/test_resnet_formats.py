@@ -17,6 +17,7 @@ from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Way
 from trainkit.engine import Engine
 from trainkit.exits import DataError
+from trainkit.ranks import Ranks
 
 BROKEN = {"tfrecord": ".tfrecord", "recordio": ".rec", "hdf5": ".h5", "lmdb": ".lmdb/data.mdb"}
 
@@ -57,7 +58,7 @@ def loader(folder: Path, *, training: bool = True, rank: int = 0, size: int = 1,
         Way(training, threads=2),
         batch_per_rank=batch,
         seed=1,
-        engine=Engine("single", rank, size),
+        engine=Engine(Ranks(rank=rank, size=size)),
     )
 
 

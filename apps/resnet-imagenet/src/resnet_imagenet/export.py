@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from resnet_imagenet.data import Loader
 from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.evaluate import load_checkpoint, restore_network
-from resnet_imagenet.pipelines import CENTRE, Preprocessing
+from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import DALI_THREADS, ExportSettings
+from resnet_imagenet.windows import CENTRE
 from trainkit import atomic
 from trainkit.checkpoint import State
 from trainkit.engine import Engine
@@ -100,13 +101,13 @@ def need_onnx() -> None:
 def metadata(state: State, to: Preprocessing, about: dict[str, Any]) -> dict[str, str]:
     """Return what the file says of itself: JSON texts by name."""
     at, side = state["progress"], [to.size, to.size]
-    photograph = {"resize_shorter": round(to.size / CENTRE), "centre_crop": side}
     facts = {
         "model": about["model"],
         "classes": about["classes"],
         "preprocessing": {
             "mode": "L" if to.channels == 1 else "RGB",
-            **({"resize": side} if to.native else photograph),
+            **({} if to.native else {"centre_square": CENTRE}),  # part of the shorter side
+            "resize": side,
             "formula": "(pixel / 255 - mean) / std",
             "mean": to.mean,
             "std": to.std,
@@ -208,10 +209,9 @@ def real_images(folder: Path, to: Preprocessing) -> Iterator[Tensor]:
     loader = Loader(
         dataset.records(dataset.evaluation_split()),
         to,
+        Way(training=False, threads=DALI_THREADS),
         batch_per_rank=BATCH,
         seed=0,
-        threads=DALI_THREADS,
-        training=False,
         engine=Engine(),
     )
     for images, _ in itertools.islice(loader.epoch(0), IMAGES // BATCH):
