@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samples import GOOD
-from trimaran.command import app_arguments, parse_changes, real_changes
+from trimaran.command import app_arguments, launcher, parse_changes, real_changes
 from trimaran.engines import Command
 from trimaran.errors import UsageError
 from trimaran.recipes import Recipe
@@ -26,6 +26,17 @@ def test_arguments_are_one_word_each_in_the_recipes_order() -> None:
         "train", "--data=/data", "--out=/out", "--model=resnet20", "--epochs=1", "--base-lr=0.1",
         "--nesterov", "--no-synthetic", "--seed=17", "--title=a b",
     ]
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("torchrun", "python -m torch.distributed.run --standalone --nproc-per-node 4"),
+    ("mpirun", "mpirun --oversubscribe --bind-to none -n 4 python"),
+])
+def test_a_launcher_starts_all_tasks_of_the_node(name: str, words: str) -> None:
+    resources = {**GOOD["resources"], "tasks_per_node": 4}
+    recipe = Recipe.model_validate({**GOOD, "resources": resources, "launcher": name})
+    assert launcher(recipe) == words.split()
+    assert launcher(RECIPE) == []
 
 
 def test_changes_are_yaml_scalars() -> None:

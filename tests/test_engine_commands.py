@@ -41,6 +41,17 @@ def test_the_command_is_exact(engine: Apptainer) -> None:
     assert command.env["APPTAINERENV_OMP_NUM_THREADS"] == "2"
 
 
+def test_a_launcher_starts_the_app_inside_one_container(engine: Apptainer) -> None:
+    built = replace(BUILT, name="resnet-imagenet-torch-cpu")
+    command = engine.command(
+        built, ["train"], workdir="/out", env={}, binds=[], launcher=["mpirun", "-n", "2", "python"]
+    )
+    assert command.argv[2] == "exec"
+    assert command.argv[-8:] == (
+        "/images/tiny.sif", "mpirun", "-n", "2", "python", "-m", "resnet_imagenet", "train",
+    )
+
+
 def test_an_overlay_is_read_only(engine: Apptainer) -> None:
     built = replace(BUILT, overlay=Path("/my overlay"))
     words = engine.command(built, [], binds=[], env={}, workdir="/").argv

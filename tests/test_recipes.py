@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from samples import GOOD
-from trimaran import catalog, paths, recipes
+from trimaran import catalog, paths, pipeline, recipes
+from trimaran.engines.host import Host
 from trimaran.errors import UsageError
 
 
@@ -50,6 +51,15 @@ def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
         ({"args": {"a b": 1}}, "args.a b"),
         ({"env": {"A-B": "1"}}, "env.A-B"),
         ({"env": {"A": 1}}, "env.A: Input should be a valid string (found: 1)"),
+        ({"launcher": "mpirun"}, "launcher: 'mpirun' does not start 1 tasks"),
+        (
+            {"resources": {**GOOD["resources"], "tasks_per_node": 2}},
+            "launcher: 'none' does not start 2 tasks",
+        ),
+        (
+            {"resources": {**GOOD["resources"], "nodes": 2}, "launcher": "torchrun"},
+            "torchrun starts the tasks of one node",
+        ),
         ({"surprise": 1}, "surprise: unknown key (allowed: schema, summary, app"),
         ({"data": {}}, "data: Dictionary should have at least 1 item"),
     ],
@@ -86,3 +96,11 @@ def test_the_path_is_the_identity(checkout: Path, name: str) -> None:
     with pytest.raises(UsageError) as caught:
         recipes.load(f"resnet-imagenet/{name}")
     assert caught.value.hint == "a recipe's path is its identity"
+
+
+def test_a_run_on_several_nodes_is_refused_before_anything_is_made() -> None:
+    request = pipeline.Request(
+        recipe=recipes.load("resnet-imagenet/skx8160-convergence"), engine=Host(), changes={}
+    )
+    with pytest.raises(UsageError, match="needs 448 nodes and srun"):
+        pipeline.plan(request)

@@ -57,3 +57,18 @@ def app_arguments(
         else:
             words.append(f"--{key}={value}")
     return words
+
+
+def launcher(recipe: Recipe) -> list[str]:
+    """Return the words that start the tasks of one node, up to and with the interpreter.
+
+    They are a command of the image, whose own torchrun or Open MPI starts all tasks inside
+    one container. Without a launcher there are none: the image's entry point is run.
+    """
+    tasks = str(recipe.resources.tasks_per_node)
+    if recipe.launcher == "torchrun":
+        return ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", tasks]
+    if recipe.launcher == "mpirun":
+        # Threads are placed by the recipe's env; Open MPI would give each task one core.
+        return ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", tasks, "python"]
+    return []

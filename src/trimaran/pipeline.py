@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trimaran import data, images, process, registry, report, runs
-from trimaran.command import app_arguments
+from trimaran.command import app_arguments, launcher
 from trimaran.contracts import AnyContract
 from trimaran.engines import Bind, BuiltImage, Command, Engine
 from trimaran.errors import Interrupted, RunError, UsageError
@@ -25,6 +25,8 @@ _APP_ERRORS = {
     2: "the app refused its arguments",
     3: "bad data",
     4: "training diverged",
+    69: "a rank was lost",
+    70: "the ranks have different weights",
     74: "the checkpoint could not be written",
     75: "stopped early; the checkpoint is in the run directory",
 }
@@ -215,6 +217,13 @@ def _accepted(request: Request) -> list[list[str]]:
 
 def _check(request: Request) -> None:
     """Raise UsageError for what can be told before anything is made."""
+    resources, starter = request.recipe.recipe.resources, request.recipe.recipe.launcher
+    if resources.nodes > 1 or starter == "srun":
+        raise UsageError(
+            f"{request.recipe.name} needs {resources.nodes} nodes and {starter}:"
+            " `run` starts the tasks of one node",
+            hint="its arguments are in its file; on one node: trimaran list recipes",
+        )
     if _accepted(request) and request.engine.name != "apptainer":
         raise UsageError(
             f"the image must be signed, and the engine {request.engine.name} has no signatures",
@@ -251,6 +260,7 @@ def command(request: Request, built: BuiltImage, folder: Path, directory: Path) 
     return request.engine.command(
         replace(built, overlay=request.extension.overlay), words, binds=binds,
         env=request.extension.environment(recipe.env), workdir=inside[1],
+        launcher=launcher(recipe),
     )
 
 

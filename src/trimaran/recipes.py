@@ -17,7 +17,7 @@ from trimaran.errors import UsageError, unknown_name
 from trimaran.sites import Fingerprint
 
 Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]
-Launcher = Literal["none"]
+Launcher = Literal["none", "torchrun", "mpirun", "srun"]
 Argument = StrictBool | StrictInt | StrictFloat | StrictStr
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Option = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
@@ -121,6 +121,15 @@ class Recipe(strict.Model):
     env: dict[Variable, StrictStr] = Field(default_factory=dict)
     args: dict[Option, Argument]
     expected: list[Expectation] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _launched(self) -> Recipe:
+        ranks = self.resources.nodes * self.resources.tasks_per_node
+        if (self.launcher == "none") != (ranks == 1):
+            raise ValueError(f"launcher: '{self.launcher}' does not start {ranks} tasks")
+        if self.launcher == "torchrun" and self.resources.nodes > 1:
+            raise ValueError("launcher: torchrun starts the tasks of one node; say srun or mpirun")
+        return self
 
     @model_validator(mode="after")
     def _own_options(self) -> Recipe:

@@ -115,3 +115,12 @@ def test_evaluate_refuses_other_classes_and_folders_without_a_checkpoint(
     assert "has no checkpoint" in capsys.readouterr().err
     assert main(["evaluate", "--data", str(tiny), "--out", str(run), "--split", "x"]) == 3
     assert "no split 'x'" in capsys.readouterr().err
+
+
+def test_compiling_without_a_compiler_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    arguments = ["train", "--synthetic", "--model", "resnet20", "--image-size", "32"]
+    assert main([*arguments, "--compile", "default", "--out", str(tmp_path / "run")]) == 2
+    assert "no C++ compiler no-such-compiler" in capsys.readouterr().err

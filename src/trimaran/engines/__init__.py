@@ -107,5 +107,9 @@ class Engine(Protocol):
         binds: Sequence[Bind],
         env: Mapping[str, str],
         workdir: str,
+        launcher: Sequence[str] = (),
     ) -> Command:
-        """Return the exact command that runs the image's entry point with `args`."""
+        """Return the exact command that runs the image's entry point with `args`.
+
+        With a `launcher` (see `command.launcher`) this starts it, in its tasks.
+        """

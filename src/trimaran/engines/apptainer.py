@@ -293,12 +293,13 @@ class Apptainer:
         binds: Sequence[Bind],
         env: Mapping[str, str],
         workdir: str,
+        launcher: Sequence[str] = (),
     ) -> Command:
         """Return the exact command that runs the SIF's `%runscript` with `args`.
 
         Variables travel as APPTAINERENV_*: `--env` splits its argument at commas.
         """
-        argv = [self.executable, "--quiet", "run", *self._isolation(),
+        argv = [self.executable, "--quiet", "exec" if launcher else "run", *self._isolation(),
                 *gpu.apptainer_options(built.name), "--pwd", workdir]
         for bind in binds:
             argv += ["--mount", _mount(bind)]
@@ -306,7 +307,7 @@ class Apptainer:
             argv += ["--overlay", f"{built.overlay}:ro"]
         variables = {f"APPTAINERENV_{key}": value for key, value in env.items()}
         return Command(
-            (*argv, built.reference, *args),
+            (*argv, built.reference, *store.launched(built, launcher), *args),
             {**store.engine_environment(self.executable, network=False), **variables},
         )
 

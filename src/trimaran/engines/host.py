@@ -135,11 +135,16 @@ class Host:
         binds: Sequence[Bind],
         env: Mapping[str, str],
         workdir: str,
+        launcher: Sequence[str] = (),
     ) -> Command:
         """Return the command that runs the app in the environment; `binds` are plain paths here."""
         image = images.load(built.name)
         entry = ["-m", image.app.module] if image.app else []
-        return self._command(built, [*entry, *args], env, workdir)
+        found = self._command(built, [*entry, *args], env, workdir)
+        if not launcher:
+            return found
+        # By name: PATH begins with the environment's own programs.
+        return Command((*launcher, *found.argv[1:]), found.env)
 
     def _command(
         self, built: BuiltImage, words: Sequence[str], env: Mapping[str, str], home: str

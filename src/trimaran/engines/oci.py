@@ -243,6 +243,7 @@ class Podman:
         binds: Sequence[Bind],
         env: Mapping[str, str],
         workdir: str,
+        launcher: Sequence[str] = (),
     ) -> Command:
         """Return the exact command that runs the image's entry point with `args`."""
         argv = self._run(workdir)
@@ -252,7 +253,10 @@ class Podman:
         for key, value in env.items():
             argv += ["--env", f"{key}={value}"]
         env = store.engine_environment("/usr/bin/podman", network=False)
-        return Command((*argv, built.reference, *args), env)
+        words = store.launched(built, launcher)
+        if words:
+            argv += ["--entrypoint", words.pop(0)]
+        return Command((*argv, built.reference, *words, *args), env)
 
     def _run(self, workdir: str) -> list[str]:
         return [

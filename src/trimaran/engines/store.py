@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from trimaran import images, paths, process
 from trimaran.base import Base
 from trimaran.engines import BuiltImage
-from trimaran.errors import BuildError
+from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
 from trimaran.images import Image
 
@@ -180,6 +180,16 @@ def printed(built: BuiltImage, result: process.Result) -> str:
         tail = "\n".join(result.stderr.splitlines()[-10:])
         raise BuildError(f"{built.reference}: its Python failed ({result.returncode}):\n{tail}")
     return result.stdout
+
+
+def launched(built: BuiltImage, launcher: Sequence[str]) -> list[str]:
+    """Return the command that starts the app of `built` by `launcher`; [] without one."""
+    if not launcher:
+        return []
+    app = images.load(built.name).app
+    if app is None:
+        raise UsageError(f"{built.name} has no app to launch")
+    return [*launcher, "-m", app.module]
 
 
 def check_space(folder: Path, needed: int, what: str) -> None:

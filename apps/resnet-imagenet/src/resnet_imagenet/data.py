@@ -233,17 +233,26 @@ class Loader:
 
 
 class Synthetic:
-    """One random batch again and again, already in memory: pure compute, no input pipeline."""
+    """One random batch again and again, already on the device: pure compute, no input pipeline."""
 
     def __init__(
-        self, to: Preprocessing, *, classes: int, batch: int, samples: int, seed: int
+        self,
+        to: Preprocessing,
+        *,
+        classes: int,
+        batch: int,
+        samples: int,
+        seed: int,
+        engine: Engine,
     ) -> None:
         generator = torch.Generator().manual_seed(seed)
         shape = (batch, to.channels, to.size, to.size)
         images = torch.randn(shape, generator=generator)
-        self._images = images.contiguous(memory_format=torch.channels_last)
+        self._images = images.to(engine.device, memory_format=torch.channels_last)
         self._labels = torch.randint(classes, (batch,), generator=generator)
-        self.samples, self.steps = samples, max(1, samples // batch)
+        self._labels = self._labels.to(engine.device)
+        self.steps = max(1, samples // (batch * engine.size))
+        self.samples = self.steps * batch * engine.size  # whole batches only
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the same images (N, C, H, W) and labels (N,) for every step from `first` on."""

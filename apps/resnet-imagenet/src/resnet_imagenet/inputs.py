@@ -52,7 +52,7 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
         DataError: the data set is missing or damaged.
     """
     if settings.data is None:
-        return synthetic_inputs(settings)
+        return synthetic_inputs(settings, engine)
     folder = settings.data
     if settings.stage is not None:
         folder = stage(folder, settings.stage, local_rank=engine.ranks.local_rank)
@@ -81,7 +81,7 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
     return Inputs(dataset.fingerprint(), dataset.classes, to, train, evaluation, bad)
 
 
-def synthetic_inputs(settings: TrainSettings) -> Inputs:
+def synthetic_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
     """Return random batches of the shape that the model is known for."""
     shape = SMALL if settings.model in ("resnet20", "resnet32") else LARGE
     size = settings.image_size.last if settings.image_size else shape["size"]
@@ -94,6 +94,7 @@ def synthetic_inputs(settings: TrainSettings) -> Inputs:
             batch=settings.batch_size_per_rank,
             samples=samples,
             seed=settings.seed,
+            engine=engine,
         )
 
     classes = tuple(f"class {number}" for number in range(shape["classes"]))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +55,24 @@ def build(settings: TrainSettings, data: Inputs, ranks: Engine) -> nn.Module:
             raise ArgumentError("--sync-bn needs --engine ddp on GPUs: PyTorch has it nowhere else")
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
     return network.to(ranks.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def compile_network(network: nn.Module, mode: str, cache: Path, device: torch.device) -> None:
+    """Have `network` compiled when it is first called; compiled code is kept in `cache`.
+
+    Raises:
+        ArgumentError: what compiles it is not there.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        raise ArgumentError(f"--compile {mode}: Triton is not installed; the images leave it out")
+    if shutil.which(compiler) is None:  # a GPU's kernels are started by compiled code, too
+        raise ArgumentError(
+            f"--compile {mode}: no C++ compiler {compiler}; the images have none (set CXX, or say "
+            "--compile off: on CPUs it gained nothing where it was measured)"
+        )
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.resolve()))
+    network.compile(mode=mode)
 
 
 def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Iterator
 
@@ -98,8 +97,7 @@ class Training:
         average = optim.moving_average(network, settings.ema_decay) if settings.ema_decay else None
         if settings.compile != "off":
             cache = settings.compile_cache or out.folder / "compile-cache"
-            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.resolve()))
-            network.compile(mode=settings.compile)
+            method.compile_network(network, settings.compile, cache, ranks.device)
         self.model = ranks.distribute(network)
         self.optimizer = method.make_optimizer(network, settings)
         scaler = torch.amp.GradScaler(ranks.device.type, enabled=settings.precision == "fp16")
