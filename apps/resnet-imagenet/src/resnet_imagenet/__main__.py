@@ -32,11 +32,17 @@ EXAMPLES = {
   # go on after a stop (exit code 75), a crash or kill -9
   python -m resnet_imagenet train …same options… --resume auto
 
-  # pure compute throughput, no data
-  python -m resnet_imagenet train --synthetic --out bench --max-steps 20 --batch-size-per-rank 32
+  # two ranks on this node: torch.distributed, or Horovod over MPI
+  torchrun --standalone --nproc-per-node 2 -m resnet_imagenet train …options… --engine ddp
+  mpirun -n 2 python -m resnet_imagenet train …options… --engine horovod
 
-exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 74 checkpoint not written,
-75 stopped early by SIGTERM, SIGUSR1 or Ctrl-C and resumable""",
+  # pure compute throughput, no data, and where the time of a step goes
+  python -m resnet_imagenet train --synthetic --out bench --max-steps 40 \
+      --batch-size-per-rank 32 --profile 10
+
+exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 69 another rank was lost, 70 the
+ranks have different weights, 74 checkpoint not written, 75 stopped early by SIGTERM, SIGUSR1 or
+Ctrl-C and resumable""",
     "evaluate": """examples:
   python -m resnet_imagenet evaluate --data /data/fashion-mnist --out run
   python -m resnet_imagenet evaluate --data /data/fashion-mnist \\
