@@ -1,6 +1,9 @@
 """`--max-bad-records`: named, replaced, and nothing else changes, on any number of ranks."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from resnet_imagenet.bad import BadRecords
 from resnet_imagenet.data import Loader
 from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Way
+from trainkit import checkpoint
 from trainkit.engine import Engine
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
@@ -171,3 +175,30 @@ def test_the_training_names_them_in_metrics_and_on_the_console(
     said = capsys.readouterr().out
     assert all(f"warning: {value}; another record takes its place" in said for value in values)
     assert train(bad_folder, tmp_path / "strict", "--epochs", "1", "--max-bad-records", "2") == 3
+
+
+def test_a_run_that_goes_on_knows_those_it_met(bad_folder: Path, tmp_path: Path, train) -> None:
+    out, more = tmp_path / "run", ["--eval-every", "0", "--max-bad-records", "3"]
+    assert train(bad_folder, out, *more, "--max-steps", "7") == 0
+    (state,) = (checkpoint.load(path) for path in (out / "checkpoints").glob("*7.pt"))
+    assert len(state["bad_records"]) == 3
+    (out / "result.json").unlink()
+    assert train(bad_folder, out, *more, "--resume", "auto") == 0  # none counts twice
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert len([line for line in lines if line["key"] == "bad_record"]) == 3
+
+
+def test_the_limit_holds_for_all_ranks_together(bad_folder: Path, tmp_path: Path) -> None:
+    words = [
+        *["train", "--data", str(bad_folder), "--out", str(tmp_path / "run"), "--engine", "ddp"],
+        *["--model", "resnet20", "--epochs", "2", "--batch-size-per-rank", "10"],
+        *["--warmup-epochs", "0", "--eval-every", "0", "--max-bad-records", "2", "--seed", "1"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         "-m", "resnet_imagenet", *words],
+        capture_output=True, text=True, timeout=240, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode != 0
+    assert "3 records cannot be decoded, more than --max-bad-records 2" in done.stderr

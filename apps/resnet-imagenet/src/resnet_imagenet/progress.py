@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainkit.engine import Pending
+
 
 @dataclass
 class Window:
@@ -65,3 +67,14 @@ class Progress:
     def next_epoch(self) -> None:
         """Go to the start of the next epoch."""
         self.epoch, self.step = self.epoch + 1, 0
+
+
+@dataclass
+class Step:
+    """A step whose losses are on their way from the other ranks."""
+
+    epoch: int
+    number: int
+    images: int
+    rate: float
+    sums: Pending

@@ -17,7 +17,6 @@ shares: ranks, metrics, checkpoints, signals.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import time
 from collections.abc import Iterator
@@ -30,12 +29,12 @@ from resnet_imagenet.evaluate import evaluate
 from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.method import HALF
 from resnet_imagenet.profile import Profile
-from resnet_imagenet.progress import Progress
+from resnet_imagenet.progress import Progress, Step
 from resnet_imagenet.reporting import Reporter
 from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.state import Trained, identity
 from trainkit import engine, metrics, optim, outputs
-from trainkit.engine import Engine, Pending
+from trainkit.engine import Engine
 from trainkit.exits import AppError, DivergedError, RanksDifferError, StoppedError
 from trainkit.metrics import Console
 from trainkit.outputs import Outputs
@@ -71,17 +70,6 @@ def train(settings: TrainSettings) -> None:
         ranks.close()
 
 
-@dataclasses.dataclass
-class Step:
-    """A step whose losses are on their way from the other ranks."""
-
-    epoch: int
-    number: int
-    images: int
-    rate: float
-    sums: Pending
-
-
 class Training:
     """The loop over epochs and steps."""
 
@@ -109,6 +97,8 @@ class Training:
         self.under_way: list[Step] = []
         self.stopping = self.agreed = False
         data.bad.tell = self.reporter.bad_record
+        if out.state is not None:
+            data.bad.merge(out.state["bad_records"])
 
     def run(self, stop: StopFlag) -> None:
         """Train to the end, or to the next step boundary after a signal."""
@@ -141,6 +131,8 @@ class Training:
             if self.at.steps_done % every == 0 and not self.at.epoch_is_over:
                 self.save(self.out.log.position())
         self.settle()
+        for found in self.engine.gather(self.data.bad.found):
+            self.data.bad.merge(found)  # the limit holds for all ranks together
         before = self.out.log.position()
         self.out.log.stop(metrics.EPOCH_STOP, **self.at.where)
         if self.evaluation_is_due() and not self.evaluate(stop):
@@ -282,6 +274,7 @@ class Training:
                 "identity": identity(self.settings, self.data, self.engine),
                 "metrics_offset": offset,
                 "network": self.data.describe(self.settings),
+                "bad_records": self.data.bad.found,
             }
             self.out.checkpoints.start(
                 self.at.steps_done, self.trained.snapshot(self.at) | about

@@ -103,6 +103,10 @@ class Engine:
         """Return rank 0's `value` (picklable) on every rank."""
         return value
 
+    def gather(self, value: T) -> list[T]:
+        """Return every rank's `value` (picklable), in the order of the ranks."""
+        return [value]
+
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace each of `tensors` by its mean over the ranks."""
 

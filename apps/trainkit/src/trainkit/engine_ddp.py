@@ -92,6 +92,12 @@ class Ddp(Engine):
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
 
+    def gather(self, value: T) -> list[T]:
+        """Return every rank's `value`, in the order of the ranks."""
+        box: list[Any] = [None] * self.size
+        dist.all_gather_object(box, value)
+        return box
+
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace each of `tensors` by its mean over the ranks."""
         for tensor in tensors:

@@ -88,6 +88,11 @@ class Horovod(Engine):
         shared: T = self._hvd.broadcast_object(value, root_rank=0)
         return shared
 
+    def gather(self, value: T) -> list[T]:
+        """Return every rank's `value`, in the order of the ranks."""
+        found: list[T] = self._hvd.allgather_object(value)
+        return found
+
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace each of `tensors` by its mean over the ranks."""
         handles = [self._hvd.allreduce_async_(tensor, op=self._hvd.Average) for tensor in tensors]
