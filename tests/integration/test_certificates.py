@@ -93,6 +93,7 @@ def trifle(checkout: Path, files: Path) -> None:
     (folder / "debian.lock").write_text("")
     (folder / "requirements.lock").write_text(f"trifle==1.0 \\\n    --hash=sha256:{digest}\n")
     shutil.copy(TINY.with_name("selftest.py"), folder)
+    render.write(images.load("trifle"))
 
 
 def fetch(index: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -124,6 +125,8 @@ def test_a_named_certificate_is_trusted(
     done = fetch(index, "--ca-bundle", str(certificate), "--to", str(tmp_path / "to"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "to/wheels" / WHEEL).is_file()
+    laid_out = {path.name for path in (tmp_path / "to/context/trifle").iterdir()}
+    assert laid_out == {"Dockerfile", "image.def", "selftest.py"}
 
 
 @pytest.mark.usefixtures("trifle")

@@ -84,6 +84,7 @@ def fetch(
     for model in images.chain(images.load(image)):
         items = wheelhouse.fetch(model, offline=offline, reporter=reporter, python=python)
         if to is not None:
+            render.check(model)
             wheelhouse.lay_out(model, items, to)
             for definition in render.FILES:
                 store.lay_out(model, definition, to / "context" / model.name)
