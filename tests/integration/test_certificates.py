@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from trimaran import images, render
+
 TINY = Path(__file__).parents[1] / "images/tiny/image.yaml"
 WHEEL = "trifle-1.0-py3-none-any.whl"
 
