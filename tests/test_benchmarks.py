@@ -151,7 +151,7 @@ def result() -> object:
     ]
     facts = {
         "date": "today", "command": "python x", "revision": None, "processor": "P",
-        "flags": ["avx2"], "cores": [0, 1], "memory_gib": 1.0, "gpus": [], "container": False,
+        "flags": ["avx2"], "cores": [0, 1], "memory_gib": 1.0, "gpus": [], "image": None, "image_digest": None,
         "python": "3.11", "packages": {"torch": "2"}, "load_before": 0.1,
         "others": 0.2, "stolen": 0.0,
     }

@@ -54,6 +54,8 @@ def parser(description: str, *, rounds: int) -> argparse.ArgumentParser:
                      help="cores for every contestant, such as 0,1 or 0-3 (default: all)")
     top.add_argument("--work", type=Path, metavar="DIR",
                      help="where temporary files go (default: the system's place)")
+    top.add_argument("--image-digest", metavar="DIGEST",
+                     help="digest of the image this runs in, to be shown with the figures")
     top.add_argument("--json", type=Path, metavar="FILE", help="new file for all values")
     top.add_argument("--markdown", type=Path, metavar="FILE",
                      help="Markdown file whose tables of this benchmark are replaced")
@@ -79,7 +81,7 @@ def run(
     try:
         check(name, parser, parsed)
         os.sched_setaffinity(0, parsed.cores)  # inherited by every contestant
-        facts = machine.facts(parsed.cores)
+        facts = machine.facts(parsed.cores) | {"image_digest": parsed.image_digest}
         with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=parsed.work) as folder:
             planned = plan(parsed, Path(folder))
             if facts["load_before"] > machine.IDLE:

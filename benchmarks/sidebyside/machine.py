@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
@@ -72,11 +73,22 @@ def facts(cores: list[int]) -> dict[str, Any]:
         "memory_gib": round(pages * page / 2**30, 1),
         "gpus": (_output(*GPU_NAMES) or "").splitlines(),
         "kernel": platform.release(),
-        "container": "APPTAINER_NAME" in os.environ or "container" in os.environ,
+        "image": image(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def image(labels: Path = Path("/.singularity.d/labels.json")) -> str | None:
+    """Return the name and revision of the Apptainer image that this runs in; None in none."""
+    try:
+        found = json.loads(labels.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    title, revision = (found.get(f"org.opencontainers.image.{key}", "unknown")
+                       for key in ("title", "revision"))
+    return f"{title} of revision {revision[:12]}"
 
 
 class Meter:

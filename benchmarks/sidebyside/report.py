@@ -114,7 +114,8 @@ class Report:
             + "".join(f", {gpu}" for gpu in facts["gpus"]),
             f"Python {facts['python']}, {what}"
             + (f", revision {facts['revision']}" if facts["revision"] else "")
-            + (", in a container" if facts["container"] else ", not in a container"),
+            + (f", in the image {facts['image']}" if facts["image"] else ", in no image")
+            + (f" ({facts['image_digest']})" if facts["image_digest"] else ""),
             f"rounds: {rounds}, contestants alternating; load average before: {load}; others used "
             f"{others:.1%} of the cores meanwhile, the hypervisor took {stolen:.1%}{busy}",
             f"command: `{facts['command']}`",

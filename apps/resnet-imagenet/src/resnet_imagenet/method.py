@@ -85,7 +85,8 @@ def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
     if settings.optimizer == "lars":
         return optim.Lars(groups, settings.base_lr, settings.momentum, settings.trust)
     return torch.optim.SGD(
-        groups, lr=settings.base_lr, momentum=settings.momentum, nesterov=settings.nesterov
+        groups, lr=settings.base_lr, momentum=settings.momentum, nesterov=settings.nesterov,
+        fused=True,  # one pass over the weights instead of one per operation
     )
 
 
