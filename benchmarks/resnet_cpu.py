@@ -16,13 +16,16 @@ from sidebyside import cli, contestants, machine
 from sidebyside.contestants import Steps
 from sidebyside.report import Comparison, Plan
 
-CASES = ("step", "ranks", "data")
+CASES = ("step", "ranks", "data", "checkpoints")
 OURS = "ours, bf16, synthetic"
 STOCK_FP32 = "stock: eager, fp32, NCHW, default malloc"
 STOCK_BF16 = "stock, bf16 autocast, channels_last, default malloc"
 FROM_JPEG = "ours, bf16, from JPEG shards"
 ONE_RANK = "ours, 1 rank x all cores"
 TWO_RANKS = "ours, 2 ranks x half the cores, DDP"
+WITHOUT = "ours, no checkpoints"
+CHECKPOINTS = "ours, a checkpoint every {} steps"
+BETWEEN = 10  # steps between checkpoints: seconds, where a training has minutes
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,7 +33,8 @@ def parser() -> argparse.ArgumentParser:
     top = cli.parser("Compare training ResNet-50 on CPU cores with stock baselines.", rounds=5)
     top.add_argument("--cases", nargs="+", choices=CASES, default=CASES, metavar="CASE",
                      help="step (against stock and ceiling), ranks (2 x 1/2 the cores against "
-                     "1 x all), data (JPEG shards against synthetic); default: all")
+                     "1 x all), data (JPEG shards against synthetic), checkpoints (with against "
+                     "without); default: all")
     top.add_argument("--batch", type=cli.positive, default=32,
                      help="images per step and process (default: %(default)s)")
     top.add_argument("--window", type=cli.positive, default=3,
@@ -57,6 +61,8 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
         whole = joined(whole, data(steps, environment, folder, options))
     if "ranks" in options.cases:
         whole = joined(whole, ranks(steps, environment, len(options.cores), help_text))
+    if "checkpoints" in options.cases:
+        whole = joined(whole, checkpoints(steps, environment))
     return whole
 
 
@@ -125,6 +131,21 @@ def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: s
         ],
         [Comparison("2 ranks x half the cores / 1 rank x all", TWO_RANKS, ONE_RANK, 0.9)],
         [f"ranks: global batch {double.batch} in both"],
+    )
+
+
+def checkpoints(steps: Steps, environment: Mapping[str, str]) -> Plan:
+    """Return a training with many checkpoints and one with none, both by the clock."""
+    longer = Steps(steps.batch, BETWEEN, steps.windows)
+    name, bf16 = CHECKPOINTS.format(BETWEEN), ("--precision", "bf16")
+    every = ("--checkpoint-every", str(BETWEEN))
+    clock = contestants.with_all_that_stops
+    return Plan(
+        [
+            contestants.ours(WITHOUT, longer, environment, options=bf16, rate=clock),
+            contestants.ours(name, longer, environment, options=(*bf16, *every), rate=clock),
+        ],
+        [Comparison(f"a checkpoint every {BETWEEN} steps / none", name, WITHOUT, 0.965)],
     )
 
 

@@ -64,6 +64,18 @@ def test_the_first_report_of_a_run_is_its_warm_up() -> None:
         parts("contestants").throughput(json.dumps(lines[0]))
 
 
+def test_a_rate_by_the_clock_counts_what_happens_between_two_steps() -> None:
+    lines = [{"key": "global_batch_size", "value": 32, "time_ms": 0, "metadata": {}}]
+    lines += [
+        {"key": "throughput", "value": 99.0, "time_ms": 1000 * seconds, "metadata": {"step": step}}
+        for step, seconds in ((10, 50), (20, 60), (30, 82))
+    ]
+    clock = parts("contestants").with_all_that_stops
+    assert clock("\n".join(map(json.dumps, lines))) == 20 * 32 / 32
+    with pytest.raises(ValueError, match="1 reports: at least 2 are needed"):
+        clock("\n".join(map(json.dumps, lines[:2])))
+
+
 def test_a_loader_is_timed_after_its_warm_up() -> None:
     drawn = []
 
@@ -151,7 +163,8 @@ def result() -> object:
     ]
     facts = {
         "date": "today", "command": "python x", "revision": None, "processor": "P",
-        "flags": ["avx2"], "cores": [0, 1], "memory_gib": 1.0, "gpus": [], "image": None, "image_digest": None,
+        "flags": ["avx2"], "cores": [0, 1], "memory_gib": 1.0, "gpus": [],
+        "image": None, "image_digest": None,
         "python": "3.11", "packages": {"torch": "2"}, "load_before": 0.1,
         "others": 0.2, "stolen": 0.0,
     }

@@ -48,6 +48,12 @@ def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
     [
         ({"expected": []}, "expected: List should have at least 1 item"),
         ({"args": {"data": "/x"}}, "args: data: set by Trimaran, remove it"),
+        ({"args": {"initial": "/x"}}, "args: initial: set by Trimaran, remove it"),
+        (
+            {"initial": {"recipe": "resnet-imagenet/no-such", "step": 5}},
+            "initial: unknown recipe 'resnet-imagenet/no-such'",
+        ),
+        ({"initial": {"recipe": "resnet-imagenet/cpu-smoke", "step": 0}}, "initial.step"),
         ({"args": {"a b": 1}}, "args.a b"),
         ({"env": {"A-B": "1"}}, "env.A-B"),
         ({"env": {"A": 1}}, "env.A: Input should be a valid string (found: 1)"),
@@ -96,6 +102,27 @@ def test_the_path_is_the_identity(checkout: Path, name: str) -> None:
     with pytest.raises(UsageError) as caught:
         recipes.load(f"resnet-imagenet/{name}")
     assert caught.value.hint == "a recipe's path is its identity"
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("cpu-smoke", True),
+        ("cpu-2core-smoke", True),
+        ("cpu-2core-cyclic2-smoke", True),
+        ("cpu-cyclic2-smoke", False),
+        ("cpu-2coreb-smoke", False),
+    ],
+)
+def test_a_variant_stands_between_the_whole_target_and_the_purpose(
+    checkout: Path, name: str, fits: bool
+) -> None:
+    write(checkout, GOOD, name)
+    if fits:
+        recipes.load(f"resnet-imagenet/{name}")
+        return
+    with pytest.raises(UsageError, match="'cpu-2core' does not begin with"):
+        recipes.load(f"resnet-imagenet/{name}")
 
 
 def test_a_run_on_several_nodes_is_refused_before_anything_is_made() -> None:

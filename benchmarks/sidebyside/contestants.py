@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +73,7 @@ def ours(
     data: Path | None = None,
     launcher: Sequence[str] = (),
     options: Sequence[str] = (),
+    rate: Callable[[str], float] | None = None,
 ) -> Contestant:
     """Return the app's own `train` of ResNet-50, with synthetic data or with `data`.
 
@@ -83,6 +84,7 @@ def ours(
         data: a packed data set; None for --synthetic.
         launcher: words between `python` and `-m resnet_imagenet`, such as torchrun's.
         options: more options of `train`.
+        rate: of the text of `metrics.jsonl` (default: `throughput`).
     """
     source = ["--synthetic"] if data is None else ["--data", str(data), "--eval-every", "0"]
 
@@ -94,7 +96,7 @@ def ours(
         ]
 
     def read(_stdout: str, folder: Path) -> float:
-        return throughput((folder / "out/metrics.jsonl").read_text(encoding="utf-8"))
+        return (rate or throughput)((folder / "out/metrics.jsonl").read_text(encoding="utf-8"))
 
     return Contestant(name, argv, environment, read)
 
@@ -107,6 +109,24 @@ def throughput(metrics: str) -> float:
     """
     lines = [json.loads(line) for line in metrics.splitlines()]
     return over_windows([line["value"] for line in lines if line["key"] == "throughput"][1:])
+
+
+def with_all_that_stops(metrics: str) -> float:
+    """Return the img/s of a run by the clock: what happens between two steps counts, too.
+
+    From the first report, the end of the warm-up, to the last.
+
+    Raises:
+        ValueError: there are fewer than two reports.
+    """
+    lines = [json.loads(line) for line in metrics.splitlines()]
+    batch = next(line["value"] for line in lines if line["key"] == "global_batch_size")
+    reports = [line for line in lines if line["key"] == "throughput"]
+    if len(reports) < 2:
+        raise ValueError(f"{len(reports)} reports: at least 2 are needed")
+    first, last = reports[0], reports[-1]
+    steps: int = last["metadata"]["step"] - first["metadata"]["step"]
+    return steps * batch / ((last["time_ms"] - first["time_ms"]) / 1000)
 
 
 def stock(

@@ -106,6 +106,9 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
     if not isinstance(engine, Apptainer):
         raise UsageError(f"a bundle holds a SIF, which the engine {engine.name} does not make")
     recipe = request.recipe.recipe
+    if recipe.initial is not None:
+        raise UsageError(f"{request.recipe.name} begins with a checkpoint: a bundle holds none")
+    pipeline.check(request)
     contract = data.load(request.recipe.data_name)
     if request.folder is not None and data.is_image(request.folder):
         raise UsageError(f"a bundle takes a folder of packed data, {request.folder} is a file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trimaran import data, images, process, registry, report, runs
+from trimaran import data, images, initial, process, registry, report, runs
 from trimaran.command import app_arguments, launcher
 from trimaran.contracts import AnyContract
 from trimaran.engines import Bind, BuiltImage, Command, Engine
@@ -39,6 +39,7 @@ class Request:
     Attributes:
         changes: arguments of the recipe replaced by `--set`.
         folder: packed data set to use instead of the cached one.
+        initial: checkpoint that a second stage begins with.
         out: run directory to make.
         base: base image to build on instead of the pinned one.
         offline: never touch the network.
@@ -50,6 +51,7 @@ class Request:
     engine: Engine
     changes: dict[str, Argument]
     folder: Path | None = None
+    initial: Path | None = None
     out: Path | None = None
     base: str | None = None
     offline: bool = False
@@ -73,7 +75,7 @@ class Plan:
 
 def plan(request: Request) -> Plan:
     """Return what `execute` would run, without making, fetching or changing anything."""
-    _check(request)
+    check(request)
     directory = runs.new_directory(request.recipe, request.out)
     image = images.load(request.recipe.recipe.image.name)
     contract = data.load(request.recipe.data_name)
@@ -105,7 +107,7 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
         BuildError, RunError: the image or data could not be had, or the app failed.
         Interrupted: stopped by the user; `run.json` says so.
     """
-    _check(request)
+    check(request)
     directory = runs.new_directory(request.recipe, request.out)
     recipe = request.recipe.recipe
     image = images.load(recipe.image.name)
@@ -215,7 +217,7 @@ def _accepted(request: Request) -> list[list[str]]:
     return [keys for keys in asked if keys]
 
 
-def _check(request: Request) -> None:
+def check(request: Request) -> None:
     """Raise UsageError for what can be told before anything is made."""
     resources, starter = request.recipe.recipe.resources, request.recipe.recipe.launcher
     if resources.nodes > 1 or starter == "srun":
@@ -234,6 +236,7 @@ def _check(request: Request) -> None:
             f"--data {request.folder}: the engine {request.engine.name} mounts no images",
             hint="use --engine apptainer, or give a folder",
         )
+    initial.check(request.recipe, request.initial)
     for source in request.site.binds:
         if not source.exists():
             raise UsageError(f"binds of the site file: {source} is not there")
@@ -251,12 +254,15 @@ def command(request: Request, built: BuiltImage, folder: Path, directory: Path) 
     binds = [
         Bind(folder.absolute(), "/data", image=data.is_image(folder)),
         Bind(directory, "/out", writable=True),
+        *initial.bind(request.initial),
         *(Bind(source, inside) for source, inside in request.site.binds.items()),
         *request.extension.binds(),
     ]
     inside = [bind.target if request.engine.container else str(bind.source) for bind in binds]
     recipe = request.recipe.recipe
     words = app_arguments(recipe, request.changes, data=inside[0], out=inside[1])
+    if request.initial:
+        words.append(f"--initial={inside[2]}")
     return request.engine.command(
         replace(built, overlay=request.extension.overlay), words, binds=binds,
         env=request.extension.environment(recipe.env), workdir=inside[1],
@@ -275,7 +281,7 @@ def _train(
     """Execute the command in its run directory; `run.json` is whole at every moment."""
     record = runs.start(
         directory, request.recipe, request.changes, image, used, command,
-        request.extension.modifications(),
+        request.extension.modifications(), initial.record(request.initial),
     )
     reporter.note(f"  {directory}")
     try:

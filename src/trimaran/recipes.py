@@ -25,7 +25,7 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 When = Annotated[str, Field(pattern=r"^(end|best|median-after-epoch-\d+)$")]
 
-OWN_OPTIONS = frozenset({"data", "out"})
+OWN_OPTIONS = frozenset({"data", "out", "initial"})
 """App options that Trimaran sets itself."""
 
 NEUTRAL_OPTIONS = frozenset({"seed"})
@@ -96,6 +96,18 @@ class DataUse(strict.Model):
     samples: dict[Name, Annotated[int, Field(gt=0)]]
 
 
+class Initial(strict.Model):
+    """The checkpoint that a second stage begins with: a step of another recipe."""
+
+    recipe: Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+$")]
+    step: Annotated[int, Field(gt=0)]
+
+    @property
+    def file(self) -> str:
+        """Name of the checkpoint's file (app contract)."""
+        return f"step-{self.step:08d}.pt"
+
+
 class Resources(strict.Model):
     """What the run needs from the machine."""
 
@@ -116,6 +128,9 @@ class Recipe(strict.Model):
     purpose: Purpose
     image: ImageChoice
     data: dict[Name, DataUse] = Field(min_length=1, max_length=1)
+    initial: Initial | None = Field(
+        default=None, description="checkpoint of another recipe whose weights the run begins with"
+    )
     resources: Resources
     launcher: Launcher
     env: dict[Variable, StrictStr] = Field(default_factory=dict)
@@ -175,6 +190,10 @@ def load(name: str) -> RecipeFile:
     path = paths.repository() / "recipes" / f"{name}.yaml"
     recipe = load_copy(path, name)
     _check_identity(path, recipe.recipe)
+    before = recipe.recipe.initial
+    if before is not None and before.recipe not in names():
+        unknown = unknown_name("recipe", before.recipe, names())
+        raise UsageError(f"{path}: initial: {unknown.message}", hint=unknown.hint)
     return recipe
 
 
@@ -185,14 +204,18 @@ def load_copy(path: Path, name: str) -> RecipeFile:
 
 
 def _check_identity(path: Path, recipe: Recipe) -> None:
-    """The path is the identity: `<app>/<target or its family>-<purpose>.yaml`."""
+    """The path is the identity: `<app>/<target>[-<variant>]-<purpose>.yaml`.
+
+    A family of targets (`cpu` for `cpu-2core`) may stand for the target, without a variant.
+    """
     faults = []
     if path.parent.name != recipe.app:
         faults.append(f"{path}: app: '{recipe.app}' lies in the folder of '{path.parent.name}'")
     match = re.fullmatch(rf"(.+)-{recipe.purpose}", path.stem)
     if match is None:
         faults.append(f"{path}: purpose: the file name must end with '-{recipe.purpose}'")
-    elif recipe.target != match[1] and not recipe.target.startswith(f"{match[1]}-"):
+    elif not (f"{match[1]}-".startswith(f"{recipe.target}-")
+              or recipe.target.startswith(f"{match[1]}-")):
         faults.append(f"{path}: target: '{recipe.target}' does not begin with '{match[1]}'")
     if faults:
         raise UsageError("\n".join(faults), hint="a recipe's path is its identity")

@@ -17,6 +17,7 @@ from trimaran.errors import RunError, UsageError
 from trimaran.extending import Modification
 from trimaran.files import write_atomic
 from trimaran.hostfacts import HostFacts, host_facts
+from trimaran.initial import InitialRecord
 from trimaran.recipes import Argument, RecipeFile
 
 Status = Literal["running", "completed", "failed", "interrupted"]
@@ -82,6 +83,7 @@ class RunRecord(BaseModel):
     image: ImageRecord
     modified: list[Modification] = Field(default_factory=list)
     data: DataRecord
+    initial: InitialRecord | None = None
     git: GitRecord
     command: CommandRecord
     host: HostFacts
@@ -122,6 +124,7 @@ def start(
     data: DataRecord,
     command: Command,
     modified: Sequence[Modification] = (),
+    initial: InitialRecord | None = None,
 ) -> RunRecord:
     """Create `directory` with the recipe's text and a `run.json` that says "running"."""
     record = RunRecord(
@@ -131,6 +134,7 @@ def start(
         image=image,
         modified=list(modified),
         data=data,
+        initial=initial,
         git=git_state(recipe.path.parent),
         command=CommandRecord(
             argv=list(command.argv), env=dict(command.env), shell=paste_line(command)

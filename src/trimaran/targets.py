@@ -15,10 +15,17 @@ class Node(strict.Model):
     """One node: what the operating system shows of it."""
 
     architecture: Literal["x86_64"]
-    cores: Annotated[int, Field(ge=1, description="cores that the run may use")]
-    memory_gib: Annotated[float, Field(gt=0, description="least memory")]
+    cores: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="cores that the run may use; null: any number, none is known"
+    )
+    memory_gib: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="least memory; null: none is known"
+    )
     cpu_flags: list[str] = Field(default=[], description="instruction sets that must be there")
     accelerators: Annotated[int, Field(ge=0)] = 0
+    accelerator: str | None = Field(
+        default=None, description="what the driver's name of each accelerator contains"
+    )
 
 
 class Target(strict.Model):
@@ -47,13 +54,16 @@ def differences(target: Target, host: HostFacts) -> list[str]:
     found = []
     if host.architecture != node.architecture:
         found.append(f"architecture {host.architecture}, not {node.architecture}")
-    if host.cores != node.cores:
+    if node.cores is not None and host.cores != node.cores:
         found.append(f"{host.cores} cores, not {node.cores}")
-    if host.memory_gib < node.memory_gib:
+    if node.memory_gib is not None and host.memory_gib < node.memory_gib:
         found.append(f"{host.memory_gib:.0f} GiB of memory, less than {node.memory_gib:g}")
     missing = sorted(set(node.cpu_flags) - set(host.cpu_flags))
     if missing:
         found.append(f"processor without {', '.join(missing)}")
     if len(host.accelerators) != node.accelerators:
         found.append(f"{len(host.accelerators)} accelerators, not {node.accelerators}")
+    others = {name for name in host.accelerators if (node.accelerator or "") not in name}
+    if others:
+        found.append(f"accelerators {', '.join(sorted(others))}, not {node.accelerator}")
     return found

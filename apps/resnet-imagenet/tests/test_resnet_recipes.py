@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from resnet_imagenet import method
 from resnet_imagenet.__main__ import parser
 from resnet_imagenet.settings import TrainSettings
 from trainkit import options
@@ -29,13 +30,75 @@ def test_the_arguments_of_a_recipe_are_accepted(recipe: Path) -> None:
     settings(recipe).check()
 
 
+def named(name: str) -> Path:
+    """Return the recipe called `name`."""
+    return RECIPES[0].with_name(f"{name}.yaml")
+
+
+def ranks(recipe: Path) -> int:
+    """Return the world size of a recipe."""
+    resources = yaml.safe_load(recipe.read_text())["resources"]
+    size: int = resources["nodes"] * resources["tasks_per_node"]
+    return size
+
+
+def last_rate(found: TrainSettings) -> float:
+    """Return the learning rate of the last step that is made."""
+    last = found.max_steps or found.steps or 0
+    return method.learning_rate(found, found.batch_size_per_rank, 1)(last)
+
+
 def test_the_run_on_448_nodes_has_its_published_arguments() -> None:
     """Codreanu et al., arXiv:1711.04291."""
-    (recipe,) = (path for path in RECIPES if path.stem == "skx8160-convergence")
-    resources = yaml.safe_load(recipe.read_text())["resources"]
-    ranks = resources["nodes"] * resources["tasks_per_node"]
+    first = settings(named("skx8160-convergence"))
+    second = settings(named("skx8160-2s-collapsed-convergence"))
+    assert ranks(named("skx8160-convergence")) * first.batch_size_per_rank == 14_336
+    assert ranks(named("skx8160-2s-collapsed-convergence")) * second.batch_size_per_rank == 14_336
+    assert (first.base_lr, first.warmup_steps, first.warmup_lr) == (4.8, 446, 0.1)
+    assert (first.steps, first.schedule, first.power) == (8040, "polynomial", 1.0)
+    assert (first.weight_decay, first.momentum, first.bn_momentum) == (5e-5, 0.9, 0.05)
+    assert (second.base_lr, second.warmup_steps, second.steps) == (0.254, 0, 402)
+    assert (second.schedule, second.power, second.weight_decay) == ("polynomial", 2.0, 1e-4)
+    assert first.scale_augmentation
+    assert not second.scale_augmentation
+
+
+def test_the_collapsed_stage_begins_with_a_checkpoint_that_the_first_one_keeps() -> None:
+    first = settings(named("skx8160-convergence"))
+    step = yaml.safe_load(named("skx8160-2s-collapsed-convergence").read_text())["initial"]["step"]
+    epoch = -(-1_281_167 // 14_336)
+    assert first.checkpoint_every is not None
+    assert first.steps is not None
+    written = {*range(epoch, first.steps, epoch), first.steps}
+    written |= set(range(first.checkpoint_every, first.steps, first.checkpoint_every))
+    assert step in sorted(written)[-first.keep :]
+
+
+def test_the_cyclic_run_goes_on_where_the_part_before_ends() -> None:
+    """Codreanu et al., arXiv:1711.04291: 72 epochs of a global batch of 4,096 in five parts."""
+    parts = [named(f"skx8160-2s-cyclic{number}-convergence") for number in range(1, 6)]
+    found = [settings(part) for part in parts]
+    assert [ranks(part) for part in parts] == [128] * 5
+    assert [one.batch_size_per_rank for one in found] == [4096 // 128] * 5
+    steps = [one.max_steps or one.steps for one in found]
+    assert steps == [7800, 3750, 4750, 4750, 1560]
+    for before, part, made in zip(parts[:-1], parts[1:], steps[:-1], strict=True):
+        initial = yaml.safe_load(part.read_text())["initial"]
+        assert initial == {"recipe": f"resnet-imagenet/{before.stem}", "step": made}
+    assert last_rate(found[0]) == pytest.approx(1.02, rel=0.01)  # where the second part begins
+    assert last_rate(found[1]) == pytest.approx(0.255, rel=0.01)  # and the warm-up of the third
+    assert (found[4].base_lr, found[4].weight_decay) == (0.143, 2e-4)
+    assert [one.scale_augmentation for one in found] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize("gpus", [1, 4, 8, 16, 32, 64])
+def test_the_scaling_runs_keep_64_images_per_gpu_and_scale_the_rate(gpus: int) -> None:
+    """PRACE Best Practice Guide - Deep Learning (2019), section 6.3."""
+    recipe = named(f"gtx1080ti-x4-{gpus}gpu-scaling")
     found = settings(recipe)
-    assert ranks * found.batch_size_per_rank == 14_336
-    assert (found.base_lr, found.warmup_steps, found.warmup_lr) == (4.8, 446, 0.1)
-    assert (found.steps, found.schedule, found.power) == (8040, "polynomial", 1.0)
-    assert (found.weight_decay, found.momentum, found.bn_momentum) == (5e-5, 0.9, 0.05)
+    assert ranks(recipe) == gpus
+    assert (found.batch_size_per_rank, found.schedule, found.milestones) == (
+        64, "step", (30.0, 60.0, 80.0)
+    )
+    peak = method.learning_rate(found, gpus * 64, 100)(10 * 100)
+    assert peak == pytest.approx(1.6 * gpus / 64)

@@ -46,6 +46,14 @@ def test_a_full_disk_is_told_wherever_it_is_met(
     assert "metrics.jsonl" in capsys.readouterr().err
 
 
+def test_ctrl_c_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        raise KeyboardInterrupt
+
+    assert exits.run("app export", main) == 130
+    assert capsys.readouterr().err == "app export: interrupted\n"
+
+
 def test_other_system_errors_are_defects() -> None:
     def main() -> None:
         raise PermissionError(errno.EACCES, "denied")

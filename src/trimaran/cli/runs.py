@@ -30,6 +30,12 @@ DataFolder = Annotated[
         "--data", metavar="PATH", help="Packed data to use: a folder, or a SquashFS image of one."
     ),
 ]
+Initial = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Checkpoint that a second stage begins with, as its recipe says."
+    ),
+]
 RunFolder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Run directory to make.")
 ]
@@ -54,6 +60,7 @@ def run(
     recipe: RecipeName,
     engine: EngineName = "auto",
     data: DataFolder = None,
+    initial: Initial = None,
     out: RunFolder = None,
     settings: Settings = None,
     base: Base = None,
@@ -79,7 +86,7 @@ def run(
     chosen, file = select(engine), recipes.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=parse_changes(settings or []),
-        folder=data, out=out, base=base, offline=offline, site=facts,
+        folder=data, initial=initial, out=out, base=base, offline=offline, site=facts,
         extension=extending.extension(
             images.load(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from trimaran.files import write_atomic
-from trimaran.packing.records import Read, Record, synced
+from trimaran.packing import indexed
+from trimaran.packing.indexed import IndexedWriter
+from trimaran.packing.records import Read, Record
 
 READS_DAMAGED = True
 MAGIC = struct.pack("<I", 0xCED7230A)
@@ -26,14 +27,10 @@ _WORDS = struct.Struct("<II")
 _HEADER = struct.Struct("<IfQQ")
 
 
-class Writer:
+class Writer(IndexedWriter):
     """Writes `STEM.rec` and `STEM.idx`."""
 
-    def __init__(self, folder: Path, stem: str) -> None:
-        self.file, self.index = f"{stem}.rec", f"{stem}.idx"
-        self._folder = folder
-        self._out = (folder / self.file).open("wb")
-        self._lines: list[str] = []
+    suffix = ".rec"
 
     def add(self, record: Record) -> None:
         """Append one record, and its line of the index.
@@ -44,23 +41,13 @@ class Writer:
         content = _HEADER.pack(0, record.label, record.key, 0) + record.image
         if len(content) >> _LENGTH_BITS:
             raise ValueError(f"{record.name} is too large for RecordIO")
-        self._lines.append(f"{record.key}\t{self._out.tell()}\n")
-        parts = split(content)
+        parts, framed = split(content), []
         for number, part in enumerate(parts):
             flag = _WHOLE if len(parts) == 1 else _FIRST if number == 0 else _MIDDLE
             flag = _LAST if 0 < number == len(parts) - 1 else flag
-            self._out.write(MAGIC + struct.pack("<I", flag << _LENGTH_BITS | len(part)))
-            self._out.write(part + bytes(-len(part) % 4))
-
-    def finish(self) -> None:
-        """End the shard and write its index."""
-        self.close()
-        synced(self._folder / self.file)
-        write_atomic(self._folder / self.index, "".join(self._lines))
-
-    def close(self) -> None:
-        """Let go of the open file."""
-        self._out.close()
+            framed += [MAGIC, struct.pack("<I", flag << _LENGTH_BITS | len(part)), part,
+                       bytes(-len(part) % 4)]
+        self.append(b"".join(framed), lambda start: f"{record.key}\t{start}")
 
 
 def split(content: bytes) -> list[bytes]:
@@ -76,24 +63,16 @@ def split(content: bytes) -> list[bytes]:
 
 def read(path: Path, index: Path | None) -> Iterator[Read | str]:
     """Yield every record; compare number and position with the index."""
-    lines = index.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if index else []
-    with path.open("rb") as file:
-        size, count = path.stat().st_size, 0
-        while (start := file.tell()) < size:
-            content = _content(file)
-            if content is None or len(content) < _HEADER.size:
-                yield (f"is cut off or damaged in record {count}, at byte {start:,}:"
-                       " no record behind it is found")
-                return
-            _, label, key, _ = _HEADER.unpack(content[: _HEADER.size])
-            found = Read(str(key), int(label) if label.is_integer() else -1,
-                         content[_HEADER.size :])
-            if index and lines[count : count + 1] != [f"{key}\t{start}"]:
-                found = Read(found.name, fault=f"is not where index {index.name} says")
-            yield found
-            count += 1
-    if index and len(lines) != count:
-        yield f"index {index.name} has {len(lines):,} lines for {count:,} records"
+    return indexed.read(path, index, _read, lambda found, start, _: f"{found.name}\t{start}")
+
+
+def _read(file: BinaryIO) -> Read | None:
+    """Return the record at the file's position; None where it is cut off or damaged."""
+    content = _content(file)
+    if content is None or len(content) < _HEADER.size:
+        return None
+    _, label, key, _ = _HEADER.unpack(content[: _HEADER.size])
+    return Read(str(key), int(label) if label.is_integer() else -1, content[_HEADER.size :])
 
 
 def _content(file: BinaryIO) -> bytes | None:

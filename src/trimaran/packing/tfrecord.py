@@ -16,8 +16,9 @@ from typing import BinaryIO
 
 import google_crc32c
 
-from trimaran.files import write_atomic
-from trimaran.packing.records import Read, Record, synced
+from trimaran.packing import indexed
+from trimaran.packing.indexed import IndexedWriter
+from trimaran.packing.records import Read, Record
 from trimaran.packing.wire import field, fields, read_varint, varint
 
 READS_DAMAGED = True
@@ -27,32 +28,17 @@ _BYTES, _INTEGERS = 1, 3  # fields of tf.train.Feature
 _LABEL, _IMAGE, _NAME = b"image/class/label", b"image/encoded", b"image/filename"
 
 
-class Writer:
+class Writer(IndexedWriter):
     """Writes `STEM.tfrecord` and `STEM.idx`."""
 
-    def __init__(self, folder: Path, stem: str) -> None:
-        self.file, self.index = f"{stem}.tfrecord", f"{stem}.idx"
-        self._folder = folder
-        self._out = (folder / self.file).open("wb")
-        self._lines: list[str] = []
+    suffix = ".tfrecord"
 
     def add(self, record: Record) -> None:
         """Append one Example, and its line of the index."""
         message = example(record)
         length = struct.pack("<Q", len(message))
         content = length + _CRC.pack(masked(length)) + message + _CRC.pack(masked(message))
-        self._lines.append(f"{self._out.tell()} {len(content)}\n")
-        self._out.write(content)
-
-    def finish(self) -> None:
-        """End the shard and write its index."""
-        self.close()
-        synced(self._folder / self.file)
-        write_atomic(self._folder / self.index, "".join(self._lines))
-
-    def close(self) -> None:
-        """Let go of the open file."""
-        self._out.close()
+        self.append(content, lambda start: f"{start} {len(content)}")
 
 
 def masked(content: bytes) -> int:
@@ -75,21 +61,7 @@ def example(record: Record) -> bytes:
 
 def read(path: Path, index: Path | None) -> Iterator[Read | str]:
     """Yield every record with right checksums; compare the positions with the index."""
-    lines = index.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if index else []
-    with path.open("rb") as file:
-        size, count = path.stat().st_size, 0
-        while (start := file.tell()) < size:
-            found = _read(file)
-            if found is None:
-                yield (f"is cut off or damaged in record {count}, at byte {start:,}:"
-                       " no record behind it is found")
-                return
-            if index and lines[count : count + 1] != [f"{start} {file.tell() - start}"]:
-                found = Read(found.name, fault=f"is not where index {index.name} says")
-            yield found
-            count += 1
-    if index and len(lines) != count:
-        yield f"index {index.name} has {len(lines):,} lines for {count:,} records"
+    return indexed.read(path, index, _read, lambda _, start, size: f"{start} {size}")
 
 
 def _read(file: BinaryIO) -> Read | None:

@@ -131,17 +131,23 @@ def pull(
     offer = _offered(client, form, known.manifest if known else digest, wanted, image, reporter)
     reporter.note(f"  pulling {client.repository}@{offer.pin} ({offer.size / 1e6:,.0f} MB)")
     pulled = form.pull(image, client, offer, reporter)
-    content = images.content(image)
-    if known and known.content != content:
-        reporter.warn(
-            f"{image.name} was published from another definition than the one here:"
-            " only recipes that pin its digest use it"
-        )
     return store.pulled(
         image.name, engine.name, pulled.reference, offer.digest,
-        content=known.content if known else content, size=pulled.size,
+        content=_definition(image, known, reporter), size=pulled.size,
         origin=f"{client.repository}@{offer.pin}",
     )
+
+
+def _definition(image: Image, known: Publication | None, reporter: Reporter) -> str:
+    """Return the content hash of the definition that an image was published from."""
+    content = images.content(image)
+    if known is None or known.content == content:
+        return content
+    reporter.warn(
+        f"{image.name} was published from another definition than the one here:"
+        " only recipes that pin its digest use it"
+    )
+    return known.content
 
 
 def _offered(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trainkit import affinity
 from trainkit.exits import AppError, ArgumentError, PeerError
 from trainkit.ranks import Ranks, detect
 
@@ -178,13 +179,16 @@ def start(
                 "each on its own: say --engine ddp or --engine horovod"
             )
         return Engine(Ranks(), choose(device, 0))
+    chosen = choose(device, ranks.local_rank)
+    if chosen.type == "cpu":
+        affinity.bind(ranks)
     if name == "ddp":
         from trainkit.engine_ddp import Ddp
 
-        return Ddp(ranks, choose(device, ranks.local_rank), backend, compression)
+        return Ddp(ranks, chosen, backend, compression)
     from trainkit.engine_horovod import Horovod
 
-    return Horovod(ranks, choose(device, ranks.local_rank), compression)
+    return Horovod(ranks, chosen, compression)
 
 
 def choose(wanted: str, local_rank: int) -> torch.device:

@@ -25,6 +25,8 @@ class ExitCode(IntEnum):
     """EX_IOERR of sysexits.h: a checkpoint could not be written; the previous one is intact."""
     STOPPED = 75
     """EX_TEMPFAIL of sysexits.h: stopped early by a signal, `--resume auto` goes on from here."""
+    INTERRUPTED = 130
+    """Ctrl-C outside the training loop; nothing is left half-written."""
 
 
 class AppError(Exception):
@@ -86,8 +88,8 @@ class StoppedError(AppError):
 def run(name: str, main: Callable[[], None]) -> int:
     """Return the exit code of `main`.
 
-    An `AppError`, and a full disk wherever it is met, is told on stderr without a
-    traceback; anything else is a defect and keeps it.
+    An `AppError`, Ctrl-C, and a full disk wherever it is met, are told on stderr without
+    a traceback; anything else is a defect and keeps it.
     """
     try:
         main()
@@ -98,8 +100,13 @@ def run(name: str, main: Callable[[], None]) -> int:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        text = f"{error}; checkpoints are intact. Free some space and use --resume auto"
+        text = (
+            f"{error}; what was finished before is intact. Free some space and run it again, "
+            "a training with --resume auto"
+        )
         return _tell(name, text, ExitCode.NO_SPACE)
+    except KeyboardInterrupt:
+        return _tell(name, "interrupted", ExitCode.INTERRUPTED)
     return int(ExitCode.DONE)
 
 

@@ -1,0 +1,82 @@
+"""Which cores of a node a rank computes on, so that it and its memory stay on one socket.
+
+Two ranks per node with two sockets are the usual way to train on CPUs (Codreanu et al.,
+arXiv:1711.04291). Where a launcher binds ranks itself, it knows better, and is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from trainkit.ranks import Ranks
+
+SYSTEM = Path("/sys/devices/system")
+BINDING = "OMPI_MCA_hwloc_base_binding_policy"
+"""Open MPI's own setting, which its ranks find in their environment; `--bind-to` sets it."""
+
+
+def bind(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> None:
+    """Bind this process, and all threads it starts from now on, to its share of the cores.
+
+    Does nothing for a single rank, where the launcher binds, or where there are fewer
+    cores than ranks. To be called before OpenMP starts: `KMP_AFFINITY` and the number of
+    OpenMP threads then refer to the share.
+    """
+    if ranks.local_size > 1 and not launcher_binds(ranks, environment):
+        own = share(cores(os.sched_getaffinity(0)), ranks.local_rank, ranks.local_size)
+        if own:
+            os.sched_setaffinity(0, own)
+
+
+def launcher_binds(ranks: Ranks, environment: Mapping[str, str]) -> bool:
+    """Return whether the launcher itself has given each rank its cores."""
+    if ranks.launcher in ("torchrun", "horovodrun"):
+        return False
+    return not (ranks.launcher == "Open MPI" and environment.get(BINDING) == "none")
+
+
+def share(
+    cores: Sequence[Sequence[int]], local_rank: int, local_size: int
+) -> list[int]:
+    """Return the CPUs of one rank: as many whole cores as every other rank of the node has.
+
+    Args:
+        cores: the CPUs of each core, those of one NUMA node after the other.
+        local_rank: number of the rank on its node.
+        local_size: ranks on the node; empty shares if there are fewer cores.
+    """
+    count = len(cores) // local_size
+    mine = cores[local_rank * count : (local_rank + 1) * count]
+    return [cpu for core in mine for cpu in core]
+
+
+def cores(allowed: Iterable[int], system: Path = SYSTEM) -> list[list[int]]:
+    """Return the CPUs (hardware threads) of each core, ordered by NUMA node.
+
+    Args:
+        allowed: the CPUs to consider.
+        system: where Linux describes its devices.
+    """
+    nodes = {
+        cpu: number
+        for number, node in enumerate(sorted(system.glob("node/node[0-9]*"), key=_number))
+        for cpu in numbers((node / "cpulist").read_text(encoding="ascii"))
+    }
+    found: dict[tuple[int, int], list[int]] = {}
+    for cpu in sorted(allowed):
+        siblings = system / f"cpu/cpu{cpu}/topology/thread_siblings_list"
+        first = min(numbers(siblings.read_text(encoding="ascii"))) if siblings.exists() else cpu
+        found.setdefault((nodes.get(cpu, 0), first), []).append(cpu)
+    return [found[key] for key in sorted(found)]
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a list in the kernel's form: `0-3,8`."""
+    ends = [[int(word) for word in part.split("-")] for part in text.strip().split(",") if part]
+    return [number for pair in ends for number in range(pair[0], pair[-1] + 1)]
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix("node"))
