@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import yaml
 import datasets
 from samples import GOOD
 from trimaran import images, paths, render
+
+Trimaran = Callable[..., subprocess.CompletedProcess[str]]
+"""Calls `trimaran` with its words."""
 
 APP_IMAGE = "hello-tiny"
 RECIPE = "hello/cpu-smoke"
@@ -27,6 +31,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("verb")
 parser.add_argument("--data", type=pathlib.Path)
 parser.add_argument("--out", type=pathlib.Path)
+parser.add_argument("--initial", type=pathlib.Path)
 parser.add_argument("--find", default="")
 parser.add_argument("--sleep", type=float, default=0)
 options = parser.parse_args()
@@ -34,6 +39,8 @@ assert (options.data / "dataset.json").is_file()
 for name in filter(None, options.find.split(",")):
     found = importlib.util.find_spec(name)
     print("found", name, found.origin if found else None)
+if options.initial:
+    print("begins with", options.initial.read_text())
 print("mounted", os.path.isdir("/mnt/site") and os.listdir("/mnt/site"), flush=True)
 time.sleep(options.sleep)
 events = [("train_loss", 1.0), ("throughput", 100.0), ("eval_loss", 0.5), ("eval_accuracy", 0.95)]
@@ -89,7 +96,9 @@ def write(checkout: Path, sources: Path, *, signed_by: list[str] | None = None) 
     write_recipe(checkout, signed_by=signed_by)
 
 
-def write_recipe(checkout: Path, *, signed_by: list[str] | None = None) -> None:
+def write_recipe(
+    checkout: Path, *, signed_by: list[str] | None = None, name: str = RECIPE, **more: Any
+) -> None:
     """Write the recipe of the app; with `signed_by`, its image must be signed."""
     recipe: dict[str, Any] = {
         **GOOD,
@@ -97,8 +106,9 @@ def write_recipe(checkout: Path, *, signed_by: list[str] | None = None) -> None:
         "image": {"name": APP_IMAGE, "digest": None, "signed_by": signed_by or []},
         "data": {"small": {"format": "webdataset", "samples": dict(datasets.COUNTS)}},
         "args": {"find": "six,extra,laidover"},
+        **more,
     }
-    path = checkout / "recipes" / f"{RECIPE}.yaml"
+    path = checkout / "recipes" / f"{name}.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
 

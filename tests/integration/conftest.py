@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import tinyapp
 from trimaran import images, paths
 from trimaran.engines import apptainer
 
@@ -65,6 +66,22 @@ def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (USER_CACHE / name).mkdir(parents=True, exist_ok=True)
         (cache / name).symlink_to(USER_CACHE / name)
     return cache
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Path:
+    """A checkout with a small app and its image built, and the data packed."""
+    root = tmp_path_factory.mktemp("tinyapp")
+    tinyapp.build(root, tmp_path_factory.mktemp("sources"), engine_cache)
+    return root
+
+
+@pytest.fixture
+def trimaran(place: Path, engine_cache: Path) -> tinyapp.Trimaran:
+    """The command line tool in `place`; more variables are keywords."""
+    return lambda *words, **env: tinyapp.call(
+        list(words), tinyapp.environment(place, engine_cache, **env)
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Runs of a small app for real: with an overlay, a virtual environment, a signature demanded."""
+"""Runs of a small app for real: with an overlay, a virtual environment, a signature
+demanded, a checkpoint to begin with."""
 
 from __future__ import annotations
 
@@ -8,35 +9,18 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import tinyapp
+from tinyapp import Trimaran
 from trimaran.engines.apptainer import Apptainer
 from trimaran.files import sha256
 
 pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
 
 PACKAGES = "opt/trimaran/lib/python3.11/site-packages"
-Trimaran = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Path:
-    """A checkout with the app and its image built, and the data packed."""
-    root = tmp_path_factory.mktemp("tinyapp")
-    tinyapp.build(root, tmp_path_factory.mktemp("sources"), engine_cache)
-    return root
-
-
-@pytest.fixture
-def trimaran(place: Path, engine_cache: Path) -> Trimaran:
-    def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return tinyapp.call(list(words), tinyapp.environment(place, engine_cache, **env))
-
-    return run
 
 
 @pytest.fixture
@@ -246,3 +230,23 @@ def test_podman_takes_a_venv_and_refuses_an_overlay(
     assert "found extra /venv/extra.py" in (tmp_path / "run/log.txt").read_text(), done.stderr
     image = record(tmp_path / "run")["image"]["reference"]  # type: ignore[index]
     subprocess.run(["podman", "--storage-driver", "vfs", "rmi", image], check=True)
+
+
+def test_a_second_stage_reads_the_checkpoint_it_begins_with(
+    place: Path, trimaran: Trimaran, tmp_path: Path
+) -> None:
+    second = "hello/cpu-2core-second-smoke"
+    tinyapp.write_recipe(place, name=second, initial={"recipe": tinyapp.RECIPE, "step": 2})
+    checkpoint, out = tmp_path / "step-00000002.pt", tmp_path / "run"
+    checkpoint.write_text("weights")
+    words = ["run", second, "--engine", "apptainer", "--out", str(out)]
+    refused = trimaran(*words)
+    assert refused.returncode == 2
+    assert "give --initial RUN/checkpoints/step-00000002.pt" in refused.stderr
+    assert not out.exists()
+    done = trimaran(*words, "--initial", str(checkpoint))
+    assert done.returncode == 0, done.stderr
+    assert "begins with weights" in (out / "log.txt").read_text()
+    assert json.loads((out / "run.json").read_text())["initial"] == {
+        "path": str(checkpoint), "sha256": sha256(checkpoint)
+    }

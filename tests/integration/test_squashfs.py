@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import photos
 import tinyapp
+from tinyapp import Trimaran
 from trimaran import data, packed, squashfs
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
@@ -19,20 +18,6 @@ from trimaran.packing.plan import Options
 from trimaran.reporting import Silent
 
 pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
-Trimaran = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Path:
-    """A checkout with the app and its image built, and the data packed."""
-    root = tmp_path_factory.mktemp("tinyapp")
-    tinyapp.build(root, tmp_path_factory.mktemp("sources"), engine_cache)
-    return root
-
-
-@pytest.fixture
-def trimaran(place: Path, engine_cache: Path) -> Trimaran:
-    return lambda *words: tinyapp.call(list(words), tinyapp.environment(place, engine_cache))
 
 
 @pytest.fixture
