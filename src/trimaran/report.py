@@ -39,6 +39,7 @@ _PRIVATE: dict[str, IncEx | bool] = {
     "command": True,
     "image": {"reference"},
     "data": {"path"},
+    "initial": {"path"},
     "host": {"hostname"},
     "environment": {"argv"},
 }
