@@ -114,7 +114,7 @@ class Report:
             + "".join(f", {gpu}" for gpu in facts["gpus"]),
             f"Python {facts['python']}, {what}"
             + (f", revision {facts['revision']}" if facts["revision"] else "")
-            + (f", in the image {facts['image']}" if facts["image"] else ", in no image")
+            + (f", in the image {facts['image']}" if facts["image"] else ", in no Apptainer image")
             + (f" ({facts['image_digest']})" if facts["image_digest"] else ""),
             f"rounds: {rounds}, contestants alternating; load average before: {load}; others used "
             f"{others:.1%} of the cores meanwhile, the hypervisor took {stolen:.1%}{busy}",
