@@ -18,7 +18,7 @@ FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "sve", "bf
 PACKAGES = ("torch", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "pillow", "simplejpeg")
 HERE = Path(__file__).parent
 GPU_NAMES = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-IDLE = 0.5
+IDLE = 0.3
 """Load average up to which a machine counts as idle before a benchmark starts."""
 OTHERS = 0.03
 """Share of the cores that others may use meanwhile, the hypervisor included."""

@@ -107,7 +107,10 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
         raise UsageError(f"a bundle holds a SIF, which the engine {engine.name} does not make")
     recipe = request.recipe.recipe
     if recipe.initial is not None:
-        raise UsageError(f"{request.recipe.name} begins with a checkpoint: a bundle holds none")
+        raise UsageError(
+            f"{request.recipe.name} begins with a checkpoint: a bundle holds none",
+            hint="bundle the recipe of the first stage, or use `trimaran run … --initial FILE`",
+        )
     pipeline.check(request)
     contract = data.load(request.recipe.data_name)
     if request.folder is not None and data.is_image(request.folder):

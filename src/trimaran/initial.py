@@ -31,7 +31,10 @@ def check(recipe: RecipeFile, given: Path | None) -> None:
     asked = recipe.recipe.initial
     if asked is None:
         if given is not None:
-            raise UsageError(f"--initial {given}: {recipe.name} begins with no checkpoint")
+            raise UsageError(
+                f"--initial {given}: {recipe.name} begins with no checkpoint",
+                hint="leave --initial out, or run the recipe of the second stage",
+            )
         return
     what = f"{recipe.name} begins with the checkpoint of step {asked.step} of {asked.recipe}"
     hint = f"give --initial RUN/checkpoints/{asked.file}, of a run of that recipe"

@@ -37,18 +37,16 @@ def launcher_binds(ranks: Ranks, environment: Mapping[str, str]) -> bool:
     return not (ranks.launcher == "Open MPI" and environment.get(BINDING) == "none")
 
 
-def share(
-    cores: Sequence[Sequence[int]], local_rank: int, local_size: int
-) -> list[int]:
+def share(whole: Sequence[Sequence[int]], local_rank: int, local_size: int) -> list[int]:
     """Return the CPUs of one rank: as many whole cores as every other rank of the node has.
 
     Args:
-        cores: the CPUs of each core, those of one NUMA node after the other.
+        whole: the CPUs of each core of the node, those of one NUMA node after the other.
         local_rank: number of the rank on its node.
         local_size: ranks on the node; empty shares if there are fewer cores.
     """
-    count = len(cores) // local_size
-    mine = cores[local_rank * count : (local_rank + 1) * count]
+    count = len(whole) // local_size
+    mine = whole[local_rank * count : (local_rank + 1) * count]
     return [cpu for core in mine for cpu in core]
 
 
