@@ -36,18 +36,16 @@ def table(kind: str) -> list[Row]:
     """Return one row for each of `kind`, with the columns that a listing shows."""
     if kind == "images":
         return [_image_row(row) for row in _images()]
-    row = {
-        "apps": _app_row,
-        "targets": _target_row,
-        "recipes": _recipe_row,
-        "data": _data_row,
-    }[kind]
+    if kind == "recipes":  # a name says purpose and target, and needs the width
+        return [{"name": row["name"], "summary": row["summary"]} for row in _recipes()]
+    row = {"apps": _app_row, "targets": _target_row, "data": _data_row}[kind]
     return [row(name) for name in names(kind)]
 
 
 def complete(kind: str) -> list[Row]:
     """Return one row for each of `kind`, with everything that a program may want to know."""
-    return _images() if kind == "images" else table(kind)
+    rows = {"images": _images, "recipes": _recipes}
+    return rows[kind]() if kind in rows else table(kind)
 
 
 def details(kind: str, name: str) -> Row:
@@ -115,10 +113,9 @@ def _image_row(row: Row) -> Row:
         for one in usable
     ]
     return {
-        "name": row["name"], "kind": row["kind"], "state": "\n".join(states) or "not here",
+        "name": row["name"], "state": "\n".join(states) or "not here",
         "digest": "\n".join(one["digest"].removeprefix("sha256:")[:12] for one in usable),
         "size": "\n".join(f"{one['size'] / 1e6:,.0f} MB" for one in usable),
-        "summary": row["summary"],
     }
 
 
@@ -126,12 +123,15 @@ def _target_row(name: str) -> Row:
     return {"name": name, "summary": targets.load(name).summary}
 
 
-def _recipe_row(name: str) -> Row:
-    recipe = recipes.load(name).recipe
-    return {
-        "name": name, "purpose": recipe.purpose, "target": recipe.target,
-        "image": recipe.image.name, "summary": recipe.summary,
-    }
+def _recipes() -> list[Row]:
+    rows = [(name, recipes.load(name).recipe) for name in names("recipes")]
+    return [
+        {
+            "name": name, "purpose": recipe.purpose, "target": recipe.target,
+            "image": recipe.image.name, "summary": recipe.summary,
+        }
+        for name, recipe in rows
+    ]
 
 
 def _data_row(name: str) -> Row:

@@ -115,8 +115,8 @@ def show_error(error: TrimaranError) -> None:
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table to standard output."""
     table = Table(title=title, title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for column in columns:  # a name is there to be copied: whole while there is room for it
+        table.add_column(column, overflow="fold", no_wrap=column == "name")
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     Console(highlight=False).print(table)

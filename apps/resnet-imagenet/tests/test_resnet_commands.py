@@ -48,6 +48,7 @@ def test_the_examples_in_the_help_are_valid() -> None:
         ("train --out o", "either --data DIR or --synthetic"),
         ("train --out o --data d --synthetic", "either --data DIR or --synthetic"),
         ("train --out o --data d --epochs 2 --warmup-epochs 3", "longer than --epochs 2"),
+        ("train --out o --data d --warmup constant", "needs a --warmup-lr"),
         ("train --out o --data d --resume gone.pt", "--resume gone.pt: no such file"),
         ("evaluate --out o", "needs --data"),
         ("evaluate --data d", "either --out DIR or --checkpoint FILE"),

@@ -159,6 +159,15 @@ def test_the_published_run_has_its_published_rates() -> None:
     assert rate(8040) == pytest.approx(0.0)
 
 
+def test_a_constant_warm_up_trains_at_the_small_batch_s_rate_then_at_the_scaled_one() -> None:
+    """Goyal et al., arXiv:1706.02677, section 2.2: 0.1 for five epochs, then 3.2."""
+    settings = TrainSettings(
+        warmup="constant", warmup_lr=0.1, base_lr=0.1, base_batch=256, schedule="step"
+    )
+    rate = learning_rate(settings, batch=8192, steps=156)
+    assert [rate(step) for step in (0, 779, 780, 30 * 156)] == pytest.approx([0.1, 0.1, 3.2, 0.32])
+
+
 def test_a_digest_tells_networks_apart() -> None:
     network = torch.nn.Linear(2, 2)
     trained = Trained(network, torch.optim.SGD(network.parameters()), None, None)

@@ -46,6 +46,13 @@ def test_warmup_is_linear_from_its_start() -> None:
     )
 
 
+@given(steps, counts, rates)
+def test_constant_warmup_has_two_rates(step: int, length: int, peak: float) -> None:
+    assert schedules.constant_warmup(step, length, peak, peak / 8) == (
+        peak / 8 if step < length else peak
+    )
+
+
 @pytest.mark.parametrize("rule", [schedules.cosine, schedules.polynomial])
 @given(step=steps, length=counts, peak=rates)
 def test_decay_falls_from_peak_to_end_and_stays(rule, step: int, length: int, peak: float) -> None:

@@ -78,8 +78,8 @@ def compile_network(network: nn.Module, mode: str, cache: Path, device: torch.de
 def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
     """Return SGD with momentum, or LARS; both decay weights only (`optim.decay_groups`).
 
-    PyTorch's velocity is without the learning rate: v <- m v + g, w <- w - lr v. So a
-    warm-up needs no momentum correction: Goyal et al., section 3 (remark 2).
+    The velocity of both is without the learning rate: v <- m v + g, w <- w - lr v. That is
+    the momentum correction of a warm-up: Goyal et al., section 3 (remark 2).
     """
     groups = optim.decay_groups(network.parameters(), settings.weight_decay)
     if settings.optimizer == "lars":
@@ -117,6 +117,8 @@ def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[
             return schedules.cyclic_polynomial(
                 step, cycle, warm, peak, start=first, power=settings.power
             )
+        if step < warm and settings.warmup == "constant":
+            return schedules.constant_warmup(step, warm, peak, first)
         if step < warm:
             # From 0 the coming step counts, so that no step has rate 0.
             return schedules.warmup(step if first else step + 1, warm, peak, first)

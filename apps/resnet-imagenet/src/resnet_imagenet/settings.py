@@ -24,6 +24,7 @@ from trainkit.options import (
 
 MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+WARMUPS = ("gradual", "constant")
 SCHEDULES = ("constant", "step", "polynomial", "cosine", "cyclic")
 OPTIMIZERS = ("sgd", "lars")
 COMPILE = ("off", "default", "reduce-overhead", "max-autotune")
@@ -76,11 +77,14 @@ class TrainSettings:
         "(default: no scaling)",
         positive_int,
     )
-    warmup_epochs: float = option(5.0, "epochs of linear warm-up", non_negative_float)
+    warmup: str = option(
+        "gradual", "linear from --warmup-lr, or constant at it, before the peak", choices=WARMUPS
+    )
+    warmup_epochs: float = option(5.0, "epochs of warm-up", non_negative_float)
     warmup_steps: int | None = option(
         None, "steps of warm-up, instead of --warmup-epochs", non_negative_int
     )
-    warmup_lr: float = option(0.0, "rate at which the warm-up begins", non_negative_float)
+    warmup_lr: float = option(0.0, "rate of the first step of the warm-up", non_negative_float)
     schedule: str = option("cosine", "decay after the warm-up", choices=SCHEDULES)
     power: float = option(2.0, "power of the polynomial and cyclic schedules", positive_float)
     milestones: tuple[float, ...] = option(
@@ -171,6 +175,11 @@ class TrainSettings:
         if self.steps is None and self.warmup_steps is None and self.warmup_epochs > self.epochs:
             raise ArgumentError(
                 f"--warmup-epochs {self.warmup_epochs:g} is longer than --epochs {self.epochs}"
+            )
+        if self.warmup == "constant" and (not self.warmup_lr or self.schedule == "cyclic"):
+            raise ArgumentError(
+                "--warmup constant needs a --warmup-lr that it trains with, and another schedule "
+                "than cyclic, whose cycles warm up gradually"
             )
         if self.accumulation > self.batch_size_per_rank:
             raise ArgumentError(

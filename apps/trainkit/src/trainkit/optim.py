@@ -32,8 +32,10 @@ class Lars(Optimizer):
     You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks",
     arXiv:1708.03888, algorithm 1: with weights w, gradient g, decay b and trust
     coefficient eta, the layer's rate is eta |w| / (|g| + b |w|), and its velocity
-    v <- m v + lr * rate * (g + b w), w <- w - v. Layers with `trust` None (biases and
-    batch normalization) and layers without weights or gradient take the rate 1.
+    v <- m v + rate * (g + b w), w <- w - lr v. The paper has lr in the velocity: the same
+    for a constant lr, and where lr changes, this is the momentum correction of Goyal et
+    al., arXiv:1706.02677, section 3, remark 2. Layers with `trust` None (biases and batch
+    normalization) and layers without weights or gradient take the rate 1.
 
     Args:
         groups: parameters, as of `decay_groups`.
@@ -66,8 +68,8 @@ class Lars(Optimizer):
         state = self.state[weight]
         if "velocity" not in state:
             state["velocity"] = torch.zeros_like(weight)
-        state["velocity"].mul_(group["momentum"]).add_(decayed, alpha=group["lr"])
-        weight.sub_(state["velocity"])
+        state["velocity"].mul_(group["momentum"]).add_(decayed)
+        weight.sub_(state["velocity"], alpha=group["lr"])
 
 
 def moving_average(network: nn.Module, decay: float) -> AveragedModel:

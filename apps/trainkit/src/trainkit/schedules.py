@@ -31,6 +31,16 @@ def warmup(step: int, steps: int, peak: float, start: float = 0.0) -> float:
     return start + (peak - start) * step / steps
 
 
+def constant_warmup(step: int, steps: int, peak: float, low: float) -> float:
+    """Return the rate of constant warm-up: `low` for the first `steps`, then `peak` at once.
+
+    Goyal et al., arXiv:1706.02677, section 2.2 ("constant warmup"), where `low` is the
+    rate before it is scaled to the batch. The jump wants an optimizer whose velocity is
+    without the rate, or it needs their momentum correction (section 3, remark 2).
+    """
+    return peak if step >= steps else low
+
+
 def cosine(step: int, steps: int, peak: float, end: float = 0.0) -> float:
     """Return the rate of half a cosine from `peak` at step 0 to `end` at `steps` and after.
 
