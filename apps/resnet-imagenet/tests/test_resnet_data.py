@@ -9,20 +9,27 @@ from resnet_imagenet import data
 from resnet_imagenet.data import Loader, Plan
 from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Way
+from resnet_imagenet.producer import lanes
 from trainkit.engine import Engine
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
 
 
 def loader(
-    folder: Path, *, training: bool = True, seed: int = 1, engine: Engine | None = None, batch=16
+    folder: Path,
+    *,
+    training: bool = True,
+    seed: int = 1,
+    engine: Engine | None = None,
+    batch: int = 16,
+    threads: int = 1,
 ) -> Loader:
     dataset = open_dataset(folder)
     split = "train" if training else dataset.evaluation_split()
     return Loader(
         dataset.records(split),
         data.preprocessing(dataset, None),
-        Way(training),
+        Way(training, threads=threads),
         batch_per_rank=batch,
         seed=seed,
         engine=engine or Engine(),
@@ -74,6 +81,20 @@ def test_going_on_in_the_middle_gives_the_rest_and_the_next_epoch(tiny: Path, fi
     whole, resumed = loader(tiny), loader(tiny)
     assert same(list(whole.epoch(3))[first:], list(resumed.epoch(3, first)))
     assert same(list(whole.epoch(4)), list(resumed.epoch(4)))
+
+
+@pytest.mark.parametrize("rank", [0, 2])  # the last batch is one image: none for the last rank
+@pytest.mark.parametrize("threads", [2, 3])
+def test_lanes_take_turns_without_changing_a_batch(tiny: Path, threads: int, rank: int) -> None:
+    engine = Engine(Ranks(rank=rank, size=3))
+    lone, shared = (loader(tiny, engine=engine, batch=11, threads=n) for n in (1, threads))
+    for epoch, first in [(0, 0), (1, 0), (3, 2), (4, 0)]:
+        assert same(list(lone.epoch(epoch, first)), list(shared.epoch(epoch, first)))
+
+
+def test_only_cpus_with_an_even_number_of_threads_have_two_lanes() -> None:
+    assert [lanes(Way(True, threads=n)) for n in (1, 2, 3, 4)] == [1, 2, 1, 2]
+    assert lanes(Way(True, device="gpu", threads=4)) == 1
 
 
 def test_the_ranks_share_the_global_batch_with_the_same_augmentation(tiny: Path) -> None:

@@ -9,9 +9,11 @@ comes exactly once per epoch, and ranks share a global batch by slicing it.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +24,7 @@ from torch import Tensor
 from resnet_imagenet.bad import BadRecords, Sample, undecodable
 from resnet_imagenet.dataset import Dataset, Records
 from resnet_imagenet.pipelines import Preprocessing, Way
-from resnet_imagenet.producer import IN_FLIGHT, Batch, Producer
+from resnet_imagenet.producer import IN_FLIGHT, Batch, Producer, lanes
 from resnet_imagenet.sizes import ImageSizes
 from resnet_imagenet.windows import DRAWS
 from trainkit.engine import Engine
@@ -158,17 +160,22 @@ class Loader:
         if self._producer is not None:
             self._producer.close()
         self._recent.clear()
-        source = self._source(epoch, first)
-        self._producer = Producer(self._to, source, self._way, batch=self._batch)
+        count = lanes(self._way)
+        sources = [self._source(epoch, first, lane, count) for lane in range(count)]
+        self._producer = Producer(self._to, sources, self._way, batch=self._batch)
 
-    def _source(self, epoch: int, first: int) -> Iterator[Any]:
-        """Yield this rank's slices of the global batches, epoch after epoch, without end."""
+    def _source(self, epoch: int, first: int, lane: int, of: int) -> Iterator[Any]:
+        """Yield this rank's slices of the global batches, epoch after epoch, without end.
+
+        Of every `of` slices, the one whose turn is `lane`.
+        """
+        turns = itertools.cycle(range(of))
         while True:
             order = self.plan.order(epoch)
             for step in range(first, self.steps):
                 start = step * self.plan.batch
                 numbers = order[start : start + self.plan.batch][self._share(step)].copy()
-                if not len(numbers):
+                if not len(numbers) or next(turns) != lane:
                     continue
                 for row, number in self._replaced.get((epoch, step), {}).items():
                     numbers[row] = number
@@ -209,7 +216,7 @@ class Loader:
     def _replace(self) -> bool:
         """Find substitutes for the bad records of the last batches; return whether any is bad."""
         some = False
-        for where, numbers in list(self._recent):
+        for where, numbers in sorted(self._recent, key=itemgetter(0)):
             samples = [self._sample(where, row, n) for row, n in enumerate(numbers.tolist())]
             for row, text in undecodable(self._to, self._way, samples):
                 some = True

@@ -120,7 +120,7 @@ def decode(encoded: list[Bytes], to: Preprocessing, threads: int) -> Tensor:
     """
     source = iter([(encoded, np.stack([NO_LABEL] * len(encoded)))])  # one batch, and no more
     way = Way(training=False, threads=threads)
-    producer = Producer(to, source, way, batch=len(encoded), ahead=0)
+    producer = Producer(to, [source], way, batch=len(encoded), ahead=0)
     try:
         return producer.next()[0]
     finally:
