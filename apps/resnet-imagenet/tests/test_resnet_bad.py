@@ -46,7 +46,7 @@ def loader(folder: Path, bad: BadRecords, *, rank=0, size=1, batch=16, training=
     return Loader(
         dataset.records("train"),
         data.preprocessing(dataset, None),
-        Way(training, threads=2),  # two lanes
+        Way(training, threads=2),  # photographs: two lanes
         batch_per_rank=batch,
         seed=1,
         engine=Engine(Ranks(rank=rank, size=size)),

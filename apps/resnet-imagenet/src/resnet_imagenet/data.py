@@ -160,7 +160,7 @@ class Loader:
         if self._producer is not None:
             self._producer.close()
         self._recent.clear()
-        count = lanes(self._way)
+        count = lanes(self._to, self._way)
         sources = [self._source(epoch, first, lane, count) for lane in range(count)]
         self._producer = Producer(self._to, sources, self._way, batch=self._batch)
 

@@ -1,9 +1,10 @@
 """Runs pipelines in the background and hands out their batches as PyTorch tensors.
 
 A batch waits for its slowest image, and begins with work that is not parallel: reading sizes,
-choosing windows. On a CPU two lanes, each with half of the threads, take turns, so that one
-decodes while the other waits. Where this was measured, one pipeline kept two cores busy for
-0.91 of the time, two lanes for 0.97.
+choosing windows. For photographs on a CPU two lanes, each with half of the threads, take turns,
+so that one decodes while the other waits. Where this was measured, one pipeline kept two cores
+busy for 0.91 of the time, two lanes for 0.97. Small images are decoded in no time: two lanes made
+a training on them 0.96 times as fast.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ IN_FLIGHT = LANES * (pipelines.QUEUE + 2) + AHEAD + 1
 Batch = tuple[Tensor, Tensor]
 
 
-def lanes(way: Way) -> int:
+def lanes(to: Preprocessing, way: Way) -> int:
     """Return how many lanes share the threads of `way` equally."""
-    return LANES if way.device == "cpu" and way.threads % LANES == 0 else 1
+    shared = to.native is None and way.device == "cpu" and way.threads % LANES == 0
+    return LANES if shared else 1
 
 
 class Producer:
