@@ -41,12 +41,18 @@ def bad_folder(numbered: Path, tmp_path: Path) -> Path:
     return damaged(numbered, tmp_path / "bad")
 
 
+@pytest.fixture(autouse=True)
+def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small images have one lane; that bad records are found on two is harder."""
+    monkeypatch.setattr(data, "lanes", lambda *_: 2)
+
+
 def loader(folder: Path, bad: BadRecords, *, rank=0, size=1, batch=16, training=True) -> Loader:
     dataset = open_dataset(folder)
     return Loader(
         dataset.records("train"),
         data.preprocessing(dataset, None),
-        Way(training, threads=2),  # photographs: two lanes
+        Way(training, threads=2),
         batch_per_rank=batch,
         seed=1,
         engine=Engine(Ranks(rank=rank, size=size)),
