@@ -44,7 +44,7 @@ def bad_folder(numbered: Path, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small images have one lane; that bad records are found on two is harder."""
-    monkeypatch.setattr(data, "lanes", lambda *_: 2)
+    monkeypatch.setattr(data, "lanes", lambda _, way: min(2, way.threads))
 
 
 def loader(folder: Path, bad: BadRecords, *, rank=0, size=1, batch=16, training=True) -> Loader:
