@@ -287,8 +287,9 @@ def test_folder_of_the_user_is_checked(contract: Contract, get: Get, tmp_path: P
     data.check(contract, own, {"train": 23, "test": 5}, "webdataset")
     with pytest.raises(RunError, match="split train has 23 samples, 24 are needed"):
         data.check(contract, own, {"train": 24}, "webdataset")
-    with pytest.raises(RunError, match="format is webdataset, the recipe needs lmdb"):
+    with pytest.raises(RunError, match="format is webdataset, the recipe needs lmdb") as other:
         data.check(contract, own, {}, "lmdb")
+    assert "data pack SOURCE -o PACKED --format lmdb" in other.value.hint
     with pytest.raises(RunError, match="split val is missing"):
         data.check(contract, own, {"val": 1}, "webdataset")
     (own / "test-00000.tar").unlink()

@@ -191,12 +191,16 @@ def check(
         digest = sha256(place / packed.DATASET)
         faults = packed.missing_files(place, dataset)
     faults = [*packed.mismatches(contract, dataset, samples), *faults]
+    hint = f"`trimaran data get {contract.name}` makes it"
     if dataset.format != kind:
         faults.insert(0, f"its format is {dataset.format}, the recipe needs {kind}")
+        hint = (
+            f"`trimaran data pack SOURCE -o PACKED --format {kind}` makes it of the same source,"
+            " `--data PACKED` takes it"
+        )
     if faults:
         raise RunError(
-            "\n".join([f"{place} is not the data set that is needed:", *faults]),
-            hint=f"`trimaran data get {contract.name}` makes it",
+            "\n".join([f"{place} is not the data set that is needed:", *faults]), hint=hint
         )
     return digest
 

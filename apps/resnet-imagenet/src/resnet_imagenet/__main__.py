@@ -33,11 +33,12 @@ EXAMPLES = {
   python -m resnet_imagenet train …same options… --resume auto
 
   # two ranks on this node: torch.distributed, or Horovod over MPI
-  torchrun --standalone --nproc-per-node 2 -m resnet_imagenet train …options… --engine ddp
-  mpirun -n 2 python -m resnet_imagenet train …options… --engine horovod
+  OMP_NUM_THREADS=4 torchrun --standalone --nproc-per-node 2 -m resnet_imagenet train \\
+      …options… --engine ddp
+  mpirun --bind-to none -n 2 python -m resnet_imagenet train …options… --engine horovod
 
   # pure compute throughput, no data, and where the time of a step goes
-  python -m resnet_imagenet train --synthetic --out bench --max-steps 40 \
+  python -m resnet_imagenet train --synthetic --out bench --max-steps 40 \\
       --batch-size-per-rank 32 --profile 10
 
 exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 69 another rank was lost, 70 the
@@ -46,14 +47,14 @@ Ctrl-C and resumable""",
     "evaluate": """examples:
   python -m resnet_imagenet evaluate --data /data/fashion-mnist --out run
   python -m resnet_imagenet evaluate --data /data/fashion-mnist \\
-      --checkpoint run/checkpoints/step-00001407.pt --json""",
+      --checkpoint run/checkpoints/step-00002814.pt --json""",
     "predict": """examples:
   python -m resnet_imagenet predict --data photo.jpg --out run
   python -m resnet_imagenet predict --data folder --out run --top 3 --json""",
     "export": """examples:
   python -m resnet_imagenet export --out run --to resnet.onnx
   python -m resnet_imagenet export --out run --to resnet.onnx --data /data/fashion-mnist
-  python -m resnet_imagenet export --checkpoint run/checkpoints/step-00001407.pt \\
+  python -m resnet_imagenet export --checkpoint run/checkpoints/step-00002814.pt \\
       --to resnet.pt --format torchscript
 
 The written file is compared with the network in PyTorch; exit code 3, and no file, where

@@ -112,7 +112,10 @@ class TrainSettings:
         choices=PRECISIONS,
     )
     compile: str = option(
-        "off", "mode of torch.compile; reduce-overhead has CUDA graphs", choices=COMPILE
+        "off",
+        "mode of torch.compile, which needs a C++ compiler or Triton (not in the images); "
+        "reduce-overhead has CUDA graphs",
+        choices=COMPILE,
     )
     compile_cache: Path | None = option(
         None, "folder for compiled code, to be kept between runs (default: in --out)", Path

@@ -3,8 +3,8 @@
 Reproduces, with the settings of `recipes/resnet-imagenet/`:
 
 - ResNet-20 on Fashion-MNIST on two CPU cores (`cpu-quickstart`): top-1 90.15, 90.42,
-  90.15 % with seeds 17, 18, 19 after 3 epochs, at 1,197 img/s where the cores are
-  free (AMD EPYC with AVX-512 BF16, tcmalloc, PyTorch 2.13.0, DALI 2.4.0);
+  90.15 % with seeds 17, 18, 19 after 3 epochs, at 910 to 1,057 img/s (AMD EPYC with
+  AVX-512 BF16, in the image; evidence in `site/results/resnet-imagenet/`);
 - the same after 10 epochs (`cpu-convergence`): 92.71, 92.54, 92.67 % on one core.
 
 Method: SGD with momentum or LARS, no weight decay on biases and batch normalization,
