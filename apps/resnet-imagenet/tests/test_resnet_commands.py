@@ -47,8 +47,11 @@ def test_the_examples_in_the_help_are_valid() -> None:
         ("train --data d", "needs --out DIR"),
         ("train --out o", "either --data DIR or --synthetic"),
         ("train --out o --data d --synthetic", "either --data DIR or --synthetic"),
-        ("train --out o --data d --epochs 2 --warmup-epochs 3", "longer than --epochs 2"),
         ("train --out o --data d --warmup constant", "needs a --warmup-lr"),
+        (
+            "train --out o --data d --compile max-autotune --accumulation 2",
+            "overwrite the gradients that --accumulation adds up",
+        ),
         ("train --out o --data d --resume gone.pt", "--resume gone.pt: no such file"),
         ("evaluate --out o", "needs --data"),
         ("evaluate --data d", "either --out DIR or --checkpoint FILE"),
@@ -125,3 +128,25 @@ def test_compiling_without_a_compiler_is_a_clear_error(
     arguments = ["train", "--synthetic", "--model", "resnet20", "--image-size", "32"]
     assert main([*arguments, "--compile", "default", "--out", str(tmp_path / "run")]) == 2
     assert "no C++ compiler no-such-compiler" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--epochs 2 --warmup-epochs 3", "a warm-up of 21 steps is longer than the training (14 "),
+        ("--steps 9 --warmup-epochs 2", "a warm-up of 14 steps is longer than the training (9 "),
+        ("--steps 9 --warmup-steps 10", "a warm-up of 10 steps is longer than the training (9 "),
+        (
+            "--schedule cyclic --cycle-epochs 2 --warmup-epochs 2",
+            "a warm-up of 14 steps is longer than all of a cycle but its last step (13 ",
+        ),
+    ],
+)
+def test_a_warm_up_that_does_not_fit_is_refused_before_anything_is_written(
+    arguments: str, said: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["train", "--data", str(tiny), "--out", str(tmp_path / "run"), "--model", "resnet20"]
+    assert main([*common, "--batch-size-per-rank", "16", *arguments.split()]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

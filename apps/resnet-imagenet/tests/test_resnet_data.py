@@ -84,6 +84,24 @@ def test_going_on_in_the_middle_gives_the_rest_and_the_next_epoch(tiny: Path, fi
     assert same(list(whole.epoch(4)), list(resumed.epoch(4)))
 
 
+def test_the_next_epoch_is_prepared_while_this_one_ends(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+
+    class Counted(data.Producer):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            started.append(arguments)
+            super().__init__(*arguments, **more)
+
+    monkeypatch.setattr(data, "Producer", Counted)
+    whole, expected = loader(tiny), loader(tiny)
+    for epoch in range(3):
+        batches = whole.epoch(epoch)  # a training takes each batch, and does not ask for one more
+        assert same([next(batches) for _ in range(whole.steps)], list(expected.epoch(epoch)))
+    assert len(started) == 2
+
+
 @pytest.mark.parametrize("rank", [0, 2])  # the last batch is one image: none for the last rank
 def test_lanes_take_turns_without_changing_a_batch(
     tiny: Path, rank: int, monkeypatch: pytest.MonkeyPatch

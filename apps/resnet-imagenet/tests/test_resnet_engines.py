@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from resnet_imagenet.method import learning_rate
-from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.state import Trained
 from trainkit import checkpoint
 
@@ -145,27 +143,6 @@ def wait_for_ranks(process: "subprocess.Popen[str]", out: Path) -> list[int]:
         time.sleep(0.1)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return [int(child) for child in children]
-
-
-def test_the_published_run_has_its_published_rates() -> None:
-    """Codreanu et al., arXiv:1711.04291; figures in the recipe of the 448 nodes."""
-    settings = TrainSettings(
-        base_lr=4.8, warmup_lr=0.1, warmup_steps=446, steps=8040, schedule="polynomial", power=1.0
-    )
-    rate = learning_rate(settings, batch=14_336, steps=90)
-    assert rate(0) == pytest.approx(0.1)
-    assert rate(446) == pytest.approx(4.8)
-    assert rate(7638) == pytest.approx(0.254, abs=5e-4)  # where the second stage begins
-    assert rate(8040) == pytest.approx(0.0)
-
-
-def test_a_constant_warm_up_trains_at_the_small_batch_s_rate_then_at_the_scaled_one() -> None:
-    """Goyal et al., arXiv:1706.02677, section 2.2: 0.1 for five epochs, then 3.2."""
-    settings = TrainSettings(
-        warmup="constant", warmup_lr=0.1, base_lr=0.1, base_batch=256, schedule="step"
-    )
-    rate = learning_rate(settings, batch=8192, steps=156)
-    assert [rate(step) for step in (0, 779, 780, 30 * 156)] == pytest.approx([0.1, 0.1, 3.2, 0.32])
 
 
 def test_a_digest_tells_networks_apart() -> None:

@@ -7,11 +7,14 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from resnet_imagenet.__main__ import main
+from resnet_imagenet.state import Trained
+from resnet_imagenet.train import Training
 from trainkit import checkpoint
 
 LAST = "step-00000028.pt"
@@ -136,27 +139,92 @@ def test_a_signal_ends_with_75_and_resume_gives_the_same_weights(
         assert values(out, key) == values(reference, key)
 
 
-def test_a_stop_during_the_evaluation_repeats_it(
-    tiny: Path, tmp_path: Path, train: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("which", "steps", "epochs"), [(1, 28, 4), (4, 28, 4), (2, 12, 2)])
+def test_a_stop_during_an_evaluation_repeats_it(
+    which: int, steps: int, epochs: int, tiny: Path, tmp_path: Path, train: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from resnet_imagenet import train as module
 
-    real = module.evaluate
+    real, calls = module.evaluate, []
 
     def interrupted(*arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
+        calls.append(1)
+        if len(calls) == which:
+            os.kill(os.getpid(), signal.SIGTERM)
         return real(*arguments)
 
+    run, whole, last = tmp_path / "run", tmp_path / "whole", f"step-{steps:08d}.pt"
+    length = ["--max-steps", str(steps)]
     monkeypatch.setattr(module, "evaluate", interrupted)
-    assert train(tiny, tmp_path / "run") == 75
+    assert train(tiny, run, *length) == 75
     monkeypatch.undo()
-    assert train(tiny, tmp_path / "run", "--resume", "auto") == 0
-    assert train(tiny, tmp_path / "whole") == 0
-    assert equal(weights(tmp_path / "run"), weights(tmp_path / "whole"))
+    assert train(tiny, run, *length, "--resume", "auto") == 0
+    assert train(tiny, whole, *length) == 0
+    assert equal(weights(run, last), weights(whole, last))
     for key in CURVES:
-        assert values(tmp_path / "run", key) == values(tmp_path / "whole", key)
-    keys = [line["key"] for line in lines(tmp_path / "run")]
-    assert keys.count("epoch_stop") == keys.count("eval_start") == 4
+        assert values(run, key) == values(whole, key)
+    keys = [line["key"] for line in lines(run)]
+    assert keys.count("epoch_stop") == keys.count("eval_start") == epochs
+    assert scores(run) == scores(whole)
+
+
+def scores(out: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((out / "result.json").read_text())["evaluation"]
+    return found
+
+
+def test_a_run_killed_in_its_last_evaluation_is_evaluated_when_it_goes_on(
+    tiny: Path, tmp_path: Path, train: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step 12 has a checkpoint of its own, for 12 is a multiple of --checkpoint-every."""
+    from resnet_imagenet import train as module
+
+    class Killed(BaseException):
+        pass
+
+    out, options = tmp_path / "run", ["--max-steps", "12", "--eval-every", "2"]
+    newest = out / "checkpoints" / "step-00000012.pt"
+
+    def kill(*arguments):
+        while not newest.exists():  # it is written in the background
+            time.sleep(0.01)
+        raise Killed
+
+    monkeypatch.setattr(module, "evaluate", kill)
+    with pytest.raises(Killed):
+        train(tiny, out, *options)
+    monkeypatch.undo()
+    assert train(tiny, out, *options, "--resume", "auto") == 0
+    assert 0 < scores(out)["top1"] <= 1
+
+
+def test_going_on_from_an_earlier_checkpoint_sets_the_later_ones_aside(
+    tiny: Path, tmp_path: Path, train, reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert train(tiny, out, "--max-steps", "14") == 0
+    (out / "result.json").unlink()
+    earlier = out / "checkpoints" / "step-00000012.pt"
+    assert train(tiny, out, "--resume", str(earlier), "--max-steps", "13") == 0
+    assert "step-00000014.pt is newer than the checkpoint to go on from" in capsys.readouterr().out
+    names = sorted(path.name for path in earlier.parent.iterdir())
+    assert names == ["step-00000012.pt", "step-00000013.pt", "step-00000014.pt.abandoned"]
+    (out / "result.json").unlink()
+    assert train(tiny, out, "--resume", "auto") == 0
+    assert "going on from step 13 of 28" in capsys.readouterr().out
+
+
+def test_ranks_average_the_statistics_of_both_networks_in_the_same_order() -> None:
+    networks = [torch.nn.BatchNorm1d(2) for _ in range(20)]  # a set would be in order by chance
+    for network in networks:
+        average = torch.optim.swa_utils.AveragedModel(network)
+        averaged: list[torch.Tensor] = []
+        engine = SimpleNamespace(average=averaged.extend)
+        trained = Trained(network, torch.optim.SGD(network.parameters()), average, None)
+        Training.average_statistics(SimpleNamespace(trained=trained, engine=engine))
+        own, means = network.running_mean, average.module.running_mean
+        assert [id(tensor) for tensor in averaged[::2]] == [id(own), id(means)]
 
 
 def test_a_truncated_checkpoint_falls_back_to_the_one_before(

@@ -32,8 +32,8 @@ def test_cores_are_listed_socket_by_socket_with_their_hardware_threads(tmp_path:
 
 def test_two_ranks_get_a_socket_each(tmp_path: Path) -> None:
     found = affinity.cores(range(16), two_sockets(tmp_path))
-    assert affinity.share(found, 0, 2) == [0, 8, 1, 9, 2, 10, 3, 11]
-    assert affinity.share(found, 1, 2) == [4, 12, 5, 13, 6, 14, 7, 15]
+    assert affinity.share(found, 0, 2) == [[0, 8], [1, 9], [2, 10], [3, 11]]
+    assert affinity.share(found, 1, 2) == [[4, 12], [5, 13], [6, 14], [7, 15]]
 
 
 def test_cores_that_the_job_may_not_use_are_left_out(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_shares_are_equal_and_apart(count: int, ranks: int) -> None:
     whole = [[n] for n in range(count)]
     shares = [affinity.share(whole, rank, ranks) for rank in range(ranks)]
     assert {len(share) for share in shares} == {count // ranks}
-    together = [cpu for share in shares for cpu in share]
+    together = [cpu for share in shares for core in share for cpu in core]
     assert len(together) == len(set(together))
 
 
@@ -71,6 +71,30 @@ def test_a_launcher_that_binds_is_left_alone(
     assert affinity.launcher_binds(Ranks(launcher, 0, 2, 0, 2), environment) is binds
 
 
+THREADS = """
+import torch
+from trainkit import affinity, engine, ranks
+affinity.cores = lambda allowed: [[0, 1], [0, 1], [0, 1], [0, 1]]  # four cores of two threads
+engine.bind(ranks.detect())
+print(torch.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize(("variable", "threads"), [(None, "2"), ("1", "1")])
+def test_a_rank_computes_with_its_share_of_the_cores_unless_told_otherwise(
+    variable: str | None, threads: str
+) -> None:
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | variables
+    if variable is not None:
+        environment["OMP_NUM_THREADS"] = variable
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS], env=environment, capture_output=True, text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == threads
+
+
 BIND = """
 import os
 from trainkit import affinity, ranks
@@ -81,7 +105,8 @@ print(sorted(os.sched_getaffinity(0)))
 
 def test_a_rank_of_torchrun_binds_itself_and_a_single_process_does_not() -> None:
     whole = sorted(os.sched_getaffinity(0))
-    wanted = affinity.share(affinity.cores(whole), 1, 2) or whole
+    share = affinity.share(affinity.cores(whole), 1, 2)
+    wanted = [cpu for core in share for cpu in core] or whole
     variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     for more, expected in ((variables, sorted(wanted)), ({}, whole)):
         done = subprocess.run(

@@ -117,7 +117,8 @@ def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
 def test_other_settings_than_the_checkpoints_are_refused(tmp_path: Path) -> None:
     out = open_new(tmp_path, seed=1, epochs=3)
     out.log.close()
-    out.checkpoints.save(5, {"identity": {"seed": 1, "epochs": 3}, "metrics_offset": 0})
+    identity = {"seed": 1, "epochs": 3}
+    out.checkpoints.save(5, {"step": 5, "identity": identity, "metrics_offset": 0})
     again = open_new(tmp_path, "auto", seed=1, epochs=3)
     again.log.close()
     assert again.state is not None

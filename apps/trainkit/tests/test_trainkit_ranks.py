@@ -31,6 +31,14 @@ MPICH = {"PMI_RANK": "2", "PMI_SIZE": "3", "MPI_LOCALRANKID": "2", "MPI_LOCALNRA
     # the innermost launcher has started this process
     (SLURM | OPEN_MPI, Ranks("Open MPI", 1, 4, 1, 2)),
     (SLURM | TORCHRUN, Ranks("torchrun", 3, 4, 1, 2)),
+    # srun --mpi=pmi2 sets MPICH's variables without the local ones
+    (SLURM | {"PMI_RANK": "5", "PMI_SIZE": "6"}, Ranks("Slurm", 5, 6, 1, 2)),
+    # an mpiexec that sets none either, inside a task of Slurm, which is not this rank
+    (SLURM | {"PMI_RANK": "2", "PMI_SIZE": "3"}, Ranks("MPICH", 2, 3, 0, 1)),
+    (
+        {"PMI_RANK": "2", "PMI_SIZE": "3", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "1"},
+        Ranks("Cray MPICH", 2, 3, 0, 1),
+    ),
     # one task of a Slurm job that has not been told its place by srun
     ({"SLURM_JOB_ID": "77", "SLURM_NTASKS": "6"}, Ranks()),
 ])

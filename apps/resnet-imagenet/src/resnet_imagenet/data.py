@@ -145,9 +145,13 @@ class Loader:
             self._next = (epoch, step)
             share = self._share(step)
             batch = self._run() if share.stop > share.start else self._nothing()
-            self._next = (epoch, step + 1)
+            # Before the yield: who takes all batches need not ask for one more.
+            self._next = (epoch, step + 1) if step + 1 < self.steps else self._after(epoch)
             yield batch
-        self._next = (epoch + 1 if self._way.training else 0, 0)
+
+    def _after(self, epoch: int) -> Where:
+        """Return where the batches after those of `epoch` begin."""
+        return (epoch + 1 if self._way.training else 0, 0)
 
     def _resize(self, epoch: int) -> bool:
         """Set the size of the images of `epoch`; return whether it is another one."""
@@ -181,7 +185,7 @@ class Loader:
                     numbers[row] = number
                 self._recent.append(((epoch, step), numbers))
                 yield self._inputs((epoch, step), numbers)
-            epoch, first = epoch + 1 if self._way.training else 0, 0
+            epoch, first = self._after(epoch)
 
     def _share(self, step: int) -> slice:
         return self.plan.share(step, self._engine.rank, self._engine.size)

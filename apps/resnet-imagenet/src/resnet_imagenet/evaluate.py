@@ -70,7 +70,7 @@ def evaluate(
             logits = network(images.to(ranks.device, non_blocking=True)).float()
         best = logits.topk(min(5, logits.shape[1])).indices == expected[:, None]
         loss = functional.cross_entropy(logits, expected, reduction="sum")
-        sums += torch.stack([best[:, 0].sum(), best.sum(), loss, loss.new_tensor(len(labels))])
+        sums += torch.stack([best[:, 0].sum(), best.sum(), loss, loss.new_full((), len(labels))])
     top1, top5, loss, seen = ranks.sum(sums.tolist())
     return Scores(top1 / seen, top5 / seen, loss / seen)
 

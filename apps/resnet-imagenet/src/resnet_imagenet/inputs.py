@@ -55,7 +55,8 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
         return synthetic_inputs(settings, engine)
     folder = settings.data
     if settings.stage is not None:
-        folder = stage(folder, settings.stage, local_rank=engine.ranks.local_rank)
+        with engine.unhurried():
+            folder = stage(folder, settings.stage, local_rank=engine.ranks.local_rank)
     dataset = open_dataset(folder)
     device = "gpu" if engine.device.type == "cuda" else "cpu"
     sizes, bad = settings.image_size, BadRecords(settings.max_bad_records)

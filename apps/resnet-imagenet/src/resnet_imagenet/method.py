@@ -57,11 +57,34 @@ def build(settings: TrainSettings, data: Inputs, ranks: Engine) -> nn.Module:
     return network.to(ranks.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-def compile_network(network: nn.Module, mode: str, cache: Path, device: torch.device) -> None:
-    """Have `network` compiled when it is first called; compiled code is kept in `cache`.
+def check(settings: TrainSettings, steps: int, device: torch.device) -> None:
+    """Refuse what only the data and the machine show, before anything is written.
+
+    Args:
+        settings: schedule, and how to compile.
+        steps: steps per epoch.
+        device: where the network computes.
 
     Raises:
-        ArgumentError: what compiles it is not there.
+        ArgumentError: the warm-up does not fit, or what compiles the network is not there.
+    """
+    warm, whole, name = warmup_steps(settings, steps), total_steps(settings, steps), "the training"
+    if settings.schedule == "cyclic":
+        whole, name = round(settings.cycle_epochs * steps) - 1, "all of a cycle but its last step"
+    if warm > whole:
+        raise ArgumentError(
+            f"a warm-up of {warm} steps is longer than {name} ({whole} steps, {steps} per epoch): "
+            "--warmup-epochs or --warmup-steps makes it shorter"
+        )
+    if settings.compile != "off":
+        check_compiler(settings.compile, device)
+
+
+def check_compiler(mode: str, device: torch.device) -> None:
+    """Refuse to compile where what compiles is not there.
+
+    Raises:
+        ArgumentError: no C++ compiler, or for a GPU no Triton.
     """
     compiler = os.environ.get("CXX", "g++")
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
@@ -71,6 +94,10 @@ def compile_network(network: nn.Module, mode: str, cache: Path, device: torch.de
             f"--compile {mode}: no C++ compiler {compiler}; the images have none (set CXX, or say "
             "--compile off: on CPUs it gained nothing where it was measured)"
         )
+
+
+def compile_network(network: nn.Module, mode: str, cache: Path) -> None:
+    """Have `network` compiled when it is first called; compiled code is kept in `cache`."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.resolve()))
     network.compile(mode=mode)
 
@@ -84,15 +111,27 @@ def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
     groups = optim.decay_groups(network.parameters(), settings.weight_decay)
     if settings.optimizer == "lars":
         return optim.Lars(groups, settings.base_lr, settings.momentum, settings.trust)
-    return torch.optim.SGD(
+    optimizer = torch.optim.SGD(
         groups, lr=settings.base_lr, momentum=settings.momentum, nesterov=settings.nesterov,
         fused=True,  # one pass over the weights instead of one per operation
     )
+    if settings.momentum:
+        # PyTorch leaves them uninitialised where fp16 skips the first step for an overflow.
+        for parameter in network.parameters():
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
 
 
 def total_steps(settings: TrainSettings, steps: int) -> int:
     """Return the steps of the whole training, of `steps` per epoch."""
     return settings.steps or settings.epochs * steps
+
+
+def warmup_steps(settings: TrainSettings, steps: int) -> int:
+    """Return the steps of the warm-up, in a training of `steps` per epoch."""
+    if settings.warmup_steps is not None:
+        return settings.warmup_steps
+    return round(settings.warmup_epochs * steps)
 
 
 def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[int], float]:
@@ -105,9 +144,7 @@ def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[
     """
     peak = schedules.linear_scaling(settings.base_lr, batch, settings.base_batch or batch)
     first = settings.warmup_lr
-    warm = settings.warmup_steps
-    if warm is None:
-        warm = round(settings.warmup_epochs * steps)
+    warm = warmup_steps(settings, steps)
     decay = total_steps(settings, steps) - warm
     milestones = [round(epoch * steps) for epoch in settings.milestones]
     cycle = round(settings.cycle_epochs * steps)

@@ -38,6 +38,7 @@ class Progress:
         epoch: the running epoch, counted from 0.
         step: steps made in this epoch.
         seconds: time spent in training steps (without evaluation and checkpoints).
+        closed: steps done when an epoch was last ended, its evaluation included.
         scores: of the last evaluation.
         window: sums for the next line of progress.
     """
@@ -46,6 +47,7 @@ class Progress:
     epoch: int = 0
     step: int = 0
     seconds: float = 0.0
+    closed: int = -1
     scores: dict[str, float] = field(default_factory=dict)
     window: Window = field(default_factory=Window)
 

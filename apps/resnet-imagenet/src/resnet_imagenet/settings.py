@@ -28,6 +28,7 @@ WARMUPS = ("gradual", "constant")
 SCHEDULES = ("constant", "step", "polynomial", "cosine", "cyclic")
 OPTIMIZERS = ("sgd", "lars")
 COMPILE = ("off", "default", "reduce-overhead", "max-autotune")
+GRAPHS = ("reduce-overhead", "max-autotune")
 BACKENDS = ("gloo", "nccl", "mpi")
 DEVICES = ("auto", "cpu", "gpu")
 DALI_THREADS = min(4, len(os.sched_getaffinity(0)))
@@ -175,14 +176,15 @@ class TrainSettings:
             raise ArgumentError("train needs --out DIR")
         if (self.data is None) != self.synthetic:
             raise ArgumentError("train needs either --data DIR or --synthetic")
-        if self.steps is None and self.warmup_steps is None and self.warmup_epochs > self.epochs:
-            raise ArgumentError(
-                f"--warmup-epochs {self.warmup_epochs:g} is longer than --epochs {self.epochs}"
-            )
         if self.warmup == "constant" and (not self.warmup_lr or self.schedule == "cyclic"):
             raise ArgumentError(
                 "--warmup constant needs a --warmup-lr that it trains with, and another schedule "
                 "than cyclic, whose cycles warm up gradually"
+            )
+        if self.accumulation > 1 and self.compile in GRAPHS:
+            raise ArgumentError(
+                f"--compile {self.compile} has CUDA graphs, which overwrite the gradients that "
+                "--accumulation adds up: say --compile default"
             )
         if self.accumulation > self.batch_size_per_rank:
             raise ArgumentError(

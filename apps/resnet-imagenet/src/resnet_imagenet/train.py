@@ -61,6 +61,7 @@ def train(settings: TrainSettings) -> None:
             return
         method.prepare(settings, ranks.device)
         data = inputs.open_inputs(settings, ranks)
+        method.check(settings, data.train.steps, ranks.device)
         network = method.build(settings, data, ranks)
         out = outputs.open_outputs(
             settings.out, settings.resume, identity(settings, data, ranks), engine=ranks,
@@ -86,7 +87,7 @@ class Training:
         average = optim.moving_average(network, settings.ema_decay) if settings.ema_decay else None
         if settings.compile != "off":
             cache = settings.compile_cache or out.folder / "compile-cache"
-            method.compile_network(network, settings.compile, cache, ranks.device)
+            method.compile_network(network, settings.compile, cache)
         self.model = ranks.distribute(network)
         self.optimizer = method.make_optimizer(network, settings)
         scaler = torch.amp.GradScaler(ranks.device.type, enabled=settings.precision == "fp16")
@@ -105,7 +106,8 @@ class Training:
         """Train to the end, or to the next step boundary after a signal."""
         self.begin()
         try:
-            while self.at.steps_done < self.last_step:
+            # The last epoch may have been cut short after its last step, in its evaluation.
+            while self.at.steps_done < self.last_step or self.at.closed != self.at.steps_done:
                 self.run_epoch(stop)
             self.check_agreement()
             self.out.checkpoints.wait()
@@ -140,6 +142,7 @@ class Training:
             self.stop_here(stop, before)
         if self.at.epoch_is_over:
             self.at.next_epoch()
+        self.at.closed = self.at.steps_done
         self.save(self.out.log.position())
 
     def train_step(self, batches: Iterator[tuple[Tensor, Tensor]], stop: StopFlag) -> None:
@@ -153,7 +156,7 @@ class Training:
             group["lr"] = rate
         count = min(self.batch, self.data.train.samples - self.at.step * self.batch)
         loss = self.compute_gradients(images, labels, count)
-        sums = self.engine.start_sum(torch.stack([loss, loss.new_tensor(float(bool(stop)))]))
+        sums = self.engine.start_sum(torch.stack([loss, loss.new_full((), bool(stop))]))
         scaler = self.trained.scaler
         with self.engine.averaged():
             scaler.step(self.optimizer)
@@ -252,7 +255,8 @@ class Training:
 
     def average_statistics(self) -> None:
         """Replace the moving averages of batch normalization by their means over the ranks."""
-        for network in {self.trained.network, self.trained.best}:
+        # Every rank in the same order: `best` may be the network itself.
+        for network in dict.fromkeys((self.trained.network, self.trained.best)):
             self.engine.average(b for b in network.buffers() if b.is_floating_point())
 
     def stop_here(self, stop: StopFlag, offset: int) -> None:
@@ -272,6 +276,7 @@ class Training:
         self.average_statistics()
         if self.engine.is_main:
             about = {
+                "step": self.at.steps_done,
                 "identity": identity(self.settings, self.data, self.engine),
                 "metrics_offset": offset,
                 "network": self.data.describe(self.settings),

@@ -17,17 +17,22 @@ BINDING = "OMPI_MCA_hwloc_base_binding_policy"
 """Open MPI's own setting, which its ranks find in their environment; `--bind-to` sets it."""
 
 
-def bind(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> None:
+def bind(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> int | None:
     """Bind this process, and all threads it starts from now on, to its share of the cores.
 
     Does nothing for a single rank, where the launcher binds, or where there are fewer
-    cores than ranks. To be called before OpenMP starts: `KMP_AFFINITY` and the number of
-    OpenMP threads then refer to the share.
+    cores than ranks. To be called before OpenMP starts its threads.
+
+    Returns:
+        How many cores are this rank's; None where nothing was done.
     """
-    if ranks.local_size > 1 and not launcher_binds(ranks, environment):
-        own = share(cores(os.sched_getaffinity(0)), ranks.local_rank, ranks.local_size)
-        if own:
-            os.sched_setaffinity(0, own)
+    if ranks.local_size == 1 or launcher_binds(ranks, environment):
+        return None
+    own = share(cores(os.sched_getaffinity(0)), ranks.local_rank, ranks.local_size)
+    if not own:
+        return None
+    os.sched_setaffinity(0, [cpu for core in own for cpu in core])
+    return len(own)
 
 
 def launcher_binds(ranks: Ranks, environment: Mapping[str, str]) -> bool:
@@ -37,17 +42,16 @@ def launcher_binds(ranks: Ranks, environment: Mapping[str, str]) -> bool:
     return not (ranks.launcher == "Open MPI" and environment.get(BINDING) == "none")
 
 
-def share(whole: Sequence[Sequence[int]], local_rank: int, local_size: int) -> list[int]:
-    """Return the CPUs of one rank: as many whole cores as every other rank of the node has.
+def share(whole: Sequence[Sequence[int]], local_rank: int, local_size: int) -> list[list[int]]:
+    """Return the cores of one rank: as many whole cores as every other rank of the node has.
 
     Args:
         whole: the CPUs of each core of the node, those of one NUMA node after the other.
         local_rank: number of the rank on its node.
-        local_size: ranks on the node; empty shares if there are fewer cores.
+        local_size: ranks on the node; shares are empty if there are fewer cores.
     """
     count = len(whole) // local_size
-    mine = whole[local_rank * count : (local_rank + 1) * count]
-    return [cpu for core in mine for cpu in core]
+    return [list(core) for core in whole[local_rank * count : (local_rank + 1) * count]]
 
 
 def cores(allowed: Iterable[int], system: Path = SYSTEM) -> list[list[int]]:

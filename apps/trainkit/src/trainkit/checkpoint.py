@@ -119,6 +119,17 @@ class Checkpoints:
             raise DataError(f"{self.folder}: none of its {len(files)} checkpoints can be read")
         return None
 
+    def abandon(self, step: int, warn: Callable[[str], None]) -> None:
+        """Set the checkpoints after `step` aside as `*.abandoned`: the training goes on before.
+
+        Else the next resumption would take them for the newest.
+        """
+        for path in self.files():
+            if step_of(path) > step:
+                aside = path.with_name(path.name + ".abandoned")
+                warn(f"{path.name} is newer than the checkpoint to go on from: now {aside.name}")
+                path.rename(aside)
+
     def _check_space(self, path: Path, needed: int) -> None:
         free = shutil.disk_usage(self.folder).free
         if free < needed:

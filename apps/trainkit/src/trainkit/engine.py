@@ -6,6 +6,7 @@ ranks; everything else about a step is the same on one rank or on many.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -111,6 +112,15 @@ class Engine:
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace each of `tensors` by its mean over the ranks."""
 
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Let ranks take as long as they need inside, and wait for each other at its end.
+
+        For what one node may be much slower at than another, as copying data to its disk;
+        elsewhere a rank that is minutes late counts as lost.
+        """
+        yield
+
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""
         if self.device.type == "cuda":
@@ -181,7 +191,7 @@ def start(
         return Engine(Ranks(), choose(device, 0))
     chosen = choose(device, ranks.local_rank)
     if chosen.type == "cpu":
-        affinity.bind(ranks)
+        bind(ranks)
     if name == "ddp":
         from trainkit.engine_ddp import Ddp
 
@@ -189,6 +199,18 @@ def start(
     from trainkit.engine_horovod import Horovod
 
     return Horovod(ranks, chosen, compression)
+
+
+def bind(ranks: Ranks) -> None:
+    """Give a rank its share of the node's cores, and as many threads to compute with.
+
+    PyTorch counted the cores when it was loaded: those of the whole node.
+    """
+    import torch
+
+    cores = affinity.bind(ranks)
+    if cores is not None and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(cores)
 
 
 def choose(wanted: str, local_rank: int) -> torch.device:

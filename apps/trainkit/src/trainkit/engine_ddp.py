@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -24,6 +24,7 @@ from trainkit.ranks import Ranks, rendezvous
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)  # a rank may be this much later than another, in its data or disk
+PATIENCE = timedelta(days=2)  # and this much inside of `unhurried`: a job's time is shorter
 
 
 class Ddp(Engine):
@@ -103,6 +104,17 @@ class Ddp(Engine):
         for tensor in tensors:
             dist.all_reduce(tensor)
             tensor /= self.size
+
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Let ranks take as long as they need inside; see `Engine`."""
+        if dist.get_backend() == "mpi":  # it waits for ever
+            yield
+            return
+        patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+        yield
+        dist.barrier(patient)
+        dist.destroy_process_group(patient)
 
     def lost(self, error: RuntimeError) -> bool:
         """Whether `error` says that another rank is gone."""

@@ -73,7 +73,9 @@ def open_outputs(
 ) -> Outputs:
     """Return the outputs in `folder` for a new run, or for going on with one.
 
-    Rank 0 alone reads and writes the folder; all ranks get the same state.
+    Rank 0 alone reads and writes the folder; all ranks get the same state. A state tells
+    its `step`, the `identity` of its training, and as `metrics_offset` the bytes of the
+    metrics until then.
 
     Args:
         folder: made if missing.
@@ -95,6 +97,7 @@ def open_outputs(
             state = checkpoint.load(Path(resume))
         if state is not None:
             _same_training(state["identity"], identity)
+            checkpoints.abandon(state["step"], warn)
     state = engine.share(state)
     offset = 0 if state is None else state["metrics_offset"]
     log = metrics.MetricsLog(folder / METRICS if engine.is_main else None, offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainkit.exits import ArgumentError
@@ -19,6 +19,7 @@ LAUNCHERS: dict[str, tuple[str, str, str, str]] = {
         "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
     "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    "Cray MPICH": ("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
     "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 }
 """Launcher -> variables of rank, world size, local rank, local size. The innermost comes first:
@@ -49,26 +50,40 @@ class Ranks:
 def detect(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Return what the launcher's variables say.
 
+    One that does not tell the local rank (`srun --mpi=pmi2` sets MPICH's variables without)
+    gives way to one further out that agrees about rank and size, and does.
+
     Raises:
         ArgumentError: they are no numbers, or contradict each other.
     """
+    partial = None
     for launcher, names in LAUNCHERS.items():
         given = [environment.get(name) for name in names]
         if given[0] is None or given[1] is None:
             continue
-        try:
-            # Slurm writes "2(x3)" for three nodes of two tasks, "2,1" where they differ.
-            values = [int((text or "0").split("(")[0].split(",")[0]) for text in given]
-        except ValueError:
-            raise ArgumentError(
-                f"the variables of {launcher} are no numbers: "
-                + ", ".join(f"{n}={environment.get(n)}" for n in names)
-            ) from None
-        rank, size, local_rank, local_size = values
-        if not 0 <= rank < size:
-            raise ArgumentError(f"{names[0]}={rank} is no rank of {names[1]}={size}")
-        return Ranks(launcher, rank, size, local_rank, max(1, local_size))
-    return Ranks()
+        found, complete = _parse(launcher, names, given), None not in given
+        if partial is None and complete:
+            return found
+        if partial is None:
+            partial = found
+        elif complete and (found.rank, found.size) == (partial.rank, partial.size):
+            return found
+    return partial or Ranks()
+
+
+def _parse(launcher: str, names: Sequence[str], given: Sequence[str | None]) -> Ranks:
+    try:
+        # Slurm writes "2(x3)" for three nodes of two tasks, "2,1" where they differ.
+        values = [int((text or "0").split("(")[0].split(",")[0]) for text in given]
+    except ValueError:
+        raise ArgumentError(
+            f"the variables of {launcher} are no numbers: "
+            + ", ".join(f"{name}={text}" for name, text in zip(names, given, strict=True))
+        ) from None
+    rank, size, local_rank, local_size = values
+    if not 0 <= rank < size:
+        raise ArgumentError(f"{names[0]}={rank} is no rank of {names[1]}={size}")
+    return Ranks(launcher, rank, size, local_rank, max(1, local_size))
 
 
 def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
