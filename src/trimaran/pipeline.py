@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trimaran import data, images, initial, process, registry, report, runs
+from trimaran import data, images, initial, process, registry, report, runs, training
 from trimaran.command import app_arguments, launcher
 from trimaran.contracts import AnyContract
 from trimaran.engines import Bind, BuiltImage, Command, Engine
-from trimaran.errors import Interrupted, RunError, UsageError
+from trimaran.errors import RunError, UsageError
 from trimaran.extending import Extension
 from trimaran.recipes import Argument, RecipeFile
 from trimaran.reporting import Reporter
@@ -18,18 +18,6 @@ from trimaran.sites import Site
 from trimaran.verdict import Verdict
 
 STEPS = 4
-LOG = "log.txt"
-
-# Exit codes of the app contract (apps/README.md) that end a run without a result.
-_APP_ERRORS = {
-    2: "the app refused its arguments",
-    3: "bad data",
-    4: "training diverged",
-    69: "a rank was lost",
-    70: "the ranks have different weights",
-    74: "the checkpoint could not be written",
-    75: "stopped early; the checkpoint is in the run directory",
-}
 
 
 @dataclass(frozen=True)
@@ -278,35 +266,14 @@ def _train(
     command: Command,
     reporter: Reporter,
 ) -> None:
-    """Execute the command in its run directory; `run.json` is whole at every moment."""
+    """Begin the run directory, and execute the command in it."""
     record = runs.start(
         directory, request.recipe, request.changes, image, used, command,
         request.extension.modifications(), initial.record(request.initial),
     )
     reporter.note(f"  {directory}")
-    try:
-        status = process.stream(
-            command.argv, env=command.env, cwd=directory, log=directory / LOG,
-            on_line=reporter.line,
-        )
-    except Interrupted:
-        runs.finish(directory, record, "interrupted", 130)
-        raise
-    except BaseException:
-        runs.finish(directory, record, "failed", 1)
-        raise
-    runs.finish(directory, record, _status(status), status)
-    if status != 0:
-        what = _APP_ERRORS.get(status, "the app failed")
-        raise RunError(
-            f"{what} (exit status {status})", hint=f"its output is in {directory / LOG}"
-        )
-
-
-def _status(exit_status: int) -> runs.Status:
-    if exit_status == 0:
-        return "completed"
-    return "interrupted" if exit_status == 75 else "failed"
+    with runs.alone(directory) as lock:
+        training.perform(directory, record, command, lock, reporter)
 
 
 def script(planned: Plan) -> str:

@@ -78,8 +78,11 @@ def stream(
     cwd: Path | None = None,
     log: Path | None = None,
     on_line: Callable[[str], None] = lambda line: None,
+    keep_open: Sequence[int] = (),
 ) -> int:
     """Run `argv`, hand each line of output to `on_line` and append it to `log`.
+
+    The child inherits the descriptors in `keep_open`, and no others but its output.
 
     The child leads its own process group. Ctrl-C or SIGTERM here sends SIGTERM to
     the whole group, which gets `GRACE_SECONDS` to write its checkpoint, then
@@ -94,7 +97,7 @@ def stream(
         with subprocess.Popen(
             list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1,
-            start_new_session=True,
+            start_new_session=True, pass_fds=list(keep_open),
         ) as child:
             try:
                 return _pump(child, log, on_line)

@@ -41,6 +41,7 @@ _PRIVATE: dict[str, IncEx | bool] = {
     "data": {"path"},
     "initial": {"path"},
     "host": {"hostname"},
+    "resumed": {"__all__": {"host": {"hostname"}}},
     "environment": {"argv"},
 }
 
@@ -85,13 +86,15 @@ def write(directory: Path) -> tuple[RunRecord, Verdict]:
             f"the run in {directory} is {record.status}, not completed: there is nothing to judge",
             hint=f"its log is {directory / 'log.txt'}",
         )
-    recipe = _recipe_as_run(directory, record)
+    recipe = recipe_as_run(directory, record)
     events = verdict.read_events(directory / "metrics.jsonl")
+    target = targets.load(recipe.recipe.target)
+    unlike = [text for host in record.hosts for text in targets.differences(target, host)]
     judged = verdict.judge(
         recipe.recipe,
         events,
         changed=real_changes(recipe.recipe, record.recipe.changed),
-        unlike=targets.differences(targets.load(recipe.recipe.target), record.host),
+        unlike=list(dict.fromkeys(unlike)),
     )
     _draw(directory, recipe.name, events)
     _render(directory, recipe, record, judged)
@@ -105,7 +108,9 @@ def notes(record: RunRecord) -> list[str]:
         said.append("not in a container: not publishable as evidence")
     if record.modified:
         said.append(f"the image was modified ({_added(record)}): not publishable as evidence")
-    if record.git.dirty:
+    for part in record.resumed:
+        said.append(f"stopped, and resumed at {part.started.isoformat(timespec='seconds')}")
+    if record.git.dirty or any(part.git.dirty for part in record.resumed):
         said.append("the checkout had uncommitted changes")
     return said
 
@@ -114,7 +119,7 @@ def _added(record: RunRecord) -> str:
     return ", ".join(f"{added.kind} {added.path}" for added in record.modified)
 
 
-def _recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
+def recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
     """Load the copy of the recipe that the run directory holds, and check that it is untouched."""
     path = directory / "recipe.yaml"
     recipe = recipes.load_copy(path, record.recipe.name)

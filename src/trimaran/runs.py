@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from trimaran import __version__, process
+from trimaran import __version__, paths, process
 from trimaran.engines import Command
 from trimaran.errors import RunError, UsageError
 from trimaran.extending import Modification
@@ -73,8 +75,21 @@ class CommandRecord(BaseModel):
     shell: str
 
 
+class ResumptionRecord(BaseModel):
+    """When, where and by which revision a stopped run went on."""
+
+    started: datetime
+    trimaran: str
+    git: GitRecord
+    host: HostFacts
+
+
 class RunRecord(BaseModel):
-    """`run.json`: written when the run starts, completed when it ends."""
+    """`run.json`: written when the run starts, completed when it ends.
+
+    `seconds` are those of the training command: of all its parts, but for a part that was
+    killed together with the tool and could not tell.
+    """
 
     schema_version: Literal[1] = 1
     status: Status
@@ -89,9 +104,15 @@ class RunRecord(BaseModel):
     host: HostFacts
     environment: dict[str, object] | None = None
     started: datetime
+    resumed: list[ResumptionRecord] = Field(default_factory=list)
     ended: datetime | None = None
     seconds: float | None = None
     exit_status: int | None = None
+
+    @property
+    def hosts(self) -> list[HostFacts]:
+        """Every machine that the run was on."""
+        return [self.host, *(part.host for part in self.resumed)]
 
 
 def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
@@ -151,14 +172,48 @@ def start(
     return record
 
 
+def go_on(directory: Path, record: RunRecord) -> RunRecord:
+    """Say "running" again in the `run.json` of a run that was stopped."""
+    part = ResumptionRecord(
+        started=datetime.now(timezone.utc), trimaran=__version__,
+        git=git_state(paths.repository()), host=host_facts(),
+    )
+    again = record.model_copy(update={
+        "status": "running", "resumed": [*record.resumed, part], "ended": None,
+        "exit_status": None,
+    })
+    _write(directory, again)
+    return again
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[int]:
+    """Hold the lock of a run, and yield its descriptor.
+
+    An app that inherits it keeps the run locked when it outlives this process.
+
+    Raises:
+        UsageError: another process has it.
+    """
+    with (directory / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"the run in {directory} is going on") from None
+        except OSError:
+            pass  # some parallel file systems have no locks
+        yield lock.fileno()
+
+
 def finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> RunRecord:
     """Complete `run.json` with the end of the run and what the app said of its environment."""
     ended = datetime.now(timezone.utc)
+    begun = record.resumed[-1].started if record.resumed else record.started
     done = record.model_copy(
         update={
             "status": status,
             "ended": ended,
-            "seconds": round((ended - record.started).total_seconds(), 1),
+            "seconds": round((record.seconds or 0) + (ended - begun).total_seconds(), 1),
             "exit_status": exit_status,
             "environment": _environment(directory),
         }

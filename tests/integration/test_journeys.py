@@ -86,28 +86,42 @@ def test_a_finished_run_is_judged_again_but_never_overwritten(finished: Path) ->
     assert (finished / "run.json").read_bytes() == before
 
 
-def test_ctrl_c_ends_the_children_and_run_json_says_interrupted(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_children_and_the_run_goes_on_to_its_verdict(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = [*TRIMARAN, "run", RECIPE, "--engine", "host", "--out", str(out)]
+    words = ["--engine", "host", "--out", str(out), *SHORT, "--set", "max-steps=60"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*TRIMARAN, "run", RECIPE, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
     ) as child:
         deadline = time.monotonic() + 120
         while not (out / "metrics.jsonl").exists() or not losses(out):
             assert time.monotonic() < deadline
             assert child.poll() is None
-            time.sleep(0.3)
+            time.sleep(0.1)
         family = psutil.Process(child.pid).children(recursive=True)
         assert family
         child.send_signal(signal.SIGINT)
-        child.communicate(timeout=60)
+        said = child.communicate(timeout=60)[0]
     assert child.returncode == 130
+    assert f"trimaran resume {out}" in said.replace("\n", " ")
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
-    assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
+    stopped = json.loads((out / "run.json").read_text())
+    assert stopped["status"] == "interrupted"
     judged = trimaran("report", str(out))
     assert judged.returncode == 2
     assert "is interrupted, not completed" in judged.stderr
+
+    resumed = trimaran("resume", str(out))
+    assert resumed.returncode == 5, resumed.stderr
+    assert "stopped, and resumed at" in resumed.stdout
+    assert [step for step, _ in losses(out)] == [*range(4, 61, 4)]
+    whole = json.loads((out / "run.json").read_text())
+    assert (whole["status"], len(whole["resumed"])) == ("completed", 1)
+    assert whole["seconds"] > stopped["seconds"]
+    assert whole["command"] == stopped["command"]
+    again = trimaran("resume", str(out))
+    assert (again.returncode, "has come to its end" in again.stderr) == (2, True)
 
 
 def test_damaged_data_is_named_before_anything_runs(tmp_path: Path) -> None:

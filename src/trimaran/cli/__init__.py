@@ -6,6 +6,7 @@ library are inside the commands on purpose: `trimaran --help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import sys
 
 # Imported for their commands.
@@ -20,9 +21,13 @@ from trimaran.cli import (  # noqa: F401
     signing,
 )
 from trimaran.cli.common import app
-from trimaran.errors import ExitCode, TrimaranError
+from trimaran.errors import ExitCode, RunError, TrimaranError
 
 __all__ = ["app", "main"]
+
+
+# What the system refuses for reasons that lie with the machine, not with Trimaran.
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 def main() -> None:
@@ -34,5 +39,13 @@ def main() -> None:
 
         show_error(error)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        from trimaran.terminal import show_error
+
+        refused = RunError(f"{error.filename or 'the disk'}: {error.strerror}")
+        show_error(refused)
+        sys.exit(refused.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)

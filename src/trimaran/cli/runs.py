@@ -1,4 +1,4 @@
-"""Commands that run and judge: run, report, doctor."""
+"""Commands that run and judge: run, resume, report, doctor."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ Venv = Annotated[
         help="Find this virtual environment's packages before the image's; not publishable.",
     ),
 ]
+RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")
 ]
@@ -99,8 +100,24 @@ def run(
 
 
 @app.command()
+def resume(run_dir: RunDirectory, site: SiteFile = None, ca_bundle: CaBundle = None) -> None:
+    """Let a stopped run go on from its newest checkpoint, and judge it.
+
+    Recipe, data and image must be those that it began with. Each time that it goes on
+    is told in run.json and in the report.
+
+    Example: trimaran resume runs/resnet-imagenet/cpu-quickstart/20261121-120000
+    """
+    from trimaran import resume as resumption
+
+    facts = use_site(site, ca_bundle)
+    record, verdict = resumption.resume(run_dir, facts, terminal())
+    conclude(run_dir, record, verdict)
+
+
+@app.command()
 def report(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run_dir: RunDirectory,
     as_json: Json = False,
     evidence: Annotated[
         Path | None,
