@@ -121,6 +121,13 @@ def test_evaluate_refuses_other_classes_and_folders_without_a_checkpoint(
     assert "no split 'x'" in capsys.readouterr().err
 
 
+def test_evaluate_refuses_a_gpu_that_is_not_there(
+    tiny: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "--data", str(tiny), "--out", str(run), "--device", "gpu"]) == 2
+    assert "has no GPU" in capsys.readouterr().err
+
+
 def test_compiling_without_a_compiler_is_a_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,4 +90,9 @@ def test_a_moving_average_follows_weights_and_statistics() -> None:
         network.running_mean.fill_(1.0)
     average.update_parameters(network)
     assert average.module.weight.item() == pytest.approx(0.9 * 1 + 0.1 * 2)
-    assert average.module.running_mean.item() == pytest.approx(0.1)
+    with torch.no_grad():
+        network.num_batches_tracked.fill_(7)
+    average.update_parameters(network)
+    assert average.module.weight.item() == pytest.approx(0.9 * 1.1 + 0.1 * 2)
+    assert average.module.running_mean.item() == pytest.approx(0.19)
+    assert average.module.num_batches_tracked.item() == 7

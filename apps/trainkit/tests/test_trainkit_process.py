@@ -6,8 +6,10 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from trainkit import atomic, exits, provenance
 from trainkit.engine import Engine
@@ -121,6 +123,21 @@ def test_environment_names_versions_threads_allocator_and_cpu() -> None:
     assert facts["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
     assert facts["allocator"] in {"glibc", "tcmalloc", "jemalloc"}
     json.dumps(facts)
+
+
+def test_environment_names_the_gpu_and_what_drives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none here: PyTorch's answers are made up."""
+    card = SimpleNamespace(name="NVIDIA H100", total_memory=85_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    facts = provenance.environment([], Engine(device=torch.device("cuda", 0)))
+    assert facts["gpu"] == {
+        "name": "NVIDIA H100", "memory_bytes": 85_000_000_000, "runtime": "CUDA 13.0",
+        "cudnn": 91002, "nccl": "2.27.3",
+    }
+    assert provenance.environment([], Engine())["gpu"] is None
 
 
 def test_the_single_engine_is_the_main_one() -> None:

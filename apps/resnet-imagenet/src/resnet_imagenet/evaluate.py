@@ -16,13 +16,14 @@ from torch.nn import functional
 from resnet_imagenet import model
 from resnet_imagenet.data import Batches, Loader
 from resnet_imagenet.dataset import open_dataset
+from resnet_imagenet.inputs import decoding
 from resnet_imagenet.method import HALF
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import EvaluateSettings
 from resnet_imagenet.state import trained_weights
 from trainkit import checkpoint
 from trainkit.checkpoint import Checkpoints, State
-from trainkit.engine import Engine
+from trainkit.engine import Engine, start
 from trainkit.exits import DataError
 from trainkit.outputs import CHECKPOINTS
 
@@ -111,6 +112,7 @@ def main(settings: EvaluateSettings) -> None:
     """Print the scores of a checkpoint on a split."""
     assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
     dataset = open_dataset(settings.data)
+    engine = start("single", device=settings.device)
     network, to, about = restore_network(load_checkpoint(settings.out, settings.checkpoint))
     if list(dataset.classes) != about["classes"]:
         raise DataError(f"{settings.data} has other classes than the checkpoint was trained on")
@@ -118,13 +120,16 @@ def main(settings: EvaluateSettings) -> None:
     batches = Loader(
         dataset.records(split),
         to,
-        Way(training=False, threads=settings.threads),
+        Way(
+            training=False, device=decoding(engine), device_id=engine.device.index or 0,
+            threads=settings.threads,
+        ),
         batch_per_rank=settings.batch_size,
         seed=0,
-        engine=Engine(),
+        engine=engine,
     )
     half = HALF.get(settings.precision or about["precision"])
-    scores = evaluate(network, batches, half, Engine(), lambda: False)
+    scores = evaluate(network.to(engine.device), batches, half, engine, lambda: False)
     assert scores is not None  # noqa: S101 - never stopped
     if settings.json:
         about_data = {"split": split, "samples": batches.samples}

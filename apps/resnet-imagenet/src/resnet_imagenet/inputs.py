@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from resnet_imagenet import data
 from resnet_imagenet.bad import BadRecords
 from resnet_imagenet.data import Batches
@@ -58,7 +60,6 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
         with engine.unhurried():
             folder = stage(folder, settings.stage, local_rank=engine.ranks.local_rank)
     dataset = open_dataset(folder)
-    device = "gpu" if engine.device.type == "cuda" else "cpu"
     sizes, bad = settings.image_size, BadRecords(settings.max_bad_records)
     to = data.preprocessing(dataset, sizes.last if sizes else None)
 
@@ -67,7 +68,7 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
             dataset.records(split),
             to,
             Way(
-                training, settings.scale_augmentation, device=device,
+                training, settings.scale_augmentation, device=decoding(engine),
                 device_id=engine.device.index or 0, threads=settings.threads,
             ),
             batch_per_rank=settings.batch_size_per_rank,
@@ -80,6 +81,11 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
     train = loader("train", training=True)
     evaluation = loader(dataset.evaluation_split(), training=False)
     return Inputs(dataset.fingerprint(), dataset.classes, to, train, evaluation, bad)
+
+
+def decoding(engine: Engine) -> str:
+    """Return where DALI decodes: "gpu" beside an NVIDIA GPU, for there is no DALI for AMD's."""
+    return "gpu" if engine.device.type == "cuda" and torch.version.hip is None else "cpu"
 
 
 def synthetic_inputs(settings: TrainSettings, engine: Engine) -> Inputs:

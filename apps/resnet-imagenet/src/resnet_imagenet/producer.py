@@ -86,7 +86,9 @@ class Lane:
     def __init__(self, to: Preprocessing, source: Iterator[Any], way: Way, batch: int) -> None:
         self._pipe = pipelines.pipeline(to, source, way, batch=batch)
         self._finisher = Finisher(to, way.threads) if way.device == "cpu" else None
-        self._thread = ThreadPoolExecutor(1, "produce")  # one: the order stays
+        # One thread: the order stays. A thread begins with GPU 0 as its own.
+        own = (torch.cuda.set_device, (way.device_id,)) if way.device == "gpu" else (None, ())
+        self._thread = ThreadPoolExecutor(1, "produce", *own)
 
     def start(self) -> Future[Batch]:
         """Begin to make the next batch."""

@@ -209,6 +209,7 @@ class EvaluateSettings:
     split: str | None = option(None, "split to evaluate on (default: val, else test)")
     batch_size: int = option(128, "images per step", positive_int)
     precision: str | None = option(None, "default: as trained", choices=PRECISIONS)
+    device: str = option("auto", "auto: the GPU where there is one", choices=DEVICES)
     threads: int = option(DALI_THREADS, "threads of the input pipeline", positive_int)
     json: bool = option(False, "print one JSON object")
 

@@ -41,7 +41,8 @@ from trainkit.metrics import Console
 from trainkit.outputs import Outputs
 from trainkit.signals import StopFlag
 
-PACKAGES = ("torch", "nvidia-dali-cuda120", "numpy", "trainkit", "resnet-imagenet")
+DALI = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")  # an image has one of them
+PACKAGES = ("torch", *DALI, "numpy", "trainkit", "resnet-imagenet")
 
 
 def train(settings: TrainSettings) -> None:

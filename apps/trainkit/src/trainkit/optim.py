@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 Groups = list[dict[str, Any]]
+Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> Groups:
@@ -54,29 +55,43 @@ class Lars(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Make one update from the gradients."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if weights:
+                self._update(weights, [weight.grad for weight in weights], group)
 
-    def _update(self, weight: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        decayed = gradient.add(weight, alpha=group["weight_decay"])
+    def _update(
+        self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]
+    ) -> None:
+        """Update the layers of a group together: a GPU gets few kernels, not twelve a layer."""
+        decayed = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
         if group["trust"] is not None:
-            norm, slope = weight.norm(), gradient.norm()
-            rate = group["trust"] * norm / (slope + group["weight_decay"] * norm)
+            norms = torch.stack(torch._foreach_norm(weights))
+            slopes = torch.stack(torch._foreach_norm(gradients))
+            rates = group["trust"] * norms / (slopes + group["weight_decay"] * norms)
             # Without a branch, so that a GPU need not tell the CPU the norms.
-            decayed.mul_(torch.where((norm > 0) & (slope > 0), rate, 1.0))
-        state = self.state[weight]
-        if "velocity" not in state:
-            state["velocity"] = torch.zeros_like(weight)
-        state["velocity"].mul_(group["momentum"]).add_(decayed)
-        weight.sub_(state["velocity"], alpha=group["lr"])
+            rates = torch.where((norms > 0) & (slopes > 0), rates, 1.0)
+            torch._foreach_mul_(decayed, rates.unbind())
+        for weight in weights:
+            if "velocity" not in self.state[weight]:
+                self.state[weight]["velocity"] = torch.zeros_like(weight)
+        velocities = [self.state[weight]["velocity"] for weight in weights]
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, decayed)
+        torch._foreach_add_(weights, velocities, alpha=-group["lr"])
 
 
 def moving_average(network: nn.Module, decay: float) -> AveragedModel:
     """Return the exponential moving average of weights and buffers; `update_parameters` steps it.
 
     average <- decay * average + (1 - decay) * value, from the second update on; the first one
-    copies. After Polyak and Juditsky, SIAM J. Control Optim. 30(4), 1992.
+    copies. Counts are always copied. After Polyak and Juditsky, SIAM J. Control Optim. 30(4), 1992.
     """
-    average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-    return AveragedModel(network, multi_avg_fn=average, use_buffers=True)
+
+    @torch.no_grad()
+    def follow(averages: Tensors, values: Tensors, _: object) -> None:
+        if averages[0].is_floating_point():
+            torch._foreach_lerp_(averages, values, 1 - decay)
+        else:  # PyTorch's own function makes four operations for each count
+            torch._foreach_copy_(averages, values)
+
+    return AveragedModel(network, multi_avg_fn=follow, use_buffers=True)

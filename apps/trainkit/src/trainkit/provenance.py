@@ -20,13 +20,14 @@ VARIABLES = ("OMP_NUM_THREADS", "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "LD_PRELOAD
 
 
 def environment(packages: Sequence[str], engine: Engine) -> dict[str, Any]:
-    """Return versions of Python and `packages`, ranks, threads, allocator and CPU."""
+    """Return versions of Python and `packages`, ranks, threads, allocator, CPU and GPU."""
     return {
         "python": platform.python_version(),
         "packages": versions(packages),
         "argv": sys.argv,
         "engine": {"name": engine.name, "device": str(engine.device)} | asdict(engine.ranks),
         "cpu": _cpu(),
+        "gpu": _gpu(engine.device),
         "allocator": allocator(),
         "threads": _threads(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
@@ -70,6 +71,22 @@ def _cpu() -> dict[str, Any]:
         "model": facts.get("model name", platform.machine()),
         "usable_cores": len(os.sched_getaffinity(0)),
         "flags": [flag for flag in CPU_FLAGS if flag in present],
+    }
+
+
+def _gpu(device: Any) -> dict[str, Any] | None:
+    """Return what a GPU's figures depend on, None where the engine computes on the CPU."""
+    if device.type != "cuda":
+        return None
+    import torch
+
+    facts, version = torch.cuda.get_device_properties(device), torch.version
+    return {
+        "name": facts.name,
+        "memory_bytes": facts.total_memory,
+        "runtime": f"ROCm {version.hip}" if version.hip else f"CUDA {version.cuda}",
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[no-untyped-call]
     }
 
 
