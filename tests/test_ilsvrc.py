@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,66 @@ def test_other_classes_and_counts_are_refused(tars: Path, checkout: Path) -> Non
     names.write_text(text)
     (tars / ilsvrc.VAL).write_bytes(photos.tar({"a.JPEG": b""}))
     with pytest.raises(RunError, match=r"has 1 images, .* 4 labels"):
+        ilsvrc.listing(tars, 1, Silent())
+
+
+def classes(tars: Path) -> dict[str, bytes]:
+    """Return the tar of each class."""
+    with tarfile.open(tars / ilsvrc.TRAIN) as outer:
+        return {member.name: outer.extractfile(member).read() for member in outer}  # type: ignore[union-attr]
+
+
+def rewrite(tars: Path, **changed: bytes) -> None:
+    """Put other tars of classes into that of the training images."""
+    content = photos.tar(classes(tars) | {f"{key}.tar": tar for key, tar in changed.items()})
+    (tars / ilsvrc.TRAIN).write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["n02_0.JPEG", "n02_2.JPEG", "n02.tar"])
+def test_a_damaged_header_is_not_taken_for_the_end_of_a_tar(tars: Path, name: str) -> None:
+    path = tars / ilsvrc.TRAIN
+    content = path.read_bytes()
+    at = content.index(name.encode())
+    path.write_bytes(content.replace(name.encode(), b"?" + name.encode()[1:]))
+    with pytest.raises(RunError, match=f"{ilsvrc.TRAIN} is damaged at byte {at:,}"):
+        ilsvrc.listing(tars, 1, Silent())
+    # What a download that failed leaves.
+    path.write_bytes(content[:at] + bytes(512) + content[at + 512 :])
+    with pytest.raises(RunError, match=f"{ilsvrc.TRAIN} is damaged at byte {at:,}"):
+        ilsvrc.listing(tars, 1, Silent())
+
+
+@pytest.mark.parametrize("number", ["n01", "n02", "n03"])
+def test_a_tar_without_its_end_is_refused(tars: Path, number: str) -> None:
+    """The tars of n03, n02 and n01 follow one another."""
+    content = classes(tars)[f"{number}.tar"].rstrip(b"\0")
+    rewrite(tars, **{number: content + bytes(-len(content) % 512)})
+    with pytest.raises(RunError, match=f"{ilsvrc.TRAIN} is damaged at byte"):
+        ilsvrc.listing(tars, 1, Silent())
+
+
+def test_a_class_without_images_is_refused(tars: Path) -> None:
+    rewrite(tars, n02=photos.tar({"README.txt": b"x"}))
+    with pytest.raises(RunError, match=r"n02\.tar holds no images"):
+        ilsvrc.listing(tars, 1, Silent())
+
+
+def test_members_that_are_no_images_are_left_out_and_counted(tars: Path) -> None:
+    odd = {"README.txt": b"x", ".DS_Store": b"x", "._a.JPEG": b"x"}
+    images = {"a.JPEG": photos.jpeg(1), "sub/b.JPEG": photos.jpeg(2)}
+    rewrite(tars, n01=photos.tar(images | odd))
+    (tars / ilsvrc.TRAIN).write_bytes(photos.tar(classes(tars) | odd))
+    listed = ilsvrc.listing(tars, 1, Silent())
+    assert [one.name for one in listed.splits["train"][:3]] == [
+        "train/n01/a.JPEG", "train/n01/sub/b.JPEG", "train/n02/n02_0.JPEG",
+    ]
+    assert listed.ignored == 6
+    assert listed.encodings == {"jpg"}
+
+
+def test_a_member_whose_name_is_no_utf8_is_refused(tars: Path) -> None:
+    rewrite(tars, n02=photos.tar({"n\udcff.JPEG": b"x"}))
+    with pytest.raises(RunError, match=r"holds the name 'n\\udcff\.JPEG', which is no UTF-8"):
         ilsvrc.listing(tars, 1, Silent())
 
 

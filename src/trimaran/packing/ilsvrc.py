@@ -10,18 +10,40 @@ Labels here are places in the sorted list of the classes' WordNet numbers, as ev
 from __future__ import annotations
 
 import tarfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from trimaran import paths, pool
 from trimaran.errors import RunError
-from trimaran.packing.listing import Found, Listing, Sample, fingerprint
+from trimaran.packing.listing import (
+    Found,
+    Listing,
+    Sample,
+    fingerprint,
+    is_image,
+    is_utf8,
+)
 from trimaran.reporting import Advance, Reporter
 
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
 TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+
+
+_CHUNK = 1 << 20
+
+
+class Task(NamedTuple):
+    """One tar to list: `size` bytes at `start` of `file`; `number` is "" for the validation."""
+
+    root: str
+    file: str
+    number: str
+    start: int
+    size: int
 
 
 def is_here(root: Path) -> bool:
@@ -56,9 +78,13 @@ def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
     order = list(synsets())
     labels = {number: label for label, number in enumerate(sorted(order))}
     truth = [labels[order[number - 1]] for number in _ground_truth(root / DEVKIT, len(order))]
-    tasks = [(str(root), VAL, "", 0), *_class_tars(root, labels)]
+    classes, ignored = _class_tars(root, labels)
+    tasks = [Task(str(root), VAL, "", 0, (root / VAL).stat().st_size), *classes]
     with reporter.bar(f"listing {root}", len(tasks), unit="tars") as advance:
         results = dict(pool.run(scan, tasks, workers, advance))
+    empty = [number for number in labels if not results[number].samples]
+    if empty:
+        raise RunError(f"{root / TRAIN}: {empty[0]}.tar holds no images")
     val = results[""].samples
     if len(val) != len(truth):
         raise RunError(f"{root / VAL} has {len(val):,} images, {DEVKIT} {len(truth):,} labels")
@@ -71,38 +97,92 @@ def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
     return Listing(
         root, class_names(sorted(order)), {"train": train, "val": val},
         fingerprint(f"{key}:{results[key].stamp}" for key in sorted(results)),
+        ignored + sum(result.ignored for result in results.values()),
     )
 
 
-def scan(task: tuple[str, str, str, int], advance: Advance) -> tuple[str, Found]:
-    """List one tar: the task is root, file, WordNet number ("": validation) and its position."""
-    root, file, number, start = task
-    path, split = Path(root) / file, f"train/{number}" if number else "val"
-    with _readable(path), path.open("rb") as stream:
-        stream.seek(start)
-        with tarfile.open(fileobj=stream, mode="r:") as tar:
-            samples = [
-                Sample(f"{split}/{member.name}", 0, file, member.offset_data, member.size)
-                for member in tar
-                if member.isfile()
-            ]
+def scan(task: Task, advance: Advance) -> tuple[str, Found]:
+    """List one tar; members that are no images are counted."""
+    path, split = Path(task.root) / task.file, f"train/{task.number}" if task.number else "val"
+    samples, ignored = [], 0
+    with _readable(path):
+        for member in _files(path, task.start, task.size):
+            if not (member.isfile() and is_image(_base(member))):
+                ignored += 1
+                continue
+            if not is_utf8(member.name):
+                raise RunError(f"{path} holds the name {member.name!r}, which is no UTF-8")
+            name = f"{split}/{member.name}"
+            samples.append(Sample(name, 0, task.file, member.offset_data, member.size))
     facts = path.stat()
     advance(1)
     samples.sort()
-    return number, Found(samples, f"{len(samples)}:{facts.st_size}:{facts.st_mtime_ns}", 0)
+    stamp = f"{len(samples)}:{facts.st_size}:{facts.st_mtime_ns}"
+    return task.number, Found(samples, stamp, ignored)
 
 
-def _class_tars(root: Path, labels: dict[str, int]) -> list[tuple[str, str, str, int]]:
-    """Return a task for each tar inside the tar of the training images."""
-    with _readable(root / TRAIN), tarfile.open(root / TRAIN, "r:") as tar:
-        found = {member.name.removesuffix(".tar"): member.offset_data for member in tar}
-    wrong = found.keys() ^ labels.keys()
+def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], int]:
+    """Return a task for each tar inside that of the training images, and how much else is there."""
+    path = root / TRAIN
+    with _readable(path):
+        members = list(_files(path, 0, path.stat().st_size))
+    tars = [one for one in members if one.name.endswith(".tar") and not _base(one).startswith(".")]
+    tasks = [
+        Task(str(root), TRAIN, one.name.removesuffix(".tar"), one.offset_data, one.size)
+        for one in tars
+    ]
+    found = {task.number for task in tasks}
+    wrong = sorted(found ^ labels.keys())
     if wrong:
         raise RunError(
-            f"{root / TRAIN} does not hold the tars of ImageNet's {len(labels):,} classes:"
-            f" {sorted(wrong)[0]}.tar is {'unknown' if sorted(wrong)[0] in found else 'missing'}"
+            f"{path} does not hold the tars of ImageNet's {len(labels):,} classes:"
+            f" {wrong[0]}.tar is {'unknown' if wrong[0] in found else 'missing'}"
         )
-    return [(str(root), TRAIN, number, offset) for number, offset in found.items()]
+    return tasks, len(members) - len(tars)
+
+
+def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
+    """Yield what is no folder in the tar of `size` bytes at `start` of `path`; offsets are in it.
+
+    Python's tarfile takes a damaged header for the end, and goes on behind a tar without an end,
+    into the next one: images would be lost, or get into another class, without a word.
+    """
+    end = start + size
+    with path.open("rb") as stream:
+        stream.seek(start)
+        with tarfile.open(fileobj=stream, mode="r:") as tar:
+            for member in tar:
+                if member.offset_data + member.size > end:
+                    raise _damaged(path, member.offset, "the member there goes beyond the tar")
+                if not member.isdir():
+                    yield member
+            if not _only_zeros(stream, tar.offset, end):
+                raise _damaged(path, tar.offset, "neither a member nor the end of the tar is there")
+
+
+def _only_zeros(stream: BinaryIO, start: int, end: int) -> bool:
+    """Return whether `stream` has at least one block from `start` to `end`, of zeros: a tar's end.
+
+    All of it is looked at, because a download that failed leaves zeros in the middle.
+    """
+    stream.seek(start)
+    left = end - start
+    if left < tarfile.BLOCKSIZE:
+        return False
+    while left and (block := stream.read(min(left, _CHUNK))):
+        if block.count(0) < len(block):
+            return False
+        left -= len(block)
+    return left == 0
+
+
+def _damaged(path: Path, at: int, fault: str) -> RunError:
+    return RunError(f"{path} is damaged at byte {at:,}: {fault}", hint="download it again")
+
+
+def _base(member: tarfile.TarInfo) -> str:
+    """Return the member's name without its folders."""
+    return member.name.rpartition("/")[2]
 
 
 def _ground_truth(devkit: Path, classes: int) -> list[int]:
@@ -120,5 +200,5 @@ def _ground_truth(devkit: Path, classes: int) -> list[int]:
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, EOFError, tarfile.TarError, KeyError) as error:
+    except (OSError, EOFError, tarfile.TarError, zlib.error, KeyError) as error:
         raise RunError(f"{path} cannot be read: {error}", hint="download it again") from error

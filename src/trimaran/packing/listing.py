@@ -96,22 +96,36 @@ def fingerprint(stamps: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
 
 
+def is_image(name: str) -> bool:
+    """Return whether a file called `name` is packed; hidden ones are what systems leave there."""
+    ending = os.path.splitext(name)[1].lower()  # noqa: PTH122 - many of them
+    return ending in ENCODINGS and not name.startswith(".")
+
+
+def is_utf8(name: str) -> bool:
+    """Return False for a name that is no text, as files and members of tars may have."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Found]:
     """List one class: the task is the root, the folder's path below it, and the label."""
     root, below, label = task
     samples, digest, ignored = [], hashlib.sha256(f"{below}:{label}".encode()), 0
     with os.scandir(Path(root) / below) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            ending = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 - many of them
-            if ending not in ENCODINGS or entry.name.startswith(".") or not entry.is_file():
+            if not (is_image(entry.name) and entry.is_file()):
                 ignored += 1
                 continue
+            if not is_utf8(entry.name):
+                raise UsageError(
+                    f"{Path(root) / below} holds the name {entry.name!r}, which is no UTF-8"
+                )
             facts, name = entry.stat(), f"{below}/{entry.name}"
-            try:
-                digest.update(f"{entry.name}:{facts.st_size}:{facts.st_mtime_ns}\n".encode())
-            except UnicodeEncodeError:
-                raise UsageError(f"{Path(root) / below} holds the name {entry.name!r},"
-                                 " which is no UTF-8") from None
+            digest.update(f"{entry.name}:{facts.st_size}:{facts.st_mtime_ns}\n".encode())
             samples.append(Sample(name, label, name, 0, facts.st_size))
     advance(1)
     return below, Found(samples, digest.hexdigest(), ignored)
