@@ -10,9 +10,12 @@ import pytest
 from trimaran import cli
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(errno.EACCES, 4), (errno.EROFS, 4), (errno.ENOSPC, 4), (errno.ENAMETOOLONG, 2)],
+)
 def test_a_refused_file_is_named_without_a_traceback(
-    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse() -> None:
         raise OSError(number, os.strerror(number), "/srv/evidence.json")
@@ -20,7 +23,7 @@ def test_a_refused_file_is_named_without_a_traceback(
     monkeypatch.setattr(cli, "app", refuse)
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    assert ended.value.code == 4
+    assert ended.value.code == code
     assert f"/srv/evidence.json: {os.strerror(number)}" in capsys.readouterr().err
 
 

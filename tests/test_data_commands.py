@@ -51,3 +51,14 @@ def test_mistakes_are_told_with_their_exit_codes(source: Path, tmp_path: Path) -
     done = trimaran("get", "imagenet-2012")
     assert done.returncode == 4
     assert "image-net.org/signup" in done.stderr
+
+
+@pytest.mark.parametrize("below", ["", "out", "train/out", "../link/train/out"])
+def test_the_packed_set_may_not_lie_in_its_source(source: Path, tmp_path: Path, below: str) -> None:
+    """It would be a split, or a class, of the next packing."""
+    (tmp_path / "link").symlink_to(source)
+    before = sorted(source.rglob("*"))
+    done = trimaran("pack", source, "-o", source / below, "--workers", 1)
+    assert done.returncode == 2, done.stderr
+    assert "which is to be packed" in done.stderr
+    assert sorted(source.rglob("*")) == before

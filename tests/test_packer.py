@@ -125,6 +125,41 @@ def test_files_that_are_no_images_are_left_out_and_counted(source: Path, tmp_pat
     assert "2 files that are no images" in told.warnings[0]
 
 
+def test_a_class_only_in_val_is_refused(source: Path, tmp_path: Path) -> None:
+    (source / "val/cow").mkdir()
+    (source / "val/cow/1.jpg").write_bytes(photos.jpeg(1))
+    with pytest.raises(UsageError, match=r"val/cow: a class that .*/train does not have$"):
+        pack(source, tmp_path / "out")
+    shutil.rmtree(source / "train")
+    (source / "train").mkdir()
+    with pytest.raises(UsageError, match=r"val/cat: a class that .*does not have, and 3 more"):
+        pack(source, tmp_path / "out")
+    (source / "train").rmdir()
+    assert pack(source, tmp_path / "out").classes == ["cat", "cow", "dog", "eel"]
+
+
+def test_a_class_only_in_train_keeps_the_numbers_of_all(source: Path, tmp_path: Path) -> None:
+    shutil.rmtree(source / "val/cat")
+    dataset = pack(source, tmp_path / "out")
+    assert dataset.classes == ["cat", "dog", "eel"]
+    assert {one.label for one in read(tmp_path / "out", "val")} == {1, 2}
+
+
+def test_a_name_that_is_no_utf8_is_refused(source: Path, tmp_path: Path) -> None:
+    (source / "train/cat/1\udcff.jpg").write_bytes(photos.jpeg(1))
+    with pytest.raises(UsageError, match=r"cat holds the name '1\\udcff\.jpg', which is no UTF-8"):
+        pack(source, tmp_path / "out")
+    (source / "train/cat").rename(source / "train/c\udcfft")
+    with pytest.raises(UsageError, match=r"train holds the name 'c\\udcfft', which is no UTF-8"):
+        pack(source, tmp_path / "out")
+
+
+def test_a_link_to_itself_is_refused(source: Path, tmp_path: Path) -> None:
+    (source / "train/cat/loop.jpg").symlink_to("loop.jpg")
+    with pytest.raises(UsageError, match=r"cat/loop\.jpg cannot be read: Too many levels"):
+        pack(source, tmp_path / "out")
+
+
 def test_bad_images_are_all_named_with_the_way_out(source: Path, tmp_path: Path) -> None:
     bad = [source / "train/cat/bad.jpg", source / "val/eel/cut.jpg"]
     bad[0].write_bytes(b"no image")

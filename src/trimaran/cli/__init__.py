@@ -21,7 +21,7 @@ from trimaran.cli import (  # noqa: F401
     signing,
 )
 from trimaran.cli.common import app
-from trimaran.errors import ExitCode, RunError, TrimaranError
+from trimaran.errors import ExitCode, RunError, TrimaranError, UsageError
 
 __all__ = ["app", "main"]
 
@@ -40,11 +40,12 @@ def main() -> None:
         show_error(error)
         sys.exit(error.exit_code)
     except OSError as error:
-        if error.errno not in _REFUSED:
+        if error.errno not in (*_REFUSED, errno.ENAMETOOLONG):
             raise
         from trimaran.terminal import show_error
 
-        refused = RunError(f"{error.filename or 'the disk'}: {error.strerror}")
+        kind = UsageError if error.errno == errno.ENAMETOOLONG else RunError
+        refused = kind(f"{error.filename or 'the disk'}: {error.strerror}")
         show_error(refused)
         sys.exit(refused.exit_code)
     except KeyboardInterrupt:

@@ -110,6 +110,8 @@ def data_pack(
         name or ("imagenet-2012" if tars else plan.name_of(source)), kind, resize, quality,
         samples_per_shard,
     )
+    if not tars:
+        listing.refuse_within(source, out)
     found = (ilsvrc.listing if tars else listing.of_folder)(source, processes, reporter)
     packer.pack(found, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
     typer.echo(out)

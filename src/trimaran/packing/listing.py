@@ -65,13 +65,15 @@ class Listing:
 
 
 def of_folder(root: Path, workers: int, reporter: Reporter) -> Listing:
-    """List the image folder `root`; the classes are the sorted names of its class folders.
+    """List the image folder `root`; the classes are the sorted names of the folders in `train`.
+
+    Without a `train` they are those of all splits.
 
     Raises:
-        UsageError: it is not laid out as one.
+        UsageError: it is not laid out as one, or a split has a class that `train` has not.
     """
     folders = _class_folders(root)
-    classes = sorted({name for names in folders.values() for name in names})
+    classes = _classes(root, folders)
     tasks = [
         (str(root), f"{split}/{name}", classes.index(name))
         for split, names in folders.items()
@@ -89,6 +91,20 @@ def of_folder(root: Path, workers: int, reporter: Reporter) -> Listing:
         root, classes, splits, fingerprint(results[path].stamp for _, path, _ in tasks),
         sum(result.ignored for result in results.values()),
     )
+
+
+def refuse_within(root: Path, folder: Path) -> None:
+    """Refuse to pack into a `folder` in the image folder `root`: it would be a split or a class.
+
+    Raises:
+        UsageError: `folder` is `root` or lies below it.
+    """
+    # Not Path.resolve: it fails for a link to itself, about which the packing tells better.
+    if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(root)):
+        raise UsageError(
+            f"{folder} lies in {root}, which is to be packed",
+            hint="choose a folder outside of it",
+        )
 
 
 def fingerprint(stamps: Iterable[str]) -> str:
@@ -117,7 +133,13 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
     samples, digest, ignored = [], hashlib.sha256(f"{below}:{label}".encode()), 0
     with os.scandir(Path(root) / below) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            if not (is_image(entry.name) and entry.is_file()):
+            try:
+                wanted = is_image(entry.name) and entry.is_file()
+            except OSError as error:  # a link to itself
+                raise UsageError(
+                    f"{entry.path} cannot be read: {error.strerror}", hint="mend or remove it"
+                ) from error
+            if not wanted:
                 ignored += 1
                 continue
             if not is_utf8(entry.name):
@@ -162,7 +184,32 @@ def _class_folders(root: Path) -> dict[str, list[str]]:
             f"{root / bad[0]} cannot be the name of a split",
             hint="small letters, digits and '-' can",
         )
+    for split, names in with_classes.items():
+        for name in names:
+            if not is_utf8(name):
+                raise UsageError(f"{root / split} holds the name {name!r}, which is no UTF-8")
     return with_classes
+
+
+def _classes(root: Path, folders: dict[str, list[str]]) -> list[str]:
+    """Return the sorted classes; one that `train` has not would shift the labels of others."""
+    if not (root / "train").is_dir():
+        return sorted({name for names in folders.values() for name in names})
+    classes = folders.get("train", [])
+    known = set(classes)
+    other = [
+        f"{root / split / name}"
+        for split, names in folders.items()
+        for name in names
+        if name not in known
+    ]
+    if other:
+        more = f", and {len(other) - 1:,} more" if len(other) > 1 else ""
+        raise UsageError(
+            f"{other[0]}: a class that {root / 'train'} does not have{more}",
+            hint="remove the folder, or put images of its class into train",
+        )
+    return classes
 
 
 def _subfolders(folder: Path) -> list[str]:
