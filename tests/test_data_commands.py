@@ -53,6 +53,16 @@ def test_mistakes_are_told_with_their_exit_codes(source: Path, tmp_path: Path) -
     assert "image-net.org/signup" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["My Data", "-x", "", "a\n"])
+def test_a_wrong_name_is_refused_before_anything_is_done(
+    source: Path, tmp_path: Path, name: str
+) -> None:
+    done = trimaran("pack", source, "-o", tmp_path / "out", f"--name={name}", "--workers", 1)
+    assert done.returncode == 2, done.stderr
+    assert f"error: {name!r} cannot be the name of a data set" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("below", ["", "out", "train/out", "../link/train/out"])
 def test_the_packed_set_may_not_lie_in_its_source(source: Path, tmp_path: Path, below: str) -> None:
     """It would be a split, or a class, of the next packing."""

@@ -184,10 +184,18 @@ def test_bad_images_are_all_named_with_the_way_out(source: Path, tmp_path: Path)
 
 
 def test_a_shard_of_bad_images_only_is_left_out(source: Path, tmp_path: Path) -> None:
+    (source / "val/cat/bad.jpg").write_bytes(b"no image")
+    dataset = pack(source, tmp_path / "out", skip_bad=True, samples=1)
+    assert dataset.splits["val"].samples == len(dataset.splits["val"].shards) == 5
+    assert faults(tmp_path / "out") == []
+
+
+def test_a_split_of_bad_images_only_is_refused(source: Path, tmp_path: Path) -> None:
     for path in (source / "val").rglob("*.*"):
         path.write_bytes(b"no image")
-    dataset = pack(source, tmp_path / "out", skip_bad=True)
-    assert dataset.splits["val"] == packed.PackedSplit(samples=0, shards=[])
+    with pytest.raises(RunError, match=r"split val .* the first, val/cat/15\.jpg, is"):
+        pack(source, tmp_path / "out", skip_bad=True)
+    assert not (tmp_path / "out" / packed.DATASET).exists()
 
 
 def test_nothing_is_overwritten(source: Path, tmp_path: Path) -> None:

@@ -106,10 +106,9 @@ def data_pack(
 
     processes, reporter = workers or pool.cores(), terminal()
     tars = ilsvrc.is_here(source)
-    options = plan.Options(
-        name or ("imagenet-2012" if tars else plan.name_of(source)), kind, resize, quality,
-        samples_per_shard,
-    )
+    if name is None:
+        name = "imagenet-2012" if tars else plan.name_of(source)
+    options = plan.Options(name, kind, resize, quality, samples_per_shard)
     if not tars:
         listing.refuse_within(source, out)
     found = (ilsvrc.listing if tars else listing.of_folder)(source, processes, reporter)

@@ -50,7 +50,8 @@ def pack(
 
     Raises:
         UsageError: `folder` holds something else.
-        RunError: images cannot be decoded (each is named), or there is no space.
+        RunError: images cannot be decoded (each is named; with `skip_bad`, all of a split),
+            or there is no space.
         Interrupted: on Ctrl-C; the same call goes on.
     """
     encoding = _encoding(source, options)
@@ -61,6 +62,7 @@ def pack(
             jobs = _jobs(source, folder, options, encoding, skip_bad)
             finished = _kept(jobs, state, workers, reporter)
             _make(jobs, state, finished, workers, reporter)
+            _refuse_empty(jobs, finished)
             dataset = _describe(source, options, encoding, jobs, finished)
             _complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
         shutil.rmtree(state)
@@ -227,6 +229,21 @@ def _move(part: Path, folder: Path) -> None:
         os.replace(path, target)  # noqa: PTH105 - Path.replace would do for files only
 
 
+def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
+    """Refuse a split of which `skip_bad` has left nothing: no training could read it."""
+    splits: dict[str, list[Done]] = {}
+    for job in jobs:
+        splits.setdefault(job.split, []).append(finished[job.stem])
+    for split, shards in splits.items():
+        if not any(done.shard for done in shards):
+            name, reason = min(bad for done in shards for bad in done.bad)
+            raise RunError(
+                f"{jobs[0].root}: no image of the split {split} can be decoded;"
+                f" the first, {name}, {reason}",
+                hint="mend or remove these files and pack again into a new folder",
+            )
+
+
 def _describe(
     source: Listing, options: Options, encoding: str, jobs: list[Job], finished: dict[str, Done]
 ) -> packed.Dataset:
@@ -234,7 +251,7 @@ def _describe(
     for job in jobs:
         shard = finished[job.stem].shard
         if shard is not None:
-            splits[job.stem.rpartition("-")[0]].append(shard)
+            splits[job.split].append(shard)
     return packed.Dataset(
         schema=1, name=options.name, format=options.format, classes=source.classes,
         image=packed.ImageFacts(

@@ -7,12 +7,17 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from trimaran import packed
-from trimaran.contracts import FormatName
+from trimaran.contracts import FormatName, Name
+from trimaran.errors import UsageError
 from trimaran.packing.listing import Sample
 
 ORDER_SEED = 20170825
 SHARD_SAMPLES = 10_000
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 Bad = tuple[str, str]
 """Name of an image, and why it cannot be decoded."""
@@ -28,6 +33,9 @@ class Options:
         resize: shorter sides longer than this many pixels are scaled to it (None: as it is).
         quality: of the JPEGs that are then encoded.
         samples: in a shard.
+
+    Raises:
+        UsageError: `dataset.json`, which is written last, could not have this name.
     """
 
     name: str
@@ -35,6 +43,15 @@ class Options:
     resize: int | None = None
     quality: int = 95
     samples: int = SHARD_SAMPLES
+
+    def __post_init__(self) -> None:
+        try:
+            _NAME.validate_python(self.name)
+        except ValidationError:
+            raise UsageError(
+                f"{self.name!r} cannot be the name of a data set",
+                hint="it has small letters, digits and '-', and no '-' first",
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,11 @@ class Job:
     encoding: str
     skip_bad: bool
     chosen: list[tuple[int, Sample]]
+
+    @property
+    def split(self) -> str:
+        """The split that the shard belongs to."""
+        return self.stem.rpartition("-")[0]
 
 
 @dataclass(frozen=True)
