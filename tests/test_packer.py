@@ -145,6 +145,14 @@ def test_a_class_only_in_train_keeps_the_numbers_of_all(source: Path, tmp_path: 
     assert {one.label for one in read(tmp_path / "out", "val")} == {1, 2}
 
 
+def test_any_name_of_a_class_is_read_back(source: Path, tmp_path: Path) -> None:
+    (source / "train/cat").rename(source / "train/a\x7f\x85 \u2028b")
+    (source / "val/cat").rename(source / "val/a\x7f\x85 \u2028b")
+    dataset = pack(source, tmp_path / "out")
+    assert dataset.classes[0] == "a\x7f\x85 \u2028b"
+    assert packed.read(tmp_path / "out") == dataset
+
+
 def test_a_name_that_is_no_utf8_is_refused(source: Path, tmp_path: Path) -> None:
     (source / "train/cat/1\udcff.jpg").write_bytes(photos.jpeg(1))
     with pytest.raises(UsageError, match=r"cat holds the name '1\\udcff\.jpg', which is no UTF-8"):

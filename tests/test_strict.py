@@ -76,6 +76,31 @@ def test_missing_file_and_binary_file_are_usage_errors(tmp_path: Path) -> None:
         strict.load(Outer, path)
 
 
+def test_json_is_read_as_json(tmp_path: Path) -> None:
+    """What YAML takes for something else: tabs, a next line and a delete in a name."""
+    path = write(tmp_path, '{\n\t"name": "a\x85b\x7f",\n\t"inner": {"size": 3}\n}\n')
+    assert strict.load_json(Outer, path) == Outer(name="a\x85b\x7f", inner=Inner(size=3))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", ":1: Expecting value"),
+        ('{"name": "a",\n"inner": {"size": 3}', ":2: Expecting ',' delimiter"),
+        ("name: a\ninner: {size: 3}\n", ":1: Expecting value"),
+        ('{"name": "a", "name": "b"}', ": key 'name' is given twice"),
+        ('{"name": ' + "[" * 100_000, ": maximum recursion depth exceeded"),
+        ('{"name": "a", "inner": {"sizee": 3}}', ": inner.size: is missing"),
+        ("[]", ": the file: Input should be a valid dictionary"),
+    ],
+)
+def test_faults_of_json_are_told(tmp_path: Path, text: str, fault: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        strict.load_json(Outer, path)
+    assert caught.value.message.startswith(f"{path}{fault}")
+
+
 @given(st.text(max_size=60))
 def test_no_text_gives_anything_but_a_model_or_a_usage_error(text: str) -> None:
     import tempfile

@@ -79,7 +79,7 @@ def read(folder: Path) -> Dataset:
             f"{folder} holds no packed data set (no {DATASET})",
             hint="give the folder that `trimaran data get` or `data pack` made",
         )
-    return strict.load(Dataset, folder / DATASET)
+    return strict.load_json(Dataset, folder / DATASET)
 
 
 def write(folder: Path, dataset: Dataset) -> None:

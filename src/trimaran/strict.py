@@ -1,7 +1,11 @@
-"""Strict YAML files: every fault of a file at once, each with its line, key and what is allowed."""
+"""Strict files: every fault at once, each with its key and what is allowed.
+
+YAML is written by hand, and its faults have lines too; JSON is written by programs.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -57,12 +61,7 @@ def load(model: type[M], path: Path) -> M:
 
 def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
     """Read `path` as YAML into the model that `choose` returns for its content; see `load`."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    text = _read(path)
     try:
         content = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
         lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
@@ -71,7 +70,46 @@ def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
         raise UsageError(f"{path}:{line}: {error.problem}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: {error}") from error
-    model = choose(content)
+    return _validated(choose(content), content, lines, path)
+
+
+def load_json(model: type[M], path: Path) -> M:
+    """Read `path` as JSON into `model`; see `load`, but faults have no lines.
+
+    YAML reads most of JSON, but not all: a tab that indents, or some letters of names, are other
+    things to it.
+    """
+    text = _read(path)
+    try:
+        content = json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{error.lineno}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a key twice, a huge number, a deep nest
+        raise UsageError(f"{path}: {error}") from error
+    return _validated(model, content, None, path)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    seen: dict[str, object] = {}
+    for key, value in pairs:
+        if key in seen:
+            raise ValueError(f"key '{key}' is given twice")
+        seen[key] = value
+    return seen
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text (byte {error.start})") from error
+
+
+def _validated(
+    model: type[M], content: object, lines: dict[Location, int] | None, path: Path
+) -> M:
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -96,14 +134,9 @@ def _lines(node: yaml.Node | None, at: Location = ()) -> dict[Location, int]:
 
 
 def _describe(
-    path: Path, lines: dict[Location, int], fault: ErrorDetails, model: type[Model]
+    path: Path, lines: dict[Location, int] | None, fault: ErrorDetails, model: type[Model]
 ) -> str:
-    # pydantic's location may hold names of union members, which the file does not have:
-    # keep the longest part of it that the file does have.
     where: Location = tuple(part for part in fault["loc"] if part != "[key]")
-    known = where
-    while known and known not in lines:
-        known = known[:-1]
     key = ".".join(str(part) for part in where) or "the file"
     problem = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
@@ -113,7 +146,16 @@ def _describe(
         problem = "is missing"
     elif fault["type"] != HIDDEN and not isinstance(fault["input"], dict):
         problem = f"{problem} (found: {fault['input']!r})"
-    return f"{path}:{lines.get(known, 1)}: {key}: {problem}"
+    place = f"{path}" if lines is None else f"{path}:{_line(lines, where)}"
+    return f"{place}: {key}: {problem}"
+
+
+def _line(lines: dict[Location, int], where: Location) -> int:
+    # pydantic's location may hold names of union members, which the file does not have:
+    # keep the longest part of it that the file does have.
+    while where and where not in lines:
+        where = where[:-1]
+    return lines.get(where, 1)
 
 
 def _allowed_keys(model: type[Model], where: Location) -> list[str]:
