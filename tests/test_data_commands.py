@@ -51,6 +51,9 @@ def test_mistakes_are_told_with_their_exit_codes(source: Path, tmp_path: Path) -
     done = trimaran("get", "imagenet-2012")
     assert done.returncode == 4
     assert "image-net.org/signup" in done.stderr
+    done = trimaran("verify", "imagenet-2012")
+    assert done.returncode == 4
+    assert "trimaran data get imagenet-2012 --from DIR" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["My Data", "-x", "", "a\n"])

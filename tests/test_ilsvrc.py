@@ -11,8 +11,8 @@ import pytest
 import photos
 from trimaran import contracts, data, packed, paths
 from trimaran.contracts import Contract, Licensed
-from trimaran.errors import RunError, UsageError
-from trimaran.packing import formats, ilsvrc, listing
+from trimaran.errors import Interrupted, RunError, UsageError
+from trimaran.packing import formats, ilsvrc, listing, pictures
 from trimaran.reporting import Silent
 
 
@@ -96,6 +96,72 @@ def test_get_checks_and_packs(contract: Licensed, tars: Path) -> None:
     assert data.state(contract) == "absent"
     data.get(contract, offline=True, reporter=Silent(), source=tars)
     assert data.verify(contract, reporter=Silent(), workers=1) == []
+
+
+def damaged(contract: Licensed, tars: Path) -> Path:
+    """Return the packed set, after `verify` has found it damaged."""
+    folder = data.get(contract, offline=True, reporter=Silent(), source=tars)
+    (folder / "val-00000.tar").write_bytes(b"")
+    assert data.verify(contract, reporter=Silent(), workers=1)
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_repair_without_the_right_files_loses_nothing(contract: Licensed, tars: Path) -> None:
+    folder = damaged(contract, tars)
+    before = files(folder)
+    with pytest.raises(RunError, match="those who agree to its terms"):
+        data.get(contract, offline=True, reporter=Silent())
+    with pytest.raises(RunError, match=f"nowhere lacks {ilsvrc.TRAIN}"):
+        data.get(contract, offline=False, reporter=Silent(), source=Path("nowhere"))
+    (tars / ilsvrc.DEVKIT).write_bytes(b"")
+    with pytest.raises(RunError, match="has the MD5"):
+        data.get(contract, offline=False, reporter=Silent(), source=tars)
+    assert files(folder) == before
+    assert data.state(contract) == "absent"
+
+
+def test_a_set_that_lacks_a_shard_is_packed_anew(contract: Licensed, tars: Path) -> None:
+    folder = data.get(contract, offline=True, reporter=Silent(), source=tars)
+    before = files(folder)
+    (folder / "val-00000.tar").unlink()
+    data.get(contract, offline=True, reporter=Silent(), source=tars)
+    assert files(folder) == before
+    assert sorted(path.name for path in folder.parent.iterdir()) == [".lock", "packed"]
+
+
+def test_a_stopped_repair_goes_on_and_the_old_set_is_kept_until_its_end(
+    contract: Licensed, tars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = damaged(contract, tars)
+    old, told, scaled = files(folder), Silent(), pictures.scaled
+
+    def stop(content: bytes, *rest: int) -> bytes:
+        if content == photos.jpeg(101):  # of the last shard
+            raise KeyboardInterrupt
+        return scaled(content, *rest)
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(pictures, "scaled", stop)
+            with pytest.raises(Interrupted):
+                data.get(contract, offline=True, reporter=told, source=tars)
+        assert files(folder.parent / "replaced") == old
+    assert len([note for note in told.notes if "is packed anew" in note]) == 1
+    data.get(contract, offline=True, reporter=told, source=tars)
+    assert told.notes[-1] == "  1 of 2 shards are there already"
+    assert data.verify(contract, reporter=Silent(), workers=1) == []
+    assert sorted(path.name for path in folder.parent.iterdir()) == [".lock", "packed"]
+
+
+def test_an_old_set_that_a_killed_repair_left_is_removed(contract: Licensed, tars: Path) -> None:
+    folder = data.get(contract, offline=True, reporter=Silent(), source=tars)
+    (folder.parent / "replaced").mkdir()
+    assert data.get(contract, offline=True, reporter=Silent()) == folder
+    assert sorted(path.name for path in folder.parent.iterdir()) == [".lock", "packed"]
 
 
 def test_wrong_md5_is_said_for_each_file(contract: Licensed, tars: Path) -> None:

@@ -2,7 +2,8 @@
 
 A data set lies in `cache("data", NAME)`: `raw/` holds the verified files of the
 contract, `packed/` the shards for training, `download/` what is under way. One that needs
-a licence has no `raw/`: its files stay where the user put them.
+a licence has no `raw/`: its files stay where the user put them; `replaced/` is its packed
+set with a fault, while a new one is made.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ State = Literal["absent", "downloaded", "packed"]
 
 _DAMAGED = ".damaged"
 """Left by `verify` when it found something, so that the next `get` repairs it."""
+
+_REPLACED = "replaced"
+"""The packed set with a fault, kept until the new one is whole."""
 
 
 def folder(contract: AnyContract) -> Path:
@@ -70,15 +74,16 @@ def get(
     """
     if source is not None and isinstance(contract, Contract):
         raise UsageError(f"{contract.name} is downloaded, --from is for what needs a licence")
-    if _is_complete(contract):
-        return folder(contract)
     home = _home(contract)
+    if _is_complete(contract) and not (home / _REPLACED).exists():
+        return folder(contract)
     try:
         home.mkdir(parents=True, exist_ok=True)
         with _alone(home, contract, reporter):
             # Another process may have got it while this one waited.
             if not _is_complete(contract):
                 _get(contract, home, offline, reporter, source)
+            shutil.rmtree(home / _REPLACED, ignore_errors=True)
     except KeyboardInterrupt:
         raise Interrupted(
             f"stopped while getting {contract.name}", hint="run it again to go on"
@@ -95,9 +100,9 @@ def _get(
     if isinstance(contract, Licensed):
         from trimaran import licensed
 
-        if (home / _DAMAGED).exists():
-            shutil.rmtree(folder(contract), ignore_errors=True)
-        licensed.pack(contract, source, folder(contract), reporter)
+        listing = licensed.checked(contract, source, reporter)
+        _set_aside(contract, home, reporter)
+        licensed.pack(contract, listing, folder(contract), reporter)
     else:
         from trimaran.pack import pack
         from trimaran.sources import fetch_raw
@@ -106,6 +111,19 @@ def _get(
         fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
         pack(contract, raw, folder(contract), reporter)
         shutil.rmtree(downloads, ignore_errors=True)
+        (home / _DAMAGED).unlink(missing_ok=True)
+
+
+def _set_aside(contract: Licensed, home: Path, reporter: Reporter) -> None:
+    """Make room for packing anew, or for going on with it; the old set stays until the end."""
+    from trimaran.packing import packer
+
+    place = folder(contract)
+    if place.exists() and not packer.is_under_way(place):
+        shutil.rmtree(home / _REPLACED, ignore_errors=True)
+        place.rename(home / _REPLACED)
+        reporter.note(f"{contract.name} is packed anew; until then {home / _REPLACED} is kept")
+    # Only now: what is here is no longer what `verify` has found damaged.
     (home / _DAMAGED).unlink(missing_ok=True)
 
 

@@ -9,14 +9,15 @@ from trimaran import pool
 from trimaran.contracts import Licensed
 from trimaran.errors import RunError
 from trimaran.packing import ilsvrc, packer
+from trimaran.packing.listing import Listing
 from trimaran.packing.plan import Options
 from trimaran.reporting import Advance, Reporter
 
 _BLOCK = 1 << 22
 
 
-def pack(contract: Licensed, source: Path | None, folder: Path, reporter: Reporter) -> None:
-    """Check the files in `source` and pack them into `folder` as the contract says.
+def checked(contract: Licensed, source: Path | None, reporter: Reporter) -> Listing:
+    """Return what is in the files in `source`, after comparing them with the contract.
 
     Raises:
         RunError: there is no `source` (the way to get the files is explained), or a file
@@ -32,14 +33,19 @@ def pack(contract: Licensed, source: Path | None, folder: Path, reporter: Report
     if missing:
         raise RunError(f"{source} lacks {', '.join(missing)}", hint=explained)
     _check(contract, source, reporter)
-    workers, how = pool.cores(), contract.packing
-    listing = ilsvrc.listing(source, workers, reporter)
+    listing = ilsvrc.listing(source, pool.cores(), reporter)
     for split, wanted in contract.splits.items():
         if (found := len(listing.splits[split])) != wanted.samples:
             raise RunError(f"{source}: split {split} has {found:,} images, not {wanted.samples:,}")
+    return listing
+
+
+def pack(contract: Licensed, listing: Listing, folder: Path, reporter: Reporter) -> None:
+    """Pack what `checked` returned into `folder` as the contract says, or go on with it."""
+    how = contract.packing
     packer.pack(
         listing, folder, Options(contract.name, how.format, how.resize, how.quality),
-        workers=workers, skip_bad=False, reporter=reporter,
+        workers=pool.cores(), skip_bad=False, reporter=reporter,
     )
 
 

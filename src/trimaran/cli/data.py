@@ -132,12 +132,15 @@ def data_verify(
     Example: trimaran data verify fashion-mnist
     """
     from trimaran import data
+    from trimaran.contracts import Licensed
     from trimaran.errors import RunError, unknown_name
 
     place = Path(what)
     if what in data.names():
-        faults = data.verify(data.load(what), reporter=terminal(), workers=workers)
-        hint = f"trimaran data get {what} repairs it"
+        contract = data.load(what)
+        faults = data.verify(contract, reporter=terminal(), workers=workers)
+        own_files = " --from DIR" if isinstance(contract, Licensed) else ""
+        hint = f"trimaran data get {what}{own_files} repairs it"
     elif place.is_dir():
         faults = data.verify_folder(
             None, place, records=True, reporter=terminal(), workers=workers

@@ -75,6 +75,11 @@ def pack(
     return dataset
 
 
+def is_under_way(folder: Path) -> bool:
+    """Return whether `folder` was left by a packing that was killed, which `pack` goes on with."""
+    return (folder / STATE).is_dir() and not (folder / packed.DATASET).exists()
+
+
 def _encoding(source: Listing, options: Options) -> str:
     if options.resize is not None:
         return "jpg"
