@@ -152,6 +152,9 @@ def test_an_image_folder_is_read_as_it_is(tiny: Path, tmp_path: Path, convert: C
     packed = samples_of(tiny)
     folder = image_folder(tmp_path / "folder", packed, classes=2)
     (folder / "train" / "class 0" / "notes.txt").write_text("not an image")
+    (folder / "train" / "class 0" / "._1.png").write_text("left by a system")
+    for split in ("train", "test"):
+        (folder / split / ".ipynb_checkpoints").mkdir()
     dataset = open_dataset(folder)
     assert dataset.classes == ("class 0", "class 1")
     assert dataset.channels == 3

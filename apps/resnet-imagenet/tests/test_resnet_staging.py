@@ -71,6 +71,24 @@ def test_a_cut_off_copy_goes_on_and_a_short_file_is_made_again(
     assert not list(place.glob("*.part"))
 
 
+def test_an_edited_description_of_equal_length_is_copied_again(
+    source: Path, tmp_path: Path, copied: list[str]
+) -> None:
+    place = stage(source, tmp_path / "node", local_rank=0)
+    document = json.loads((source / "dataset.json").read_text())
+    document["classes"] = document["classes"][::-1]
+    edited = json.dumps(document)
+    assert len(edited) == (source / "dataset.json").stat().st_size
+    (source / "dataset.json").write_text(edited)
+    copied.clear()
+    with pytest.raises(DataError, match="nothing was copied"):
+        stage(source, tmp_path / "node", local_rank=1, patience=0.1)
+    assert stage(source, tmp_path / "node", local_rank=0) == place
+    assert copied == ["dataset.json"]
+    assert open_dataset(place).classes == open_dataset(source).classes
+    assert stage(source, tmp_path / "node", local_rank=1, patience=0.1) == place
+
+
 def test_other_ranks_wait_until_all_is_there(source: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(staging, "POLL", 0.01)
     found: list[Path] = []

@@ -30,18 +30,29 @@ PART = ".part"
 
 @dataclass(frozen=True)
 class File:
-    """One file to copy: `sha256` is None where `dataset.json` has none (indexes)."""
+    """One file to copy.
+
+    Attributes:
+        source: from where.
+        target: to where.
+        size: in bytes.
+        sha256: None where `dataset.json` has none (indexes).
+        content: of `dataset.json`: an edit may leave size and shards as they are.
+    """
 
     source: Path
     target: Path
     size: int
     sha256: str | None
+    content: bytes | None = None
 
     @property
     def is_there(self) -> bool:
         """Whether the target is complete: it gets its name only then."""
         try:
-            return self.target.stat().st_size == self.size
+            if self.target.stat().st_size != self.size:
+                return False
+            return self.content is None or self.target.read_bytes() == self.content
         except OSError:
             return False
 
@@ -95,9 +106,8 @@ def _files(folder: Path, place: Path, splits: list[list[dict[str, Any]]]) -> lis
         wanted.append((entry["file"], entry["bytes"], entry["sha256"]))
         if entry.get("index"):
             wanted.append((entry["index"], None, None))
-    wanted.append(("dataset.json", None, None))
     try:
-        return [
+        files = [
             File(
                 folder / name,
                 place / name,
@@ -106,6 +116,9 @@ def _files(folder: Path, place: Path, splits: list[list[dict[str, Any]]]) -> lis
             )
             for name, size, checksum in wanted
         ]
+        path = folder / "dataset.json"
+        content = path.read_bytes()
+        return [*files, File(path, place / path.name, len(content), None, content)]
     except OSError as error:
         raise DataError(f"{error.filename} cannot be staged: {error.strerror}") from error
 

@@ -85,9 +85,16 @@ def is_image(name: str) -> bool:
 
 
 def _names(place: Path, *, folders: bool) -> list[str]:
-    """Return the sorted names in `place`, of folders or of files."""
+    """Return the sorted names in `place`, of folders or of files, without hidden ones.
+
+    Those are what systems and notebooks leave beside images; packing leaves them out too.
+    """
     try:
         with os.scandir(place) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() == folders)
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.is_dir() == folders and not entry.name.startswith(".")
+            )
     except OSError as error:
         raise DataError(f"{place} cannot be read: {error.strerror}") from error
