@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import get_args
@@ -75,6 +77,36 @@ def test_lmdb_grows_beyond_its_first_size(
     samples = [(at, bytes(50_000)) for at in range(20)]
     found = read("lmdb", *write("lmdb", tmp_path, samples))
     assert [(one.label, one.image) for one in found if isinstance(one, Read)] == samples
+
+
+WRITE_LIMITED = """
+import resource, sys
+from pathlib import Path
+from trimaran.packing import formats
+from trimaran.packing.records import Record
+name, place, *limits = sys.argv[1:]
+records = [Record(at, f"{at}.jpg", 0, bytes(700), "jpg") for at in range(30)]
+for limit in limits:
+    Path(place, limit).mkdir()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+    try:
+        formats.write_shard(name, Path(place, limit), "s", records)
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_disk_that_fills_up_at_any_time_is_an_error_of_files(
+    name: FormatName, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for it; the last two stop HDF5 after the images."""
+    words = [sys.executable, "-c", WRITE_LIMITED, name, str(tmp_path), "12000", "21100", "21900"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout.splitlines()
+    assert len(said) == 3
+    assert all("too large" in one or "disk full" in one for one in said), said
 
 
 @pytest.mark.parametrize("name", INDEXED)
