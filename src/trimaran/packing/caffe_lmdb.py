@@ -17,6 +17,7 @@ from trimaran.packing.records import Read, Record, synced
 from trimaran.packing.wire import field, fields
 
 READS_DAMAGED = False  # LMDB follows the page numbers of the file, wherever they lead
+INDEXED = False
 _DATA, _LABEL, _ENCODED = 4, 5, 7
 _MAP = 1 << 28  # bytes to begin with; doubled when full
 

@@ -17,6 +17,7 @@ import numpy as np
 from trimaran.packing.records import Read, Record, synced
 
 READS_DAMAGED = True
+INDEXED = False
 _BLOCK = 1 << 24
 _SPARE = 1 << 16  # bytes, more than the metadata take
 
@@ -76,8 +77,12 @@ def read(path: Path, index: Path | None) -> Iterator[Read | str]:
     try:
         with h5py.File(path, "r") as file:
             images, offsets, labels = (file[name] for name in ("images", "offsets", "labels"))
+            if any(one.dtype != np.int64 or one.nbytes > path.stat().st_size
+                   for one in (offsets, labels)):
+                yield "its offsets and labels are no int64 numbers, or more than the file can hold"
+                return
             yield from _records(images, offsets[:].tolist(), labels[:].tolist())
-    except (OSError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         yield f"cannot be read by HDF5: {error}"
 
 

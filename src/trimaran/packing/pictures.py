@@ -15,6 +15,7 @@ FILTER = Image.Resampling.BICUBIC
 """Pillow's bicubic filter, which averages over all source pixels when it scales down."""
 
 _FORMATS = ("JPEG", "PNG")
+_BEGINS = {"jpg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE,
@@ -76,6 +77,11 @@ def defect(content: bytes) -> str | None:
     except BadImage as error:
         return str(error)
     return None
+
+
+def encoding(content: bytes) -> str:
+    """Return `jpg` or `png` by how `content` begins, or "" where it is neither."""
+    return next((kind for kind, begin in _BEGINS.items() if content.startswith(begin)), "")
 
 
 @contextmanager
