@@ -219,6 +219,21 @@ def test_verify_finds_every_fault_and_get_repairs(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == good
 
 
+def test_faults_are_told_where_nothing_can_be_written(
+    contract: Contract, get: Get, told: Silent
+) -> None:
+    shard = get() / "train-00000.tar"
+    shard.write_bytes(shard.read_bytes()[:700])
+    (home() / ".damaged").mkdir()  # as good as a file system that is read-only
+    raw = home() / "raw/test-labels"
+    raw.unlink()
+    raw.symlink_to("/proc/self/mem")
+    faults = data.verify(contract, reporter=told)
+    assert any(f"{shard} has 700 bytes" in fault for fault in faults)
+    assert any(str(raw) in fault for fault in faults)
+    assert ".damaged cannot be written" in told.warnings[0]
+
+
 def test_bit_flip_found_by_verify_is_repaired_by_get(
     contract: Contract, get: Get, told: Silent
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,30 @@ def test_pack_and_verify(source: Path, tmp_path: Path) -> None:
     assert done.returncode == 4
     assert f"{shard} is cut off or damaged in record 13" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("name", "limit"), [("lmdb", 9_000), ("hdf5", 11_000)])
+def test_packing_onto_a_full_disk_says_so_and_goes_on_when_there_is_space(
+    source: Path, tmp_path: Path, name: str, limit: int
+) -> None:
+    """A limit on the size of files stands for the full disk."""
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    words = ["--format", name, "--workers", "1"]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        done = trimaran("pack", source, "-o", out, *words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert done.returncode == 4
+    assert f"cannot write into {out}: " in done.stderr
+    assert "run it again to go on" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert trimaran("pack", source, "-o", out, *words).returncode == 0
+    assert trimaran("pack", source, "-o", whole, *words).returncode == 0
+    for path in whole.rglob("*.*"):
+        if path.is_file():
+            assert (out / path.relative_to(whole)).read_bytes() == path.read_bytes()
 
 
 def test_mistakes_are_told_with_their_exit_codes(source: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -327,6 +329,16 @@ def test_a_name_is_made_of_the_folder() -> None:
     assert name_of(Path("/")) == "images"
 
 
+def refused_in(name: str, real: Callable[[Path], bool]) -> Callable[[Path], bool]:
+    """Return `real` as it is for a user who may not look at what is called `name`."""
+    def asked(path: Path) -> bool:
+        if name in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    return asked
+
+
 class TestVerify:
     """Every fault is named with shard and record."""
 
@@ -368,6 +380,58 @@ class TestVerify:
             f"{out / 'val-00000.tfrecord'}: record 0 (val/0.jpg) is no JPEG or PNG file"
             " (it begins with b'no image'), and the 4 after it too"
         ]
+
+    @pytest.mark.parametrize(
+        ("key", "value", "fault"),
+        [
+            ("splits.train.samples", 999, "split train: its shards do not add up to 999 samples"),
+            ("splits.train.shards.0.index", None, "tfrecord is listed without its index"),
+            ("splits.train.shards.0.file", "train-00001.tfrecord",
+             "train-00001.tfrecord is listed 2 times"),
+            ("splits", {}, "no split is listed"),
+            ("image.mean", [], "image.mean has 0 numbers for 3 channels"),
+            ("image.std", [0.5], "image.std has 1 numbers for 3 channels"),
+            ("image.encoding", "png", "train-00000.tfrecord has no png images"),
+        ],
+    )
+    def test_a_description_that_cannot_be_is_found(
+        self, out: Path, key: str, value: object, fault: str
+    ) -> None:
+        document = json.loads((out / packed.DATASET).read_text())
+        place = document
+        *path, last = [int(part) if part.isdigit() else part for part in key.split(".")]
+        for part in path:
+            place = place[part]
+        place[last] = value
+        (out / packed.DATASET).write_text(json.dumps(document))
+        found = faults(out)
+        assert any(fault in one for one in found), found
+        assert len(found) == len(set(found))
+
+    def test_one_png_among_jpegs_is_no_fault(self, source: Path, tmp_path: Path) -> None:
+        """ImageNet has such a file; whoever decodes goes by the first bytes."""
+        (source / "train/cat/one.jpg").write_bytes(photos.png(1))
+        pack(source, tmp_path / "other", samples=20)
+        assert faults(tmp_path / "other") == []
+
+    def test_a_file_that_cannot_be_read_does_not_hide_the_faults_of_others(
+        self, out: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broken, other = out / "train-00000.tfrecord", out / "train-00001.tfrecord"
+        broken.unlink()
+        broken.symlink_to("/proc/self/mem")  # it has no size, and reading it is an I/O error
+        document = json.loads((out / packed.DATASET).read_text())
+        document["splits"]["train"]["shards"][0]["bytes"] = 0
+        (out / packed.DATASET).write_text(json.dumps(document))
+        other.write_bytes(other.read_bytes()[:-1] + b"?")
+        found = faults(out)
+        assert f"{broken} cannot be read: Input/output error" in found
+        assert any(f"{other} is damaged" in fault for fault in found)
+        monkeypatch.setattr(Path, "is_file", refused_in("val-00000", Path.is_file))
+        found = faults(out)
+        assert f"{out / 'val-00000.tfrecord'} cannot be read: Permission denied" in found
+        assert not any("val-00000.tfrecord is missing" in fault for fault in found)
+        assert any(f"{other} is damaged" in fault for fault in found)
 
     @pytest.mark.parametrize("name", ["lmdb", "hdf5"])
     def test_damaged_shards_of_libraries_are_found(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -77,6 +80,36 @@ def test_lmdb_grows_beyond_its_first_size(
     assert [(one.label, one.image) for one in found if isinstance(one, Read)] == samples
 
 
+WRITE_LIMITED = """
+import resource, sys
+from pathlib import Path
+from trimaran.packing import formats
+from trimaran.packing.records import Record
+name, place, *limits = sys.argv[1:]
+records = [Record(at, f"{at}.jpg", 0, bytes(700), "jpg") for at in range(30)]
+for limit in limits:
+    Path(place, limit).mkdir()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+    try:
+        formats.write_shard(name, Path(place, limit), "s", records)
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_disk_that_fills_up_at_any_time_is_an_error_of_files(
+    name: FormatName, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for it; the last two stop HDF5 after the images."""
+    words = [sys.executable, "-c", WRITE_LIMITED, name, str(tmp_path), "12000", "21100", "21900"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout.splitlines()
+    assert len(said) == 3
+    assert all("too large" in one or "disk full" in one for one in said), said
+
+
 @pytest.mark.parametrize("name", INDEXED)
 def test_a_cut_shard_is_found_and_the_record_said(name: FormatName, tmp_path: Path) -> None:
     samples = [(at, jpeg(at)) for at in range(4)]
@@ -97,6 +130,60 @@ def test_an_index_of_another_shard_is_found(name: FormatName, tmp_path: Path) ->
     index.write_text("\n".join(line.replace("0", "1") for line in lines))
     faults = [one for one in read(name, path, index) if isinstance(one, Read) and one.fault]
     assert index.name in str(faults[0].fault)
+
+
+def joined(lines: list[list[str]]) -> None:
+    lines[1][4:] = lines[2][4:]
+
+
+def repeated(lines: list[list[str]]) -> None:
+    lines[1] = lines[2]
+
+
+def cut_out(lines: list[list[str]]) -> None:
+    del lines[2]
+
+
+def cut_short(lines: list[list[str]]) -> None:
+    del lines[3]
+
+
+def too_large(lines: list[list[str]]) -> None:
+    lines[1][2] = "9" * 14
+
+
+def too_far(lines: list[list[str]]) -> None:
+    lines[1][1] = "9" * 25
+
+
+def no_number(lines: list[list[str]]) -> None:
+    lines[1][1] = "²"
+
+
+@pytest.mark.parametrize(
+    ("edit", "number", "fault"),
+    [
+        (joined, 1, "joined with files of another sample"),
+        (repeated, 1, "does not begin where the one before it"),
+        (cut_out, 2, "does not begin where the one before it"),
+        (cut_short, 3, "has more samples"),
+        (too_large, 1, "is not where index"),
+        (too_far, 1, "is not where index"),
+        (no_number, 1, "is not where index"),
+    ],
+)
+def test_an_index_of_webdataset_must_lead_to_each_sample_once(
+    tmp_path: Path, edit: Callable[[list[list[str]]], None], number: int, fault: str
+) -> None:
+    path, index = write("webdataset", tmp_path, [(at, jpeg(at)) for at in range(4)])
+    lines = [line.split(" ") for line in index.read_text().splitlines()[1:]]
+    edit(lines)
+    text = "".join(f"{' '.join(line)}\n" for line in lines)
+    index.write_text(f"v1.2 {len(lines)}\n{text}")
+    found = read("webdataset", path, index)
+    at = found[number]
+    assert fault in (at if isinstance(at, str) else at.fault or "")
+    assert not [one for one in found[:number] if isinstance(one, str) or one.fault]
 
 
 def test_a_flipped_bit_in_tfrecord_is_found(tmp_path: Path) -> None:
@@ -162,3 +249,16 @@ def test_hdf5_has_the_agreed_layout(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.glob("train*")] == ["train-00000.h5"]
     path.write_bytes(path.read_bytes()[:-1])
     assert "cannot be read by HDF5" in str(read("hdf5", path, path))
+
+
+@pytest.mark.parametrize(
+    ("shape", "fault"), [((), "cannot be read by HDF5"), ((1 << 50,), "more than the file can")]
+)
+def test_hdf5_tables_of_another_shape_are_a_fault(
+    tmp_path: Path, shape: tuple[int, ...], fault: str
+) -> None:
+    path, _ = write("hdf5", tmp_path, [(1, b"abc")])
+    with h5py.File(path, "a") as file:
+        del file["offsets"]
+        file.create_dataset("offsets", shape, "int64")
+    assert fault in str(read("hdf5", path, path))

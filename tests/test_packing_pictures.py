@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,22 @@ from PIL import Image
 
 from photos import jpeg, png
 from trimaran.packing import pictures
+
+TURNED = (0x112, 3, 1, b"\0\6")
+"""Orientation 6: turn by 90 degrees."""
+
+
+def exif(*tags: tuple[int, int, int, bytes]) -> bytes:
+    """Return EXIF with these tags: number, kind of value, count, the value's four bytes."""
+    entries = b"".join(struct.pack(">HHI4s", *tag) for tag in tags)
+    return b"Exif\0\0MM\0*" + struct.pack(">IH", 8, len(tags)) + entries + bytes(4)
+
+
+def with_exif(content: bytes, metadata: bytes) -> bytes:
+    out = io.BytesIO()
+    image = opened(content)
+    image.save(out, image.format, exif=metadata)
+    return out.getvalue()
 
 
 def opened(content: bytes) -> Image.Image:
@@ -49,13 +66,53 @@ def test_grey_stays_grey() -> None:
 
 def test_an_image_is_turned_as_its_exif_says() -> None:
     """DALI turns images, too; the packed image has no EXIF left that says so."""
-    out = io.BytesIO()
-    exif = Image.Exif()
-    exif[0x0112] = 6  # turn by 90 degrees
-    opened(jpeg(1, (60, 40))).save(out, "JPEG", exif=exif)
-    image = opened(pictures.scaled(out.getvalue(), 20, 95))
+    source = with_exif(jpeg(1, (60, 40)), exif(TURNED))
+    image = opened(pictures.scaled(source, 20, 95))
     assert image.size == (20, 30)
     assert not image.getexif()
+
+
+@pytest.mark.parametrize("source", [jpeg(1, (60, 40)), png(1, (60, 40))])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        (0x11A, 2, 3, b"72"),  # XResolution as text
+        (0x100, 7, 4, b"\0\0\0\1"),  # ImageWidth as bytes of no kind
+        (0x128, 2, 2, b"2"),  # ResolutionUnit as text
+    ],
+)
+def test_odd_tags_of_exif_do_not_keep_an_image_from_being_turned(
+    source: bytes, odd: tuple[int, int, int, bytes]
+) -> None:
+    content = with_exif(source, exif(TURNED, odd))
+    assert opened(pictures.scaled(content, 20, 95)).size == (20, 30)
+
+
+@pytest.mark.parametrize("source", [jpeg(1, (60, 40)), png(1, (60, 40))])
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        b"Exif\0\0no such thing",
+        exif((0x112, 2, 2, b"6")),
+        exif((0x128, 3, 1, b"\0\2"), (0x11A, 2, 2, b"7")),
+    ],
+)
+def test_unreadable_exif_counts_as_none(source: bytes, unreadable: bytes) -> None:
+    content = with_exif(source, unreadable)
+    assert pictures.checked(content) == content
+    assert opened(pictures.scaled(content, 20, 95)).size == (30, 20)
+
+
+def test_grey_of_16_bits_is_scaled_to_8() -> None:
+    out = io.BytesIO()
+    values = [256 * value + 77 for value in range(0, 256, 4)]
+    wide = Image.frombytes("I;16", (64, 9), struct.pack("<64H", *values) * 9)
+    wide.save(out, "PNG")
+    image = opened(pictures.scaled(out.getvalue(), 9, 95))
+    assert image.mode == "L"
+    assert [image.getpixel((at, 4)) for at in (0, 20, 40, 63)] == [
+        pytest.approx(value, abs=3) for value in (0, 80, 160, 252)
+    ]
 
 
 def test_quality_is_that_of_the_encoder() -> None:

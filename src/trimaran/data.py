@@ -142,7 +142,11 @@ def verify(
         contract, folder(contract), records=True, reporter=reporter, workers=workers
     )
     if faults:
-        (home / _DAMAGED).write_text("\n".join(faults) + "\n", encoding="utf-8")
+        try:
+            (home / _DAMAGED).write_text("\n".join(faults) + "\n", encoding="utf-8")
+        except OSError as error:
+            reporter.warn(f"{home / _DAMAGED} cannot be written, so that `data get` does not see"
+                          f" the faults: {error.strerror}")
     return faults
 
 
@@ -150,10 +154,13 @@ def _raw_faults(contract: Contract, raw: Path) -> list[str]:
     faults = []
     for name, content in contract.files.items():
         path = raw / name
-        if not path.is_file():
-            faults.append(f"{path} is missing")
-        elif not content.is_in(path):
-            faults.append(f"{path} is damaged: its content is not that of the contract")
+        try:
+            if not path.is_file():
+                faults.append(f"{path} is missing")
+            elif not content.is_in(path):
+                faults.append(f"{path} is damaged: its content is not that of the contract")
+        except OSError as error:
+            faults.append(f"{path} cannot be read: {error.strerror}")
     return faults
 
 
@@ -177,9 +184,10 @@ def verify_folder(
     except UsageError as error:
         return error.message.splitlines()
     own = packed.mismatches(contract, dataset, {}) if contract is not None else []
-    return [f"{place}: {fault}" for fault in own] + verification.faults(
+    found = [f"{place}: {fault}" for fault in own] + verification.faults(
         place, dataset, records=records, workers=workers or pool.cores(), reporter=reporter
     )
+    return list(dict.fromkeys(found))  # both add up the samples
 
 
 def check(

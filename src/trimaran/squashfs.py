@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import threading
@@ -49,38 +50,58 @@ def make(folder: Path, image: Path, reporter: Reporter) -> None:
 
     Raises:
         UsageError: `image` exists, or `folder` is no packed data set.
-        RunError: a shard is missing or has a wrong size, or there is no space.
+        RunError: a shard is missing, is a link or has a wrong size, or there is no space.
     """
+    # mksquashfs stores a link as a link, and takes what begins with '-' for an option.
+    folder, image = folder.resolve(), image.absolute()
     dataset = packed.read(folder)
     if image.exists():
         raise UsageError(f"{image} exists", hint="choose another file, or remove it")
-    if not image.absolute().parent.is_dir():
-        raise UsageError(f"{image}: there is no folder {image.absolute().parent}")
+    if not image.parent.is_dir():
+        raise UsageError(f"{image}: there is no folder {image.parent}")
     faults = packed.missing_files(folder, dataset)
     if faults:
         raise RunError("\n".join(faults), hint=f"`trimaran data verify {folder}` tells more")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    check_space(image.absolute().parent, size + SPARE_BYTES, f"the image {image.name}", RunError)
+    check_space(image.parent, size + SPARE_BYTES, f"the image {image.name}", RunError)
     part = image.with_name(f".{image.name}.{os.getpid()}")
-    # Two ways to set the time would be an error, and it is set below.
-    env = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
-    output: list[str] = []
     try:
         with (
             reporter.bar(f"writing {image.name}", size, unit="B") as advance,
             _grows(part, advance),
         ):
-            status = process.stream(
-                [_program("mksquashfs"), str(folder), str(part), *OPTIONS], env=env,
-                on_line=output.append,
-            )
-        if status != 0:
-            tail = "\n".join(output[-10:])
-            raise RunError(f"mksquashfs failed with status {status}:\n{tail}")
+            _write(folder, part)
+        _check(part, image, folder, dataset)
         part.chmod(0o644)
         part.replace(image)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _write(folder: Path, part: Path) -> None:
+    # Two ways to set the time would be an error, and OPTIONS set it.
+    env = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
+    output: list[str] = []
+    status = process.stream(
+        [_program("mksquashfs"), str(folder), str(part), *OPTIONS], env=env, on_line=output.append
+    )
+    if status != 0:
+        tail = "\n".join(output[-10:])
+        raise RunError(f"mksquashfs failed with status {status}:\n{tail}")
+
+
+def _check(part: Path, image: Path, folder: Path, dataset: packed.Dataset) -> None:
+    """Raise RunError unless `part`, made of `folder` to become `image`, holds all of `dataset`."""
+    sizes = _sizes(part)
+    faults = packed.wrong_sizes(image, dataset, sizes)
+    if packed.DATASET not in sizes:
+        faults.insert(0, f"{image / packed.DATASET} is missing")
+    if faults:
+        raise RunError(
+            "\n".join([f"the image of {folder} would lack something:", *faults]),
+            hint=f"links are stored as links; `cp -rL {shlex.quote(str(folder))} COPY` makes files"
+            " of them, give that",
+        )
 
 
 def look_into(image: Path) -> Inside:
@@ -90,19 +111,26 @@ def look_into(image: Path) -> Inside:
         RunError: it is no SquashFS image, or cut off.
         UsageError: there is no packed data set in it.
     """
-    program = _program("unsquashfs")
     with tempfile.TemporaryDirectory() as name:
         place = Path(name, "root")
         process.run(
-            [program, "-quiet", "-no-progress", "-dest", str(place), str(image), packed.DATASET],
+            [_program("unsquashfs"), "-quiet", "-no-progress", "-dest", str(place),
+             str(image.absolute()), packed.DATASET],
             check=RunError,
         )
-        if not (place / packed.DATASET).is_file():
+        if not (place / packed.DATASET).is_file() or (place / packed.DATASET).is_symlink():
             raise UsageError(f"{image} holds no packed data set (no {packed.DATASET})")
         dataset, digest = packed.read(place), sha256(place / packed.DATASET)
-    listed = process.run([program, "-lln", str(image)], check=RunError).stdout
+    return Inside(dataset, digest, _sizes(image))
+
+
+def _sizes(image: Path) -> dict[str, int]:
+    """Return the size of each file in `image`, by path; links are none."""
+    listed = process.run(
+        [_program("unsquashfs"), "-lln", str(image.absolute())], check=RunError
+    ).stdout
     found = [match for line in listed.splitlines() if (match := _LINE.match(line))]
-    return Inside(dataset, digest, {match[2]: int(match[1]) for match in found})
+    return {match[2]: int(match[1]) for match in found}
 
 
 @contextmanager

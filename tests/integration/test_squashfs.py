@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,15 +64,20 @@ def test_a_cut_or_other_image_is_refused(trimaran: Trimaran, image: Path, tmp_pa
     assert "mounts no images" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["lmdb", "webdataset"])
-def test_the_image_has_every_file_and_the_same_bytes_each_time(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, folder = photos.folder(tmp_path / "photos"), tmp_path / "packed"
+def pack(place: Path, name: str = "webdataset") -> Path:
+    source, folder = photos.folder(place / "photos"), place / "packed"
     packer.pack(
         listing.of_folder(source, 1, Silent()), folder, Options("photos", name, samples=5),  # type: ignore[arg-type]
         workers=1, skip_bad=False, reporter=Silent(),
     )
+    return folder
+
+
+@pytest.mark.parametrize("name", ["lmdb", "webdataset"])
+def test_the_image_has_every_file_and_the_same_bytes_each_time(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = pack(tmp_path, name)
     images = [tmp_path / "one.sqfs", tmp_path / "two.sqfs"]
     for image in images:
         squashfs.make(folder, image, Silent())
@@ -87,3 +94,30 @@ def test_the_image_has_every_file_and_the_same_bytes_each_time(
     with pytest.raises(RunError, match="is missing"):
         squashfs.make(folder, tmp_path / "three.sqfs", Silent())
     assert not list(tmp_path.glob(".three*"))
+
+
+def test_a_link_to_a_folder_and_names_like_options_give_the_same_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = pack(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to(folder)
+    shutil.copytree(folder, "-dash")
+    squashfs.make(folder, Path("plain.sqfs"), Silent())
+    for given in ("link", "-dash"):
+        squashfs.make(Path(given), Path(f"-{given}.sqfs"), Silent())
+        inside = squashfs.look_into(Path(f"-{given}.sqfs"))
+        assert inside == squashfs.look_into(Path("plain.sqfs"))
+        assert packed.wrong_sizes(folder, inside.dataset, inside.sizes) == []
+
+
+@pytest.mark.parametrize("name", ["train-00001.tar", "val-00000.idx", packed.DATASET])
+def test_links_in_a_folder_are_said_and_leave_no_image(tmp_path: Path, name: str) -> None:
+    folder, image = pack(tmp_path), tmp_path / "new" / "p.sqfs"
+    image.parent.mkdir()
+    (folder / name).rename(tmp_path / name)
+    (folder / name).symlink_to(tmp_path / name)
+    with pytest.raises(RunError, match=re.escape(f"{image / name} is missing")) as caught:
+        squashfs.make(folder, image, Silent())
+    assert f"cp -rL {folder} COPY" in (caught.value.hint or "")
+    assert list(image.parent.iterdir()) == []

@@ -6,7 +6,9 @@ class in `label` (5) and `encoded` = true (7). A shard is a folder with `data.md
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
@@ -15,6 +17,7 @@ from trimaran.packing.records import Read, Record, synced
 from trimaran.packing.wire import field, fields
 
 READS_DAMAGED = False  # LMDB follows the page numbers of the file, wherever they lead
+INDEXED = False
 _DATA, _LABEL, _ENCODED = 4, 5, 7
 _MAP = 1 << 28  # bytes to begin with; doubled when full
 
@@ -28,23 +31,29 @@ class Writer:
         self._path.parent.mkdir()
         self._size, self._count = _MAP, 0
         # sync=False: nobody reads the shard before close() has flushed it.
-        self._environment = lmdb.open(
-            str(self._path.parent), map_size=self._size, lock=False, sync=False
-        )
+        with _errors_of_files():
+            self._environment = lmdb.open(
+                str(self._path.parent), map_size=self._size, lock=False, sync=False
+            )
 
     def add(self, record: Record) -> None:
         """Put one Datum behind the others."""
         datum = field(_DATA, record.image) + field(_LABEL, record.label) + field(_ENCODED, 1)
         key = f"{self._count:08d}".encode()
-        while True:
-            try:
-                with self._environment.begin(write=True) as transaction:
-                    transaction.put(key, datum, append=True)
-                break
-            except lmdb.MapFullError:
+        with _errors_of_files():
+            while not self._put(key, datum):
                 self._size *= 2
                 self._environment.set_mapsize(self._size)
         self._count += 1
+
+    def _put(self, key: bytes, datum: bytes) -> bool:
+        """Return whether there was room in the map."""
+        try:
+            with self._environment.begin(write=True) as transaction:
+                transaction.put(key, datum, append=True)
+        except lmdb.MapFullError:
+            return False
+        return True
 
     def finish(self) -> None:
         """Flush the shard to disk."""
@@ -54,6 +63,17 @@ class Writer:
     def close(self) -> None:
         """Let go of the open file."""
         self._environment.close()
+
+
+@contextmanager
+def _errors_of_files() -> Iterator[None]:
+    """Turn what LMDB raises into OSError."""
+    try:
+        yield
+    except lmdb.Error as error:
+        # Of a write that came too short LMDB says no more than "Input/output error".
+        why = " (is the disk full?)" if "Input/output" in str(error) else ""
+        raise OSError(errno.EIO, f"{error}{why}") from error
 
 
 def read(path: Path, index: Path | None) -> Iterator[Read | str]:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,9 @@ import numpy as np
 from trimaran.packing.records import Read, Record, synced
 
 READS_DAMAGED = True
+INDEXED = False
 _BLOCK = 1 << 24
+_SPARE = 1 << 16  # bytes, more than the metadata take
 
 
 class Writer:
@@ -37,16 +41,31 @@ class Writer:
     def finish(self) -> None:
         """Write the file, now that the size of its largest part is known."""
         self.close()
-        with h5py.File(self._path, "w") as file, self._images.open("rb") as images:
-            block = file.create_dataset("images", (self._offsets[-1],), np.uint8)
-            at = 0
-            while part := images.read(_BLOCK):
-                block[at : at + len(part)] = np.frombuffer(part, np.uint8)
-                at += len(part)
-            file["offsets"] = np.array(self._offsets, np.int64)
-            file["labels"] = np.array(self._labels, np.int64)
+        spare, size = self._path.with_suffix(".spare"), self._offsets[-1] + 16 * len(self._offsets)
+        with spare.open("wb") as file:  # whether there is space is found out while it is harmless
+            os.posix_fallocate(file.fileno(), 0, size + _SPARE)
+            file.truncate(_SPARE)
+        try:
+            self._fill(spare)
+        except (OSError, RuntimeError) as error:  # RuntimeError: of what failed at the end
+            number = getattr(error, "errno", None) or errno.EIO
+            raise OSError(number, f"HDF5 failed: {os.strerror(number)}") from error
         self._images.unlink()
         synced(self._path)
+
+    def _fill(self, spare: Path) -> None:
+        with h5py.File(self._path, "w") as file, self._images.open("rb") as images:
+            try:
+                block = file.create_dataset("images", (self._offsets[-1],), np.uint8)
+                at = 0
+                while part := images.read(_BLOCK):
+                    block[at : at + len(part)] = np.frombuffer(part, np.uint8)
+                    at += len(part)
+                file["offsets"] = np.array(self._offsets, np.int64)
+                file["labels"] = np.array(self._labels, np.int64)
+            finally:
+                # HDF5 crashes where it cannot write when it closes a file: give it some room.
+                spare.unlink()
 
     def close(self) -> None:
         """Let go of the open file."""
@@ -58,8 +77,12 @@ def read(path: Path, index: Path | None) -> Iterator[Read | str]:
     try:
         with h5py.File(path, "r") as file:
             images, offsets, labels = (file[name] for name in ("images", "offsets", "labels"))
+            if any(one.dtype != np.int64 or one.nbytes > path.stat().st_size
+                   for one in (offsets, labels)):
+                yield "its offsets and labels are no int64 numbers, or more than the file can hold"
+                return
             yield from _records(images, offsets[:].tolist(), labels[:].tolist())
-    except (OSError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         yield f"cannot be read by HDF5: {error}"
 
 

@@ -8,13 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import PIL
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 
 ENCODER = f"Pillow {PIL.__version__}"
 FILTER = Image.Resampling.BICUBIC
 """Pillow's bicubic filter, which averages over all source pixels when it scales down."""
 
 _FORMATS = ("JPEG", "PNG")
+_BEGINS = {"jpg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,
+}
+"""What sets an image upright, by the orientation that EXIF gives."""
+
 _CHECKED_AT = 8  # JPEG: reading all of it and transforming one pixel in 64 finds the same faults
 
 
@@ -52,11 +60,11 @@ def scaled(content: bytes, shorter: int, quality: int) -> bytes:
         factor = min(1.0, shorter / min(image.size))
         width, height = (max(1, round(side * factor)) for side in image.size)
         image.draft(None, (2 * width, 2 * height))
-        picture = image if image.mode in ("L", "RGB") else image.convert("RGB")
+        picture = _eight_bits(image)
         if not small:
             picture = picture.resize((width, height), FILTER)
         out = io.BytesIO()
-        ImageOps.exif_transpose(picture).save(
+        _upright(picture, image).save(
             out, "JPEG", quality=quality, subsampling="4:2:0"  # and no EXIF
         )
         return out.getvalue()
@@ -71,12 +79,17 @@ def defect(content: bytes) -> str | None:
     return None
 
 
+def encoding(content: bytes) -> str:
+    """Return `jpg` or `png` by how `content` begins, or "" where it is neither."""
+    return next((kind for kind, begin in _BEGINS.items() if content.startswith(begin)), "")
+
+
 @contextmanager
 def _opened(content: bytes) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd metadata, which nobody needs
-            with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
+            with _opened_at_all(content) as image:
                 yield image
     except PIL.UnidentifiedImageError:
         raise BadImage(f"is no JPEG or PNG file (it begins with {content[:8]!r})") from None
@@ -84,6 +97,36 @@ def _opened(content: bytes) -> Iterator[Image.Image]:
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError,
             ) as error:
         raise BadImage(f"cannot be decoded: {error}") from error
+
+
+def _opened_at_all(content: bytes) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(content), formats=_FORMATS)
+    except PIL.UnidentifiedImageError:
+        # Or a JPEG with odd EXIF, where Pillow looks for the dots per inch. Unnamed, it is skipped.
+        unnamed = content.replace(b"Exif\0\0", bytes(6), 1)
+        return Image.open(io.BytesIO(unnamed), formats=_FORMATS)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Return `image` in mode L or RGB."""
+    if image.mode in ("L", "RGB"):
+        return image
+    if image.mode.startswith("I"):  # grey of 16 bits: convert() would cut off at 255, not scale
+        return image.point(lambda value: value * (1 / 256)).convert("L")
+    return image.convert("RGB")
+
+
+def _upright(picture: Image.Image, source: Image.Image) -> Image.Image:
+    """Return `picture`, made of `source`, turned as the EXIF of `source` says.
+
+    Not by Pillow's `exif_transpose`: it writes all of the EXIF anew, and fails at any odd tag.
+    """
+    try:
+        turn = _TURNS.get(source.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # of damaged EXIF, nearly any; the pixels are none the worse for it
+        return picture
+    return picture if turn is None else picture.transpose(turn)
 
 
 def _skim(image: Image.Image) -> None:

@@ -20,6 +20,7 @@ from trimaran.packing.indexed import IndexedWriter
 from trimaran.packing.records import Read, Record
 
 READS_DAMAGED = True
+INDEXED = True
 MAGIC = struct.pack("<I", 0xCED7230A)
 _LENGTH_BITS = 29
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)

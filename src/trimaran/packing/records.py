@@ -65,11 +65,12 @@ class Format(Protocol):
     """A module with the writer and the reader of one format.
 
     `READS_DAMAGED` is False where a library trusts what it reads, so that a file
-    with a wrong hash is better not given to it.
+    with a wrong hash is better not given to it. `INDEXED` is True where a shard needs an index.
     """
 
     Writer: type[Writer]
     READS_DAMAGED: bool
+    INDEXED: bool
 
     @staticmethod
     def read(path: Path, index: Path | None) -> Iterator[Read | str]:

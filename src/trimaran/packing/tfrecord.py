@@ -9,6 +9,7 @@ size of each record.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from trimaran.packing.records import Read, Record
 from trimaran.packing.wire import field, fields, read_varint, varint
 
 READS_DAMAGED = True
+INDEXED = True
 _HEAD = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _BYTES, _INTEGERS = 1, 3  # fields of tf.train.Feature
@@ -70,9 +72,9 @@ def _read(file: BinaryIO) -> Read | None:
     if len(head) < _HEAD.size or masked(head[:8]) != _HEAD.unpack(head)[1]:
         return None
     length = _HEAD.unpack(head)[0]
-    content = file.read(length + _CRC.size)
-    if len(content) < length + _CRC.size:
+    if length + _CRC.size > os.fstat(file.fileno()).st_size - file.tell():
         return None
+    content = file.read(length + _CRC.size)
     message = content[:length]
     if masked(message) != _CRC.unpack(content[length:])[0]:
         return Read("", fault="is damaged: its CRC32C is wrong")

@@ -11,6 +11,7 @@ import io
 import os
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.files import write_atomic
@@ -19,7 +20,9 @@ from trimaran.packing.records import Read, Record, synced
 BLOCK = tarfile.BLOCKSIZE
 INDEX_VERSION = "v1.2"
 READS_DAMAGED = True
+INDEXED = True
 IMAGES = ("jpg", "png")
+_DIGITS = 19  # of numbers that no file needs
 
 
 class Writer:
@@ -57,7 +60,7 @@ class Writer:
 
 
 def read(path: Path, index: Path | None) -> Iterator[Read | str]:
-    """Yield the record of each line of the index, as far as it points at one."""
+    """Yield the record of each line of the index; together they must cover the tar file."""
     if index is None:
         yield "has no index, without which its records are not found"
         return
@@ -66,34 +69,66 @@ def read(path: Path, index: Path | None) -> Iterator[Read | str]:
     if first != f"{INDEX_VERSION} {len(lines)}":
         yield f"index {index.name} has {len(lines):,} lines and begins with {first[:40]!r}"
     with path.open("rb") as tar:
+        end: int | None = 0
         for line in lines:
-            yield _read(tar.fileno(), index.name, line.split(" "))
+            found, end = _read(tar.fileno(), index.name, line.split(" "), end)
+            yield found
+        if end is not None and os.pread(tar.fileno(), BLOCK, end).strip(b"\0"):
+            yield f"has more samples, from byte {end:,} on, than index {index.name} lists"
 
 
-def _read(tar: int, index: str, words: list[str]) -> Read:
-    parts = [_member(tar, words[at : at + 4]) for at in range(0, len(words), 4)]
-    found = {part[0]: part[2] for part in parts if part is not None}
-    encoding = next((kind for kind in found if kind in IMAGES), "")
-    name = next((part[1] for part in parts if part is not None), "")
-    if len(found) != len(parts) or not encoding or "cls" not in found:
-        return Read(name, fault=f"is not where index {index} says, or cut off")
-    digits = found["cls"]
-    label = int(digits) if digits.isdigit() else -1
-    return Read(name, label, found[encoding])
+@dataclass(frozen=True)
+class _Member:
+    """A file in the tar; `begin` is where its header begins, `end` where the next one does."""
+
+    extension: str
+    stem: str
+    content: bytes
+    begin: int
+    end: int
 
 
-def _member(tar: int, words: list[str]) -> tuple[str, str, bytes] | None:
-    """Return extension, stem and content of the member that four words of an index point at."""
-    if len(words) != 4 or not (words[1].isdigit() and words[2].isdigit()):
+def _read(tar: int, index: str, words: list[str], begin: int | None) -> tuple[Read, int | None]:
+    """Return the record that a line of the index points at, and where it ends.
+
+    It must begin at `begin`, as samples and their files follow each other without a gap;
+    None: that is not known, behind a line that points at nothing.
+    """
+    found = [_member(tar, words[at : at + 4]) for at in range(0, len(words), 4)]
+    parts = {part.extension: part for part in found if part is not None}
+    image = next((parts[kind] for kind in IMAGES if kind in parts), None)
+    name = next((part.stem for part in parts.values()), "")
+    if len(parts) != len(found) or image is None or "cls" not in parts:
+        return Read(name, fault=f"is not where index {index} says, or cut off"), None
+    members = list(parts.values())
+    if any(one.stem != name for one in members):
+        return Read(name, fault=f"is joined with files of another sample in index {index}"), None
+    wanted = [members[0].begin if begin is None else begin, *(one.end for one in members[:-1])]
+    if [one.begin for one in members] != wanted:
+        fault = f"does not begin where the one before it in index {index} ends"
+        return Read(name, fault=fault), members[-1].end
+    digits = parts["cls"].content
+    label = int(digits) if digits.isdigit() and len(digits) < _DIGITS else -1
+    return Read(name, label, image.content), members[-1].end
+
+
+def _member(tar: int, words: list[str]) -> _Member | None:
+    """Return the member that four words of an index point at."""
+    if len(words) != 4 or not all(
+        word.isascii() and word.isdigit() and len(word) < _DIGITS for word in words[1:3]
+    ):
         return None
     extension, name = words[0], words[3]
     start, size = int(words[1]), int(words[2])
-    header = os.pread(tar, BLOCK, start - BLOCK) if start >= BLOCK else b""
-    content = os.pread(tar, size, start)
+    if start < BLOCK or start + size > os.fstat(tar).st_size:
+        return None
+    header = os.pread(tar, BLOCK, start - BLOCK)
     right = (
         header[:100].rstrip(b"\0") == name.encode()
         and header[124:135] == f"{size:011o}".encode()
         and name.endswith(f".{extension}")
-        and len(content) == size
     )
-    return (extension, name.removesuffix(f".{extension}"), content) if right else None
+    content = os.pread(tar, size, start) if right else b""
+    end = start + size + -size % BLOCK
+    stem = name.removesuffix(f".{extension}")
+    return _Member(extension, stem, content, start - BLOCK, end) if right else None
