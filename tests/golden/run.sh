@@ -228,6 +228,7 @@ record() {
   },
   "environment": null,
   "started": ${started},
+  "resumed": [],
   "ended": ${ended},
   "seconds": ${seconds},
   "exit_status": ${exit_status}
