@@ -1,0 +1,47 @@
+"""What the tests of packing share: image folders packed, and read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trimaran import packed
+from trimaran.packing import formats, listing, packer, verification
+from trimaran.packing.plan import Options
+from trimaran.packing.records import Read
+from trimaran.reporting import Silent
+
+
+def pack(
+    source: Path, out: Path, *, workers: int = 1, skip_bad: bool = False,
+    told: Silent | None = None, **options: object,
+) -> packed.Dataset:
+    wanted = Options(**{"name": "photos", "format": "webdataset", "samples": 4, **options})  # type: ignore[arg-type]
+    reporter = told or Silent()
+    found = listing.of_folder(source, workers, reporter)
+    return packer.pack(
+        found, out, wanted, workers=workers, skip_bad=skip_bad, reporter=reporter
+    )
+
+
+def read(out: Path, split: str) -> list[Read]:
+    dataset = packed.read(out)
+    found = [
+        one
+        for shard in dataset.splits[split].shards
+        for one in formats.load(dataset.format).read(
+            out / shard.file, out / shard.index if shard.index else None
+        )
+    ]
+    assert not [one for one in found if isinstance(one, str) or one.fault]
+    return [one for one in found if isinstance(one, Read)]
+
+
+def files(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes()
+            for path in sorted(place.rglob("*")) if path.is_file()}
+
+
+def faults(out: Path) -> list[str]:
+    return verification.faults(
+        out, packed.read(out), records=True, workers=1, reporter=Silent()
+    )
