@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
@@ -17,7 +16,7 @@ from trimaran import __version__, paths, process
 from trimaran.engines import Command
 from trimaran.errors import RunError, UsageError
 from trimaran.extending import Modification
-from trimaran.files import write_atomic
+from trimaran.files import locked, write_atomic
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.initial import InitialRecord
 from trimaran.recipes import Argument, RecipeFile
@@ -186,8 +185,7 @@ def go_on(directory: Path, record: RunRecord) -> RunRecord:
     return again
 
 
-@contextmanager
-def alone(directory: Path) -> Iterator[int]:
+def alone(directory: Path) -> AbstractContextManager[int]:
     """Hold the lock of a run, and yield its descriptor.
 
     An app that inherits it keeps the run locked when it outlives this process.
@@ -195,14 +193,7 @@ def alone(directory: Path) -> Iterator[int]:
     Raises:
         UsageError: another process has it.
     """
-    with (directory / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"the run in {directory} is going on") from None
-        except OSError:
-            pass  # some parallel file systems have no locks
-        yield lock.fileno()
+    return locked(directory / ".lock", f"the run in {directory} is going on")
 
 
 def finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> RunRecord:

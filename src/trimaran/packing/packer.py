@@ -8,7 +8,6 @@ on the source, the options and the versions of the libraries, not on the number 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from pathlib import Path
 from trimaran import packed, pool
 from trimaran.download import SPARE_BYTES, check_space
 from trimaran.errors import Interrupted, RunError, UsageError
-from trimaran.files import sha256, write_atomic
+from trimaran.files import locked, sha256, write_atomic
 from trimaran.packing import formats, listing, pictures
 from trimaran.packing.listing import Listing
 from trimaran.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
@@ -101,13 +100,7 @@ def _state(source: Listing, folder: Path, options: Options) -> Iterator[Path]:
     if folder.exists() and not state.is_dir() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not empty", hint="choose another folder")
     state.mkdir(parents=True, exist_ok=True)
-    with (state / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"another process is packing into {folder}") from None
-        except OSError:
-            pass  # a file system without locks
+    with locked(state / "lock", f"another process is packing into {folder}"):
         plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
         path, text = state / PLAN, json.dumps(plan, indent=2) + "\n"
         if not path.exists():
