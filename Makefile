@@ -17,7 +17,7 @@ export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.ca
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart test test-unit test-apps test-integration lint apptainer generate lock clean
+.PHONY: help setup dev quickstart test test-unit test-apps test-integration lint apptainer generate lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -58,6 +58,9 @@ generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile
 
 lock: $(DEV_STAMP) ## Resolve the tool's own packages anew (images: trimaran lock IMAGE)
 	$(BIN)/python scripts/lock_tool.py
+
+prune: $(TOOL_STAMP) ## Remove from the cache what this checkout no longer uses, without asking
+	$(BIN)/trimaran cache prune --yes
 
 clean: ## Remove the virtual environments (the cache and runs/ stay)
 	rm -rf $(VENV) $(APPS)

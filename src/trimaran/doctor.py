@@ -110,7 +110,8 @@ def _disk() -> Check:
         name="disk", status="ok" if free >= BUILD_SPACE_GIB else "warn",
         detail=f"{free:.1f} GiB free for the cache {paths.cache()}",
         hint="" if free >= BUILD_SPACE_GIB
-        else f"building CPU images wants {BUILD_SPACE_GIB} GiB; set TRIMARAN_CACHE to another disk",
+        else f"building CPU images wants {BUILD_SPACE_GIB} GiB: `trimaran cache prune`, or set"
+        " TRIMARAN_CACHE to another disk",
     )
 
 

@@ -100,6 +100,16 @@ def fetch(
     return items
 
 
+def locked_hashes(image: Image) -> set[str]:
+    """Return the SHA-256 of every file that the locks of `image` accept, for any Python."""
+    if image.kind == "app":
+        return set()
+    wheels = lock.read(image.folder / "requirements.lock") if image.python else []
+    return {hash_ for entry in wheels for hash_ in entry.hashes} | {
+        item.sha256 for item in (*_debs(image), *_sources(image))
+    }
+
+
 def _get(item: Item, offline: bool, reporter: Reporter) -> None:
     download(item.urls, item.kept, sha256=item.sha256, size=item.size, offline=offline,
              reporter=reporter, error=BuildError)

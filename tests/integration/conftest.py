@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 import tinyapp
 from trimaran import images, paths
 from trimaran.engines import apptainer
+from trimaran.engines.oci import STORAGE
 
 USER_CACHE = paths.cache()
 """The cache outside the tests: what is big and checked by hash is taken from there."""
@@ -56,6 +59,26 @@ def require_engines(request: pytest.FixtureRequest) -> None:
         reason = missing(str(marker.args[0]))
         if reason:
             pytest.fail(f"TRIMARAN_REQUIRE_ENGINES=1, and {reason}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what the engines store outside the tests' folders from growing with every run."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("APPTAINER_CACHEDIR", str(tmp_path_factory.mktemp("apptainer-cache")))
+        yield
+    if missing("podman") is None:
+        for title in ("tiny", tinyapp.APP_IMAGE):
+            label = f"label=org.opencontainers.image.title={title}"
+            found = _podman("images", "--all", "--quiet", "--filter", label).split()
+            if found:
+                _podman("rmi", "--force", *dict.fromkeys(found))
+
+
+def _podman(*words: str) -> str:
+    return subprocess.run(
+        ["podman", *STORAGE, *words], check=True, capture_output=True, text=True, timeout=280
+    ).stdout
 
 
 @pytest.fixture(scope="module")

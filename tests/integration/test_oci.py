@@ -70,3 +70,13 @@ def test_environment_and_writing(built: BuiltImage, tmp_path: Path) -> None:
     )
     assert printed.splitlines() == [f"{value!a} False", "30", "30"]
     assert (tmp_path / "out/new").exists()
+
+
+def test_an_image_is_removed_from_the_storage_if_it_still_is_that_one(
+    tiny: images.Image, built: BuiltImage
+) -> None:
+    podman = Podman()
+    podman.remove(built.reference, "sha256:" + "0" * 64)
+    assert podman.find(tiny) == built
+    podman.remove(built.reference, str(built.digest))
+    assert podman.find(tiny) is None

@@ -12,6 +12,7 @@ import sys
 # Imported for their commands.
 from trimaran.cli import (  # noqa: F401
     bundles,
+    cache,
     containers,
     data,
     definitions,

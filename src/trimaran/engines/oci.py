@@ -258,6 +258,16 @@ class Podman:
             argv += ["--entrypoint", words.pop(0)]
         return Command((*argv, built.reference, *words, *args), env)
 
+    def remove(self, reference: str, digest: str) -> None:
+        """Remove the image from the storage, if that still has it under this reference.
+
+        Raises:
+            BuildError: it is in use.
+        """
+        if self._id(reference) == digest:
+            process.run(["podman", *STORAGE, "rmi", reference], env=_environment(),
+                        check=BuildError)
+
     def _run(self, workdir: str) -> list[str]:
         return [
             "podman", *STORAGE, *_runtime(), "run", "--rm", "--network=none",

@@ -101,14 +101,15 @@ def records(image: Image, engine: str, digest: str | None = None) -> list[Record
 def all_records(image: Image, engine: str) -> list[Record]:
     """Return the records of all images of this name, the newest first."""
     found = [
-        record for record in _read(f"{image.name}-*.{engine}.json") if record.name == image.name
+        record for _, record in every(f"{image.name}-*.{engine}.json")
+        if record.name == image.name
     ]
     return sorted(found, key=lambda record: record.built, reverse=True)
 
 
 def record_of(file: Path) -> Record | None:
     """Return the record of the image that lies in this file, if it is one of the cache."""
-    for record in _read("*.json"):
+    for _, record in every():
         if Path(record.reference).resolve() == file.resolve():
             return record
     return None
@@ -119,10 +120,11 @@ def update(record: Record, digest: str, size: int) -> None:
     save(replace(record, digest=digest, size=size))
 
 
-def _read(pattern: str) -> Iterator[Record]:
-    for path in paths.cache("images").glob(pattern):
+def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
+    """Yield all records with their files, in the order of their names."""
+    for path in sorted(paths.cache("images").glob(pattern)):
         try:
-            yield Record(**json.loads(path.read_text(encoding="utf-8")))
+            yield path, Record(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             continue  # a foreign or damaged file: the image is built anew
 
@@ -198,7 +200,8 @@ def check_space(folder: Path, needed: int, what: str) -> None:
     if free < needed:
         raise BuildError(
             f"{what} needs {needed / 1e9:.1f} GB in {folder}, {free / 1e9:.1f} GB are free",
-            hint="set TMPDIR (build) and TRIMARAN_CACHE (images) to folders on larger disks",
+            hint="`trimaran cache prune`, or set TMPDIR (build) and TRIMARAN_CACHE (images) to"
+            " folders on larger disks",
         )
 
 

@@ -16,6 +16,8 @@ from trimaran.engines import store
 STALE_SECONDS = 24 * 3600
 """Age at which the workplace of a build is taken for abandoned: no build takes a day."""
 
+SCRATCH = "trimaran-build-"
+
 
 @contextmanager
 def workplace(needed: int) -> Iterator[Path]:
@@ -29,15 +31,22 @@ def workplace(needed: int) -> Iterator[Path]:
     finished.mkdir(parents=True, exist_ok=True)
     for stale in finished.glob("part-*"):  # of a build that was killed outright
         if time.time() - stale.stat().st_mtime > STALE_SECONDS:
-            shutil.rmtree(stale, ignore_errors=True)
+            for folder in folders(stale):
+                shutil.rmtree(folder, ignore_errors=True)
     scratch_root = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
     store.check_space(scratch_root, needed, "unpacking the image")
     store.check_space(finished, needed // 3, "the finished image")
-    scratch = Path(tempfile.mkdtemp(prefix="trimaran-build-", dir=scratch_root))
+    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=scratch_root))
     place = Path(tempfile.mkdtemp(prefix="part-", dir=finished))
     try:
         (place / "tmp").symlink_to(scratch)
         yield place
     finally:
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.rmtree(scratch, ignore_errors=True)
+        for folder in folders(place):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def folders(place: Path) -> tuple[Path, ...]:
+    """Return all folders of the workplace `place`: where it unpacks under TMPDIR, and itself."""
+    scratch = (place / "tmp").resolve()
+    return (scratch, place) if scratch.name.startswith(SCRATCH) else (place,)

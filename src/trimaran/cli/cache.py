@@ -1,0 +1,82 @@
+"""Commands on the cache: `trimaran cache …`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimaran.cli import common
+from trimaran.cli.common import Json, emit, terminal
+
+if TYPE_CHECKING:
+    from trimaran.holdings import Holding
+
+app = typer.Typer(
+    help="List what lies in the cache, and remove what is no longer used.",
+    no_args_is_help=True, rich_markup_mode=None,
+)
+common.app.add_typer(app, name="cache")
+
+
+@app.command("list")
+def cache_list(as_json: Json = False) -> None:
+    """List images, environments, packages, bases and data in the cache, with their sizes.
+
+    Example: trimaran cache list
+    """
+    from trimaran import holdings, paths
+
+    _show(holdings.find(), f"{paths.cache()}", as_json)
+
+
+@app.command("prune")
+def cache_prune(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+) -> None:
+    """Remove what the definitions of this checkout no longer use, and show it first.
+
+    Images of the current definitions, published and pinned ones, and all data stay. A stopped
+    run whose image goes cannot be resumed.
+
+    Example: trimaran cache prune --yes
+    """
+    from trimaran import holdings
+    from trimaran.errors import ExitCode, TrimaranError, UsageError
+
+    found = [holding for holding in holdings.find() if holding.superfluous]
+    if not found:
+        typer.echo("nothing to remove: all in the cache is in use")
+        return
+    size = sum(holding.size for holding in found)
+    _show(found, f"to be removed: {size / 1e9:,.1f} GB")
+    if not yes and not _asks():
+        raise UsageError("nobody to ask", hint="trimaran cache prune --yes")
+    if not yes and not typer.confirm("Remove them?"):
+        typer.echo("nothing removed")
+        return
+    kept = 0
+    for holding in found:
+        try:
+            holding.remove()
+        except TrimaranError as error:
+            terminal().warn(f"{holding.name} stays: {error}")
+            kept += holding.size
+    typer.echo(f"removed {(size - kept) / 1e9:,.1f} GB")
+    if kept:
+        raise typer.Exit(ExitCode.BUILD)
+
+
+def _asks() -> bool:
+    return sys.stdin.isatty()
+
+
+def _show(found: list[Holding], title: str, as_json: bool = False) -> None:
+    rows = [
+        {"name": holding.name, "kind": holding.kind,
+         "size": holding.size if as_json else f"{holding.size / 1e6:,.0f} MB",
+         "state": holding.state, **({"made": holding.made} if as_json else {})}
+        for holding in found
+    ]
+    emit(rows, title, as_json)
