@@ -195,6 +195,21 @@ def test_an_image_that_podman_holds_on_to_stays_and_the_others_go(
     assert (kept.exists(), gone.exists()) == (True, False)
 
 
+def test_what_the_system_holds_on_to_stays_and_the_others_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(holdings.shutil, "rmtree", refuse)
+    put("host", "torch-cpu-000000000000", "bin", "python")
+    put("bases", "debian-sarge.docker.tar")
+    status, said = prune("--yes")
+    assert status == 3
+    assert "removed 0.0 GB" in said
+    assert [path.name for path in paths.cache().glob("*/*")] == ["torch-cpu-000000000000"]
+
+
 def test_the_list_as_json_has_bytes_and_days() -> None:
     sif("222222222222", "f" * 64)
     done = CliRunner().invoke(cli.app, ["cache", "list", "--json"])

@@ -60,7 +60,7 @@ def cache_prune(
     for holding in found:
         try:
             holding.remove()
-        except TrimaranError as error:
+        except (TrimaranError, OSError) as error:
             terminal().warn(f"{holding.name} stays: {error}")
             kept += holding.size
     typer.echo(f"removed {(size - kept) / 1e9:,.1f} GB")
