@@ -42,7 +42,7 @@ def workplace(needed: int) -> Iterator[Path]:
         (place / "tmp").symlink_to(scratch)
         yield place
     finally:
-        for folder in folders(place):
+        for folder in (scratch, place):
             shutil.rmtree(folder, ignore_errors=True)
 
 
