@@ -37,8 +37,8 @@ def cache_prune(
 ) -> None:
     """Remove what the definitions of this checkout no longer use, and show it first.
 
-    Images of the current definitions, published and pinned ones, and all data stay. A stopped
-    run whose image goes cannot be resumed.
+    Images of the current definitions, published and pinned ones, and all data stay. Let runs
+    of older definitions end first: one that was stopped cannot be resumed without its image.
 
     Example: trimaran cache prune --yes
     """
