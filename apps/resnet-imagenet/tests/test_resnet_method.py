@@ -1,11 +1,13 @@
 """The optimizer and the rates of the published runs."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-from resnet_imagenet.method import learning_rate, make_optimizer
+from resnet_imagenet.method import compile_network, learning_rate, make_optimizer
 from resnet_imagenet.settings import TrainSettings
 
 
@@ -76,3 +78,13 @@ def test_a_constant_warm_up_trains_at_the_small_batch_s_rate_then_at_the_scaled_
     )
     rate = learning_rate(settings, batch=8192, steps=156)
     assert [rate(step) for step in (0, 779, 780, 30 * 156)] == pytest.approx([0.1, 0.1, 3.2, 0.32])
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's own modules use it
+def test_compiled_code_is_kept_where_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "default"))
+    assert cache_dir() == str(tmp_path / "default")  # PyTorch asks itself before we compile
+    compile_network(torch.nn.Linear(1, 1), "default", tmp_path / "cache")
+    assert cache_dir() == str(tmp_path / "cache")

@@ -98,7 +98,8 @@ def check_compiler(mode: str, device: torch.device) -> None:
 
 def compile_network(network: nn.Module, mode: str, cache: Path) -> None:
     """Have `network` compiled when it is first called; compiled code is kept in `cache`."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.resolve()))
+    # Not `setdefault`: PyTorch sets it to a folder under /tmp itself, before this.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache.resolve())
     network.compile(mode=mode)
 
 
