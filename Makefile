@@ -17,7 +17,7 @@ export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.ca
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart test test-unit test-apps test-integration lint apptainer generate lock prune clean
+.PHONY: help setup dev quickstart test test-unit test-apps test-integration lint apptainer generate generate-apps lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -55,6 +55,9 @@ generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile
 	$(BIN)/python tests/test_golden_shards.py
 	$(BIN)/python tests/test_render.py
 	$(BIN)/python tests/test_runscript.py
+
+generate-apps: $(APPS_STAMP) ## Write options.json of each app anew, from its settings
+	for file in apps/*/tests/test_*_options.py; do $(APPS)/bin/python $$file || exit; done
 
 lock: $(DEV_STAMP) ## Resolve the tool's own packages anew (images: trimaran lock IMAGE)
 	$(BIN)/python scripts/lock_tool.py

@@ -2,6 +2,8 @@
 
 # ruff: noqa: RUF009 - `option` returns a dataclasses.field
 import argparse
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +49,35 @@ def test_help_shows_each_option_with_its_default() -> None:
     for part in ("--epochs", "passes over the images", "(default: 90)", "--no-synthetic"):
         assert part in text
     assert "default: None" not in text
+
+
+def test_the_options_as_data_say_what_the_parser_takes() -> None:
+    said = json.loads(options.described({"train": (Settings, "train it")}))["verbs"]["train"]
+    assert said["description"] == "train it"
+    assert said["options"]["epochs"] == {
+        "type": "integer", "minimum": 1, "default": 90, "description": "passes over the images",
+    }
+    assert said["options"]["model"]["enum"] == ["a", "b"]
+    assert said["options"]["synthetic"]["type"] == "boolean"
+    assert said["options"]["data"] == {"type": "string", "default": None, "description": "folder"}
+
+
+@pytest.mark.parametrize("kind", list(options._RANGES))
+def test_a_range_as_data_is_that_of_the_parser(kind: Callable[[str], float]) -> None:
+    limits = options._RANGES[kind]
+    for text in ("-1", "0", "0.5", "1", "2"):
+        try:
+            kind(text)
+            taken = True
+        except argparse.ArgumentTypeError:
+            taken = False
+        value = float(text)
+        assert taken == (
+            (limits["type"] == "number" or (value.is_integer() and "." not in text))
+            and value >= limits.get("minimum", value)
+            and value > limits.get("exclusiveMinimum", value - 1)
+            and value < limits.get("exclusiveMaximum", value + 1)
+        ), text
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ GRAPHS = ("reduce-overhead", "max-autotune")
 BACKENDS = ("gloo", "nccl", "mpi")
 DEVICES = ("auto", "cpu", "gpu")
 DALI_THREADS = min(4, len(os.sched_getaffinity(0)))
+THREADS_SHOWN = "one for each usable core, at most 4"
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,9 @@ class TrainSettings:
         None, "node-local folder to copy the shards to before the training", Path
     )
     seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
-    threads: int = option(DALI_THREADS, "threads of the input pipeline", positive_int)
+    threads: int = option(
+        DALI_THREADS, "threads of the input pipeline", positive_int, shown=THREADS_SHOWN
+    )
     # The ranks.
     engine: str = option("single", "how ranks work together", choices=ENGINES)
     backend: str | None = option(
@@ -210,7 +213,9 @@ class EvaluateSettings:
     batch_size: int = option(128, "images per step", positive_int)
     precision: str | None = option(None, "default: as trained", choices=PRECISIONS)
     device: str = option("auto", "auto: the GPU where there is one", choices=DEVICES)
-    threads: int = option(DALI_THREADS, "threads of the input pipeline", positive_int)
+    threads: int = option(
+        DALI_THREADS, "threads of the input pipeline", positive_int, shown=THREADS_SHOWN
+    )
     json: bool = option(False, "print one JSON object")
 
     def check(self) -> None:
@@ -230,7 +235,9 @@ class PredictSettings:
     checkpoint: Path | None = option(None, "checkpoint file, instead of --out", Path)
     top: int = option(5, "classes to show per image", positive_int)
     batch_size: int = option(32, "images per step", positive_int)
-    threads: int = option(DALI_THREADS, "threads of the input pipeline", positive_int)
+    threads: int = option(
+        DALI_THREADS, "threads of the input pipeline", positive_int, shown=THREADS_SHOWN
+    )
     json: bool = option(False, "print one JSON array")
 
     def check(self) -> None:

@@ -5,7 +5,8 @@
         epochs: int = option(90, "passes over the training images", positive_int)
 
 gives `--epochs`, checked and shown in `--help` with its default. A boolean field
-gives `--name` and `--no-name`.
+gives `--name` and `--no-name`. `described` says the same as data, for the `options.json` of an
+app, by which `trimaran` checks arguments before it makes anything.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 Settings = TypeVar("Settings")
@@ -28,6 +30,7 @@ def option(
     choices: Sequence[str] | None = None,
     metavar: str | None = None,
     nargs: str | None = None,
+    shown: str | None = None,
 ) -> Any:
     """Return a dataclass field that is an option: its default, its help, its parser.
 
@@ -38,23 +41,44 @@ def option(
         choices: the allowed words.
         metavar: the placeholder in `--help`.
         nargs: "+" makes an option of one or more values, a list.
+        shown: the default in words, where it is another one on another machine.
     """
     extra = {"help": text, "type": kind, "choices": choices, "metavar": metavar, "nargs": nargs}
-    return dataclasses.field(default=default, metadata=extra)
+    return dataclasses.field(default=default, metadata={"shown": shown, "argument": extra})
 
 
 def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
     """Add an option to `parser` for each field of the dataclass `settings`."""
     for field in dataclasses.fields(settings):
         name = "--" + field.name.replace("_", "-")
-        extra = {key: value for key, value in field.metadata.items() if value is not None}
-        if isinstance(field.default, tuple):
-            extra["help"] += f" (default: {','.join(f'{value:g}' for value in field.default)})"
-        elif field.default is not None:
-            extra["help"] += " (default: %(default)s)"
+        extra = {k: value for k, value in field.metadata["argument"].items() if value is not None}
+        shown = _word(field.default) if field.metadata["shown"] is None else field.metadata["shown"]
+        if shown is not None:
+            extra["help"] += f" (default: {shown})".replace("%", "%%")
         if isinstance(field.default, bool):
             extra["action"] = argparse.BooleanOptionalAction
         parser.add_argument(name, dest=field.name, default=field.default, **extra)
+
+
+def described(commands: Mapping[str, tuple[type[Any], str]]) -> str:
+    """Return the options of an app as JSON: what its `options.json` holds.
+
+    Each option is described by keywords of JSON Schema (json-schema.org, validation).
+
+    Args:
+        commands: verb -> its settings, and one line about it.
+    """
+    verbs = {
+        verb: {
+            "description": text,
+            "options": {
+                field.name.replace("_", "-"): _described(field)
+                for field in dataclasses.fields(settings)
+            },
+        }
+        for verb, (settings, text) in commands.items()
+    }
+    return json.dumps({"schema": 1, "verbs": verbs}, indent=1) + "\n"
 
 
 def collect(settings: type[Settings], namespace: argparse.Namespace) -> Settings:
@@ -103,6 +127,36 @@ def increasing(text: str) -> tuple[float, ...]:
     if any(second <= first for first, second in itertools.pairwise(values)):
         raise argparse.ArgumentTypeError(f"each must be above the one before, got {text}")
     return values
+
+
+_RANGES: dict[Any, dict[str, Any]] = {
+    positive_int: {"type": "integer", "minimum": 1},
+    non_negative_int: {"type": "integer", "minimum": 0},
+    positive_float: {"type": "number", "exclusiveMinimum": 0},
+    non_negative_float: {"type": "number", "minimum": 0},
+    fraction: {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+}
+"""What the parsers of numbers take, in the words of JSON Schema; others take a text."""
+
+
+def _described(field: dataclasses.Field[Any]) -> dict[str, Any]:
+    argument, shown = field.metadata["argument"], field.metadata["shown"]
+    found = dict(_RANGES.get(argument["type"], {"type": "string"}))
+    if isinstance(field.default, bool):
+        found = {"type": "boolean"}
+    if argument["choices"] is not None:
+        found["enum"] = list(argument["choices"])
+    if shown is not None:
+        return {**found, "description": f"{argument['help']} (default: {shown})"}
+    default = _word(field.default) if isinstance(field.default, tuple) else field.default
+    return {**found, "default": default, "description": argument["help"]}
+
+
+def _word(default: Any) -> str | None:
+    """Return a default as it is given on the command line; None without one."""
+    if isinstance(default, tuple):
+        return ",".join(f"{value:g}" for value in default)
+    return None if default is None else str(default)
 
 
 def _int(text: str, least: int) -> int:
