@@ -11,7 +11,8 @@ from trimaran import recipes, report, runs
 from trimaran.engines import Command
 from trimaran.errors import UsageError
 from trimaran.extending import Modification
-from trimaran.recipes import Argument, RecipeFile
+from trimaran.options import Argument
+from trimaran.recipes import RecipeFile
 from trimaran.runs import DataRecord, ImageRecord
 
 IMAGE = ImageRecord(

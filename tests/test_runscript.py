@@ -23,7 +23,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.files import sha256
 from trimaran.hostfacts import host_facts
-from trimaran.recipes import Argument
+from trimaran.options import Argument
 from trimaran.runs import GitRecord
 from trimaran.runscript import Contents
 

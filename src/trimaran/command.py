@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import yaml
 
 from trimaran.errors import UsageError
-from trimaran.recipes import NEUTRAL_OPTIONS, OWN_OPTIONS, Argument, Recipe
+from trimaran.options import VERB, Argument
+from trimaran.recipes import NEUTRAL_OPTIONS, OWN_OPTIONS, Recipe
 
 
 def parse_changes(settings: list[str]) -> dict[str, Argument]:
@@ -50,7 +51,7 @@ def app_arguments(
     A true value becomes `--key`, a false one `--no-key`, anything else `--key=value`,
     one word each, so that no value can be taken for another option.
     """
-    words = ["train", f"--data={data}", f"--out={out}"]
+    words = [VERB, f"--data={data}", f"--out={out}"]
     for key, value in {**recipe.args, **changes}.items():
         if isinstance(value, bool):
             words.append(f"--{key}" if value else f"--no-{key}")

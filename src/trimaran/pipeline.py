@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trimaran import data, images, initial, process, registry, report, runs, training
+from trimaran import data, images, initial, options, process, registry, report, runs, training
 from trimaran.command import app_arguments, launcher
 from trimaran.contracts import AnyContract
 from trimaran.engines import Bind, BuiltImage, Command, Engine
 from trimaran.errors import RunError, UsageError
 from trimaran.extending import Extension
-from trimaran.recipes import Argument, RecipeFile
+from trimaran.options import Argument
+from trimaran.recipes import RecipeFile
 from trimaran.reporting import Reporter
 from trimaran.runs import DataRecord, ImageRecord, RunRecord, SignatureRecord
 from trimaran.sites import Site
@@ -54,11 +55,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be executed: the command, its folders, and what has to be made before."""
+    """What would be executed: the command, its folders, and what has to be made before.
+
+    `unchecked` says why the app's arguments could not be checked (None: they were).
+    """
 
     command: Command
     directory: Path
     missing: tuple[str, ...]
+    unchecked: str | None
 
 
 def plan(request: Request) -> Plan:
@@ -82,7 +87,8 @@ def plan(request: Request) -> Plan:
             f"image {image.name}: trimaran {how} --engine {request.engine.name}; "
             "then print this again"
         )
-    return Plan(command(request, built, folder, directory), directory, tuple(missing))
+    return Plan(command(request, built, folder, directory), directory, tuple(missing),
+                options.unchecked(request.recipe.recipe.app))
 
 
 def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verdict]:
@@ -98,6 +104,8 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
     check(request)
     directory = runs.new_directory(request.recipe, request.out)
     recipe = request.recipe.recipe
+    if unchecked := options.unchecked(recipe.app):
+        reporter.warn(unchecked)
     image = images.load(recipe.image.name)
     contract = data.load(request.recipe.data_name)
     with reporter.step(1, STEPS, f"data: {contract.name}"):
@@ -207,6 +215,9 @@ def _accepted(request: Request) -> list[list[str]]:
 
 def check(request: Request) -> None:
     """Raise UsageError for what can be told before anything is made."""
+    faults = options.faults(request.recipe.recipe.app, request.changes)
+    if faults:
+        raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()))
     resources, starter = request.recipe.recipe.resources, request.recipe.recipe.launcher
     if resources.nodes > 1 or starter == "srun":
         raise UsageError(
@@ -278,7 +289,8 @@ def _train(
 
 def script(planned: Plan) -> str:
     """Return `planned` as shell lines: pasted into a shell, they give the same run."""
-    lines = [f"# first: {what}" for what in planned.missing]
+    lines = [f"# {planned.unchecked}"] if planned.unchecked else []
+    lines += [f"# first: {what}" for what in planned.missing]
     lines.append(process.shell_line(["mkdir", "-p", str(planned.directory)]))
     lines.append(process.shell_line(["cd", str(planned.directory)]))
     lines.append(runs.paste_line(planned.command))

@@ -9,16 +9,16 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import Field, StrictStr, model_validator
 
-from trimaran import paths, strict
+from trimaran import options, paths, strict
 from trimaran.contracts import FormatName
 from trimaran.errors import UsageError, unknown_name
+from trimaran.options import Argument
 from trimaran.sites import Fingerprint
 
 Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]
 Launcher = Literal["none", "torchrun", "mpirun", "srun"]
-Argument = StrictBool | StrictInt | StrictFloat | StrictStr
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Option = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -190,6 +190,7 @@ def load(name: str) -> RecipeFile:
     path = paths.repository() / "recipes" / f"{name}.yaml"
     recipe = load_copy(path, name)
     _check_identity(path, recipe.recipe)
+    _check_arguments(path, recipe.recipe)
     before = recipe.recipe.initial
     if before is not None and before.recipe not in names():
         unknown = unknown_name("recipe", before.recipe, names())
@@ -201,6 +202,15 @@ def load_copy(path: Path, name: str) -> RecipeFile:
     """Load the recipe called `name` from any place, such as the copy in a run directory."""
     recipe = strict.load(Recipe, path)
     return RecipeFile(name, path, hashlib.sha256(path.read_bytes()).hexdigest(), recipe)
+
+
+def _check_arguments(path: Path, recipe: Recipe) -> None:
+    faults = options.faults(recipe.app, recipe.args)
+    if faults:
+        raise UsageError("\n".join(
+            f"{path}:{strict.line(path, ('args', key))}: args.{key}: {fault}"
+            for key, fault in faults.items()
+        ))
 
 
 def _check_identity(path: Path, recipe: Recipe) -> None:

@@ -19,7 +19,8 @@ from trimaran.extending import Modification
 from trimaran.files import locked, write_atomic
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.initial import InitialRecord
-from trimaran.recipes import Argument, RecipeFile
+from trimaran.options import Argument
+from trimaran.recipes import RecipeFile
 
 Status = Literal["running", "completed", "failed", "interrupted"]
 

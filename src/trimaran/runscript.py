@@ -22,7 +22,8 @@ from trimaran.engines import BuiltImage, gpu, store
 from trimaran.engines.apptainer import CAP_SYS_RESOURCE, USERNS, Apptainer
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
-from trimaran.recipes import Argument, RecipeFile
+from trimaran.options import Argument
+from trimaran.recipes import RecipeFile
 from trimaran.runs import (
     CommandRecord,
     DataRecord,

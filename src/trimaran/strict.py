@@ -73,6 +73,11 @@ def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
     return _validated(choose(content), content, lines, path)
 
 
+def line(path: Path, where: Location) -> int:
+    """Return the line of the key at `where` in the YAML file `path`, which has been loaded."""
+    return _line(_lines(yaml.compose(_read(path), Loader=yaml.SafeLoader)), where)
+
+
 def load_json(model: type[M], path: Path) -> M:
     """Read `path` as JSON into `model`; see `load`, but faults have no lines.
 

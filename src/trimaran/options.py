@@ -1,0 +1,106 @@
+"""The options of an app as data, so that arguments are checked before anything is made.
+
+`apps/<app>/options.json` is generated from the settings of the app (`make generate-apps`), and
+describes each option by keywords of JSON Schema: the tool never imports an app.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from trimaran import paths, strict
+
+Argument = StrictBool | StrictInt | StrictFloat | StrictStr
+
+VERB = "train"
+"""What a recipe has its app do."""
+
+_WORDS = {"integer": "a whole number", "number": "a number", "string": "a number or a word"}
+
+
+class Option(strict.Model):
+    """One option: what it takes, its default (null: none, or the machine's), its help."""
+
+    type: Literal["integer", "number", "boolean", "string"]
+    enum: list[str] | None = None
+    minimum: float | None = None
+    exclusive_minimum: float | None = Field(default=None, alias="exclusiveMinimum")
+    exclusive_maximum: float | None = Field(default=None, alias="exclusiveMaximum")
+    default: Argument | None = None
+    description: str
+
+    def fault(self, value: Argument) -> str | None:
+        """Return why the app would refuse `value`, or None; it gets a word and parses that."""
+        word = str(value).lower() if isinstance(value, bool) else str(value)
+        if (self.type == "boolean") != isinstance(value, bool):
+            allowed = "true or false" if self.type == "boolean" else _WORDS[self.type]
+            return f"must be {allowed}, got {word}"
+        if self.enum is not None and word not in self.enum:
+            return f"must be one of {', '.join(self.enum)}; got {word}"
+        if self.type in ("integer", "number"):
+            return self._number_fault(word)
+        return None
+
+    def _number_fault(self, word: str) -> str | None:
+        try:
+            number = int(word) if self.type == "integer" else float(word)
+        except ValueError:
+            return f"must be {_WORDS[self.type]}, got {word}"
+        if isinstance(number, float) and not math.isfinite(number):
+            return f"must be finite, got {word}"
+        if self.minimum is not None and number < self.minimum:
+            return f"must be at least {self.minimum:g}, got {word}"
+        if self.exclusive_minimum is not None and number <= self.exclusive_minimum:
+            return f"must be above {self.exclusive_minimum:g}, got {word}"
+        if self.exclusive_maximum is not None and number >= self.exclusive_maximum:
+            return f"must be below {self.exclusive_maximum:g}, got {word}"
+        return None
+
+
+class Verb(strict.Model):
+    """What an app can do, and the options of that by name."""
+
+    description: str
+    options: dict[str, Option]
+
+
+class AppOptions(strict.Model):
+    """`options.json` of an app."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    verbs: dict[str, Verb]
+
+
+def unchecked(app: str) -> str | None:
+    """Return why the arguments of `app` cannot be checked beforehand, or None if they can."""
+    if _path(app).is_file():
+        return None
+    return f"{_path(app)} is not there: only the app itself will check its arguments"
+
+
+def faults(app: str, args: Mapping[str, Argument]) -> dict[str, str]:
+    """Return what is wrong with each of `args`, the arguments of `app`; see `unchecked`."""
+    if unchecked(app):
+        return {}
+    known = strict.load_json(AppOptions, _path(app)).verbs[VERB].options
+    found = {
+        key: known[key].fault(value) if key in known else _unknown(app, key, known)
+        for key, value in args.items()
+    }
+    return {key: fault for key, fault in found.items() if fault is not None}
+
+
+def _unknown(app: str, key: str, known: Mapping[str, Option]) -> str:
+    near = get_close_matches(key, known, n=3, cutoff=0.5)
+    tip = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    return f"{app} has no such option ({tip})"
+
+
+def _path(app: str) -> Path:
+    return paths.repository() / "apps" / app / "options.json"
