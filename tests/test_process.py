@@ -43,25 +43,77 @@ def test_stream_hands_on_each_line_and_keeps_a_log(tmp_path: Path) -> None:
     assert (status, lines, (tmp_path / "log").read_text()) == (4, ["a", "b"], "a\nb\n")
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def is_alive(pid: int) -> bool:
+    """Return whether a process is there and no zombie, as soon as it has had time to end."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return False
+        except psutil.NoSuchProcess:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def later(*signals: signal.Signals) -> None:
+    """Send signals to this process, one after the other."""
+    for number, one in enumerate(signals, 1):
+        threading.Timer(0.2 * number, os.kill, (os.getpid(), one)).start()
+
+
+@pytest.mark.parametrize("signum", process.STOPS)
 def test_a_stop_ends_the_child_and_its_children(signum: signal.Signals) -> None:
     children: list[int] = []
 
     def on_line(line: str) -> None:
         children.append(int(line))
-        threading.Timer(0.2, os.kill, (os.getpid(), signum)).start()
+        later(signum)
 
     with pytest.raises(Interrupted):
         process.stream([sys.executable, "-c", FAMILY], on_line=on_line)
-    deadline = time.monotonic() + 5
-    while psutil.pid_exists(children[0]) and time.monotonic() < deadline:
-        if psutil.Process(children[0]).status() == psutil.STATUS_ZOMBIE:
-            break
-        time.sleep(0.05)
-    assert (
-        not psutil.pid_exists(children[0])
-        or psutil.Process(children[0]).status() == psutil.STATUS_ZOMBIE
-    )
+    assert not is_alive(children[0])
+
+
+def test_a_signal_that_is_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under nohup, whose point it is."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        code = "import os, signal; os.kill(os.getppid(), signal.SIGHUP); print('still here')"
+        lines: list[str] = []
+        assert process.stream([sys.executable, "-c", code], on_line=lines.append) == 0
+        assert lines == ["still here"]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda n, f: print("got", signal.Signals(n).name, flush=True))
+rank = subprocess.Popen(
+    [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+)
+print(rank.pid, flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_the_third_stop_kills_the_child_and_even_ranks_in_sessions_of_their_own() -> None:
+    lines: list[str] = []
+    told: list[str] = []
+
+    def on_line(line: str) -> None:
+        lines.append(line)
+        if line.isdigit() or line.startswith("got"):
+            later(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        process.stream([sys.executable, "-c", STUBBORN], on_line=on_line, tell=told.append)
+    assert lines[1:] == ["got SIGTERM", "got SIGINT"], "what it says while it stops is shown"
+    assert [text.split()[0] for text in told] == ["stopping:", "interrupting", "killed"]
+    assert not is_alive(int(lines[0]))
 
 
 def test_a_child_that_ignores_the_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +122,13 @@ def test_a_child_that_ignores_the_stop_is_killed(monkeypatch: pytest.MonkeyPatch
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         "print('up', flush=True); time.sleep(60)"
     )
-
-    def on_line(line: str) -> None:
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-
     begin = time.monotonic()
     with pytest.raises(Interrupted):
-        process.stream([sys.executable, "-c", code], on_line=on_line)
+        process.stream([sys.executable, "-c", code], on_line=lambda line: later(signal.SIGINT))
     assert time.monotonic() - begin < 10
+
+
+def test_a_log_that_cannot_be_written_ends_the_child_and_is_named() -> None:
+    code = "import time; print('a', flush=True); time.sleep(60)"
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        process.stream([sys.executable, "-c", code], log=Path("/dev/full"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as handle:
+        with named(path), os.fdopen(descriptor, "wb") as handle:
             handle.write(content.encode() if isinstance(content, str) else content)
             handle.flush()
             os.fsync(handle.fileno())
@@ -27,6 +28,28 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Have what the system refuses name `path`: of a full disk it names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def room(path: Path) -> str:
+    """Return which file system `path` is, or would be, on, and how much is free there."""
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    usage = shutil.disk_usage(place)
+    while not place.is_mount():
+        place = place.parent
+    return f"{usage.free / 1e6:,.0f} of {usage.total / 1e6:,.0f} MB free on {place}"
 
 
 @contextmanager

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import os
+import queue
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from trimaran.errors import Interrupted, TrimaranError, UsageError
+from trimaran.files import named
 
 GRACE_SECONDS = 30.0
 """How long a stopped child may take to write its checkpoint before it is killed."""
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a command: Ctrl-C, the batch system, a terminal that was closed."""
+
+_STEPS = (
+    (signal.SIGTERM, "stopping: it has {grace:.0f} s to bring what it does to an end;"
+                     " stop it again to interrupt that"),
+    (signal.SIGINT, "interrupting it; stop it once more to kill it"),
+    (signal.SIGKILL, "killed"),
+)
+"""What a child gets for the first stop, the second, the third; and what the user is told."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,26 @@ def run(
     return result
 
 
+@contextmanager
+def handling(handler: Any) -> Iterator[None]:
+    """Have `handler` called for `STOPS`, but for those that are ignored (nohup does that)."""
+    previous = {
+        number: signal.signal(number, handler)
+        for number in STOPS
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, one in previous.items():
+            signal.signal(number, one)
+
+
+def interrupt(signum: int, frame: object) -> None:
+    """Handle a signal as Python handles Ctrl-C."""
+    raise KeyboardInterrupt
+
+
 def stream(
     argv: Sequence[str],
     *,
@@ -78,46 +116,51 @@ def stream(
     cwd: Path | None = None,
     log: Path | None = None,
     on_line: Callable[[str], None] = lambda line: None,
+    tell: Callable[[str], None] = lambda text: None,
     keep_open: Sequence[int] = (),
 ) -> int:
     """Run `argv`, hand each line of output to `on_line` and append it to `log`.
 
     The child inherits the descriptors in `keep_open`, and no others but its output.
 
-    The child leads its own process group. Ctrl-C or SIGTERM here sends SIGTERM to
-    the whole group, which gets `GRACE_SECONDS` to write its checkpoint, then
-    SIGKILL; `Interrupted` is raised in either case. Returns the exit status
-    (negative: the signal that killed the child).
-    """
-    def stop(signum: int, frame: object) -> None:
-        raise KeyboardInterrupt
+    The child leads its own process group. One of `STOPS` here sends SIGTERM to the whole
+    group, a second one SIGINT, a third one SIGKILL to it and to all that it has started, as do
+    `GRACE_SECONDS`; `tell` gets each step. What the child says until its end is still handed on.
+    Returns the exit status (negative: the signal that killed the child).
 
-    previous = signal.signal(signal.SIGTERM, stop)
+    Raises:
+        Interrupted: it was stopped, and has ended.
+    """
     try:
-        with subprocess.Popen(
-            list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1,
-            start_new_session=True, pass_fds=list(keep_open),
-        ) as child:
+        with (
+            subprocess.Popen(
+                list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1,
+                start_new_session=True, pass_fds=list(keep_open),
+            ) as child,
+            _Stopper(child, tell) as stopper,
+        ):
             try:
-                return _pump(child, log, on_line)
-            except KeyboardInterrupt:
-                _end_group(child)
-                raise Interrupted(f"stopped by the user: {argv[0]}") from None
+                status = _pump(child, log, on_line)
             except BaseException:
-                _end_group(child)
+                stopper.stop()
+                _drain(child)
                 raise
+            if stopper.stopped:
+                raise Interrupted(f"stopped by the user: {argv[0]}")
+            return status
     except FileNotFoundError as error:
+        if error.filename != argv[0]:
+            raise
         raise UsageError(f"program not found: {argv[0]}", hint="see `trimaran doctor`") from error
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _pump(
     child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str], None]
 ) -> int:
     assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was asked for
-    with open(log or os.devnull, "a", encoding="utf-8") as sink:  # noqa: PTH123 - devnull is a name
+    name = log or Path(os.devnull)
+    with named(name), name.open("a", encoding="utf-8") as sink:
         for line in child.stdout:
             sink.write(line)
             sink.flush()
@@ -125,13 +168,66 @@ def _pump(
     return child.wait()
 
 
-def _end_group(child: subprocess.Popen[str]) -> None:
-    for signum in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, signum)
-            child.wait(timeout=GRACE_SECONDS)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
-        # The leader is gone; a grandchild may still hold the group, so go on to SIGKILL.
+def _drain(child: subprocess.Popen[str]) -> None:
+    """Let a child that nobody listens to come to its end: a full pipe would hold it up."""
+    assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was asked for
+    for _ in child.stdout:
+        pass
+    child.wait()
+
+
+class _Stopper:
+    """Takes a child through `_STEPS`, one for each signal, in a thread: a handler may not wait.
+
+    Attributes:
+        stopped: whether anybody has asked for it.
+    """
+
+    def __init__(self, child: subprocess.Popen[str], tell: Callable[[str], None]) -> None:
+        self.stopped = False
+        self._child, self._tell = child, tell
+        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._obey, daemon=True)
+        self._handling = handling(self.stop)
+
+    def __enter__(self) -> _Stopper:
+        self._thread.start()
+        self._handling.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handling.__exit__(None, None, None)
+        self._asked.put(False)
+        self._thread.join()
+        if self.stopped:
+            self._send(signal.SIGKILL)  # the leader is gone, a grandchild may still be there
+
+    def stop(self, *_: object) -> None:
+        """Take the next step; may be called by a signal."""
+        self.stopped = True
+        self._asked.put(True)
+
+    def _obey(self) -> None:
+        steps, wait = list(_STEPS), None
+        while steps:
+            try:
+                if not self._asked.get(timeout=wait):
+                    return
+            except queue.Empty:
+                del steps[:-1]  # its time is up
+            signum, text = steps.pop(0)
+            self._send(signum)
+            self._tell(text.format(grace=GRACE_SECONDS))
+            wait = GRACE_SECONDS
+
+    def _send(self, signum: signal.Signals) -> None:
+        """Send `signum` to the group; SIGKILL also to what has left the group, as ranks do."""
+        others: list[psutil.Process] = []
+        if signum == signal.SIGKILL:
+            with suppress(psutil.Error):
+                others = psutil.Process(self._child.pid).children(recursive=True)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._child.pid, signum)
+        for other in others:
+            with suppress(psutil.Error):
+                other.kill()

@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.segment import ControlType
 from rich.table import Table
 
-from trimaran.errors import TrimaranError
+from trimaran.errors import Interrupted, TrimaranError
 from trimaran.reporting import Advance
 from trimaran.verdict import Outcome, Verdict
 
@@ -107,7 +107,10 @@ class Terminal:
 def show_error(error: TrimaranError) -> None:
     """Print an expected failure and the way out."""
     console = Console(stderr=True, highlight=False)
-    console.print(f"[bold red]error:[/] {escape(error.message)}", soft_wrap=True)
+    label = "[bold yellow]interrupted:[/]" if isinstance(error, Interrupted) else (
+        "[bold red]error:[/]"
+    )
+    console.print(f"{label} {escape(error.message)}", soft_wrap=True)
     if error.hint:
         console.print(f"[bold]hint:[/]  {escape(error.hint)}", soft_wrap=True)
 

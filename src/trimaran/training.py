@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
-from trimaran import process, runs
+from trimaran import ends, process, runs
 from trimaran.engines import Command
 from trimaran.errors import Interrupted, RunError
+from trimaran.files import room
 from trimaran.reporting import Reporter
 from trimaran.runs import RunRecord
 
 LOG = "log.txt"
+
+_NOT_WRITTEN = 74
 
 # Exit codes of the app contract (apps/README.md) that end a run without a result.
 _APP_ERRORS = {
@@ -19,7 +23,7 @@ _APP_ERRORS = {
     4: "training diverged",
     69: "a rank was lost",
     70: "the ranks have different weights",
-    74: "the checkpoint could not be written",
+    _NOT_WRITTEN: "the checkpoint could not be written",
     75: "stopped early; the checkpoint is in the run directory",
 }
 _IN_VAIN = (2, 3, 4, 70)  # the same command would end in the same way
@@ -42,24 +46,47 @@ def perform(
         Interrupted: stopped by the user.
     """
     again = "it goes on with: " + process.shell_line(["trimaran", "resume", str(directory)])
+    before = ends.oom_kills()
     try:
         status = process.stream(
             command.argv, env=command.env, cwd=directory, log=directory / LOG,
-            on_line=reporter.line, keep_open=[lock],
+            on_line=reporter.line, tell=reporter.note, keep_open=[lock],
         )
-    except Interrupted as stopped:
-        runs.finish(directory, record, "interrupted", 130)
-        raise Interrupted(stopped.message, hint=again) from None
+    except (Interrupted, KeyboardInterrupt):
+        _finish(directory, record, "interrupted", 130)
+        raise Interrupted(f"the run in {directory} was stopped", hint=again) from None
+    except OSError as error:  # of its log
+        _finish(directory, record, "failed", 1)
+        raise RunError(
+            f"{error.filename}: {error.strerror} ({room(directory)})",
+            hint=f"free some space there, then {again}",
+        ) from error
     except BaseException:
-        runs.finish(directory, record, "failed", 1)
+        _finish(directory, record, "failed", 1)
         raise
-    runs.finish(directory, record, _status(status), status)
+    _finish(directory, record, _status(status), status)
     if status != 0:
-        what = _APP_ERRORS.get(status, "the app failed")
-        hint = f"its output is in {directory / LOG}"
-        if status not in _IN_VAIN:
-            hint += f"; {again}"
-        raise RunError(f"{what} (exit status {status})", hint=hint)
+        raise _failure(directory, status, before, again)
+
+
+def _finish(directory: Path, record: RunRecord, status: runs.Status, exit_status: int) -> None:
+    """Complete `run.json`, whoever is impatient: it must not go on saying "running"."""
+    with process.handling(signal.SIG_IGN):
+        runs.finish(directory, record, status, exit_status)
+
+
+def _failure(directory: Path, status: int, before: ends.OomKills, again: str) -> RunError:
+    """Return what an exit status other than 0 means, and the way out."""
+    after = ends.oom_kills()
+    what, hint = ends.describe(status, before, after) or (
+        _APP_ERRORS.get(status, "the app failed"), ""
+    )
+    if not hint and (told := after.since(before)):  # a rank, whose launcher ended by itself
+        what = f"{what}; {told}"
+    if status == _NOT_WRITTEN:
+        hint = f"free some space: {room(directory)}"
+    hints = [hint, f"its output is in {directory / LOG}", again if status not in _IN_VAIN else ""]
+    return RunError(f"{what} (exit status {status})", hint="; ".join(filter(None, hints)))
 
 
 def _status(exit_status: int) -> runs.Status:

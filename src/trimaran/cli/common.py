@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from trimaran.sites import Site
@@ -17,7 +18,28 @@ EXIT_CODES = (
     "Exit codes: 0 PASS or done, 1 FAIL, 2 usage, 3 build, 4 run, 5 NO REFERENCE, 130 interrupted."
 )
 
+
+class Stoppable(TyperGroup):
+    """Runs commands so that Ctrl-C, SIGTERM and a closed terminal end them in order."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; a stop is told, and leaves what was begun to clear up behind it."""
+        from trimaran import process
+        from trimaran.errors import Interrupted
+
+        try:
+            with process.handling(process.interrupt):
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                "stopped by the user",
+                hint="what was finished is kept, nothing is left half-written; the same command"
+                " goes on from there",
+            ) from None
+
+
 app = typer.Typer(
+    cls=Stoppable,
     help="From a recipe to a verdict: run a reference training in a container and judge it.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
