@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trimaran import cli, digests, holdings, images, paths
+from trimaran import cli, digests, holdings, images, locks, paths
 from trimaran.cli import cache as commands
 from trimaran.engines import host, store, workplace
 from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError
 
 CONTAINERS = paths.repository() / "containers"
-YESTERDAY = time.time() - workplace.STALE_SECONDS - 60
+YESTERDAY = time.time() - locks.STALE_SECONDS - 60
 
 
 @pytest.fixture(autouse=True)
@@ -207,7 +207,8 @@ def test_what_the_system_holds_on_to_stays_and_the_others_go(
     status, said = prune("--yes")
     assert status == 3
     assert "removed 0.0 GB" in said
-    assert [path.name for path in paths.cache().glob("*/*")] == ["torch-cpu-000000000000"]
+    assert [path.name for path in paths.cache("host").iterdir()] == ["torch-cpu-000000000000"]
+    assert list(paths.cache("bases").iterdir()) == []
 
 
 def test_the_list_as_json_has_bytes_and_days() -> None:

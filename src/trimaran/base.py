@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import requests
 
-from trimaran import paths, process
+from trimaran import locks, paths, process
 from trimaran.debian import ARCHIVES, KEYRING
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import sha256, write_atomic
@@ -100,10 +99,9 @@ def resolve(
 
 
 def _pull(wanted: RegistryBase, place: Path, pull: Pull, reporter: Reporter) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
     reporter.note(f"  pulling {wanted.image} ({str(wanted.digest)[:19]}…)")
-    with tempfile.TemporaryDirectory(prefix="pull-", dir=place.parent) as folder:
-        part = Path(folder) / place.name
+    with locks.scratch(place.parent, "pull-") as folder:
+        part = folder / place.name
         pull(f"{wanted.image.rpartition(':')[0]}@{wanted.digest}", part)
         part.rename(place)
 
@@ -176,9 +174,8 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> None:
             " and debian-archive-keyring",
             hint="`make apptainer` brings mmdebstrap; or give an archive or SIF with --base",
         )
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="base-", dir=destination.parent) as folder:
-        layer = Path(folder) / "layer.tar"
+    with locks.scratch(destination.parent, "base-") as folder:
+        layer = folder / "layer.tar"
         epoch = os.environ.get("SOURCE_DATE_EPOCH", str(int(datetime.now().timestamp())))
         argv = [
             program, "--mode=root" if os.geteuid() == 0 else "--mode=unshare",
@@ -196,7 +193,7 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> None:
             hint = None if os.geteuid() == 0 else "it needs newuidmap (apt-get install uidmap)"
             raise BuildError(f"mmdebstrap ended with status {status}", hint=hint)
         day = datetime.fromtimestamp(int(epoch), timezone.utc).strftime("%Y-%m-%d")
-        archive = Path(folder) / "image.tar"
+        archive = folder / "image.tar"
         digest = pack_archive(layer, archive, int(epoch))
         name = f"Debian {suite} minbase, assembled by mmdebstrap on {day}"
         about = Base("docker-archive", destination.name, name, digest)

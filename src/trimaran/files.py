@@ -30,6 +30,15 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         raise
 
 
+def set_aside(path: Path) -> Path:
+    """Rename what is damaged to `<name>.damaged`, and return that: nothing is ever lost."""
+    aside, number = path.with_name(f"{path.name}.damaged"), 1
+    while os.path.lexists(aside):
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{number}")
+    return path.rename(aside)
+
+
 @contextmanager
 def named(path: Path) -> Iterator[None]:
     """Have what the system refuses name `path`: of a full disk it names no file."""

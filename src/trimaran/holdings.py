@@ -7,22 +7,27 @@ its day, or from its registry.
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from trimaran import digests, images, inventory, paths, recipes, wheelhouse
+from trimaran import digests, images, inventory, locks, paths, recipes, wheelhouse
 from trimaran.engines import BuiltImage, store, workplace
 from trimaran.engines.host import Host
 from trimaran.engines.oci import Podman
 from trimaran.images import Image
 
+SCRATCH = ("part-", "view-", "pull-", "base-")
+"""How the names of the folders begin that builds work in."""
+
 Kind = Literal["SIF", "OCI", "venv", "files", "base", "data"]
-State = Literal["in use", "superseded", "left over"]
+State = Literal["in use", "superseded", "left over", "running"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,11 @@ class Holding:
         size: bytes.
         made: day, in UTC.
         state: needed by the definitions here, made from older ones, or left by a build
-            that was stopped.
+            that was stopped or as damaged; running: not needed here, but a process uses it.
         files: files and folders of it; the first says to others that it is whole.
         stored: reference of an image in Podman's storage, and its ID.
+        place: what a process has the lock of that uses it (see `locks`).
+        user: the process that does.
     """
 
     kind: Kind
@@ -45,33 +52,42 @@ class Holding:
     state: State
     files: tuple[Path, ...]
     stored: tuple[str, str] | None = None
+    place: Path | None = None
+    user: str | None = None
 
     @property
     def superfluous(self) -> bool:
         """Whether `remove` is right."""
-        return self.state != "in use"
+        return self.state in ("superseded", "left over")
 
     def remove(self) -> None:
         """Remove it.
 
         Raises:
-            BuildError: Podman is gone, or refuses.
+            BuildError: a process uses it; or Podman is gone, or refuses.
             OSError: the file system does.
         """
-        if self.stored:
-            Podman().remove(*self.stored)
-        for file in self.files:
-            if file.is_dir() and not file.is_symlink():
-                shutil.rmtree(file)
-            else:
-                file.unlink(missing_ok=True)
+        with locks.removing(self.place) if self.place else nullcontext():
+            if self.stored:
+                Podman().remove(*self.stored)
+            for file in self.files:
+                if file.is_dir() and not file.is_symlink():
+                    shutil.rmtree(file)
+                else:
+                    file.unlink(missing_ok=True)
 
 
 def find() -> list[Holding]:
     """Return all that lies in the cache: images first, data last."""
     defined = [images.load(name) for name in images.names()]
-    return [*_images(defined), *_environments(defined), *_packages(defined), *_bases(defined),
-            *_data()]
+    return [*map(_with_user, _images(defined)), *map(_with_user, _environments(defined)),
+            *_packages(defined), *map(_with_user, _bases(defined)), *_data()]
+
+
+def _with_user(holding: Holding) -> Holding:
+    """Return it with the process that keeps it from being removed, if there is one."""
+    user = locks.user_of(holding.place) if holding.superfluous and holding.place else None
+    return replace(holding, state="running", user=user) if user else holding
 
 
 def _images(defined: list[Image]) -> Iterator[Holding]:
@@ -94,16 +110,22 @@ def _images(defined: list[Image]) -> Iterator[Holding]:
             f"{record.name}-{record.inputs[:12]}", record.size,
             record.built[:10], "in use" if needed else "superseded", files,
             (record.reference, record.digest) if record.engine == "podman" else None,
+            sif if own else None,
         )
     for path in sorted(folder.glob("*")):
-        if path not in known and _is_stale(path):
+        if path not in known and _is_left_over(path):
             yield _of("SIF", path, "left over", workplace.folders(path))
 
 
 def _environments(defined: list[Image]) -> Iterator[Holding]:
     current = {Path(Host().planned(image).reference) for image in defined}
     for place in sorted(paths.cache("host").glob("*")):
-        yield _of("venv", place, "in use" if place in current else "superseded")
+        if place in current:
+            yield _of("venv", place, "in use")
+        elif not _is_scratch(place) and not _is_damaged(place):
+            yield _of("venv", place, "superseded")
+        elif _is_left_over(place):
+            yield _of("venv", place, "left over")
 
 
 def _packages(defined: list[Image]) -> Iterator[Holding]:
@@ -121,7 +143,7 @@ def _packages(defined: list[Image]) -> Iterator[Holding]:
             yield Holding("files", f"{len(folders)} wheels, Debian packages, sources",
                           sum(map(_size, folders)), _day(newest), state, tuple(folders))
     for view in sorted(root.glob("view-*")):
-        if _is_stale(view):
+        if _is_left_over(view):
             yield _of("files", view, "left over")
 
 
@@ -133,8 +155,11 @@ def _bases(defined: list[Image]) -> Iterator[Holding]:
     for path in sorted(paths.cache("bases").glob("*")):
         if any(part in path.name for part in needed):
             yield _of("base", path, "in use")
-        elif path.is_file() or _is_stale(path):
-            yield _of("base", path, "superseded" if path.is_file() else "left over")
+        elif _is_scratch(path) or _is_damaged(path):
+            if _is_left_over(path):
+                yield _of("base", path, "left over")
+        else:
+            yield _of("base", path, "superseded")
 
 
 def _data() -> Iterator[Holding]:
@@ -145,8 +170,10 @@ def _data() -> Iterator[Holding]:
 
 def _of(kind: Kind, path: Path, state: State, files: tuple[Path, ...] = ()) -> Holding:
     files = files or (path,)
+    if _is_scratch(path):
+        files = (*files, locks.path_of(path))
     return Holding(kind, path.name, sum(map(_size, files)), _day(path.lstat().st_mtime), state,
-                   files)
+                   files, place=None if _is_scratch(path) else path)
 
 
 def _size(path: Path) -> int:
@@ -158,5 +185,16 @@ def _day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d")
 
 
-def _is_stale(path: Path) -> bool:
-    return time.time() - path.lstat().st_mtime > workplace.STALE_SECONDS
+def _is_scratch(path: Path) -> bool:
+    return path.name.startswith(SCRATCH)
+
+
+def _is_damaged(path: Path) -> bool:
+    return re.search(r"\.damaged(-\d+)?$", path.name) is not None
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether it was set aside, or made for a build that has ended, or is nobody's for a day."""
+    if _is_scratch(path):
+        return locks.left_over(path)
+    return _is_damaged(path) or time.time() - path.lstat().st_mtime > locks.STALE_SECONDS

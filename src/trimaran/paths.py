@@ -17,7 +17,7 @@ def repository() -> Path:
         UsageError: neither holds `recipes/` and `containers/`.
     """
     named = os.environ.get("TRIMARAN_ROOT")
-    root = Path(named) if named else Path(__file__).resolve().parents[2]
+    root = Path(named).absolute() if named else Path(__file__).resolve().parents[2]
     if not ((root / "recipes").is_dir() and (root / "containers").is_dir()):
         raise UsageError(
             f"no recipes/ and containers/ in {root}",
@@ -27,7 +27,10 @@ def repository() -> Path:
 
 
 def cache(*parts: str) -> Path:
-    """Return a path under the cache (`$TRIMARAN_CACHE`, else the user's cache); not created."""
+    """Return a path under the cache (`$TRIMARAN_CACHE`, else the user's cache); not created.
+
+    It is absolute: commands and records name it, and are used in other folders.
+    """
     named = os.environ.get("TRIMARAN_CACHE")
     root = Path(named) if named else user_cache_path("trimaran")
-    return root.joinpath(*parts)
+    return root.absolute().joinpath(*parts)

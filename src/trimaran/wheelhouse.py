@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from pathlib import Path
 from packaging.tags import Tag, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from trimaran import debian, images, indexes, lock, paths, process
+from trimaran import debian, images, indexes, lock, locks, paths, process
 from trimaran.download import fetch as download
 from trimaran.errors import BuildError, Interrupted
 from trimaran.files import write_atomic
@@ -145,10 +144,7 @@ def view(image: Image, items: Iterable[Item]) -> Iterator[Path]:
 
     Every file is verified by `fetch` before; the build's pip checks the wheels again.
     """
-    root = paths.cache("wheelhouse")
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="view-", dir=root) as name:
-        folder = Path(name)
+    with locks.scratch(paths.cache("wheelhouse"), "view-") as folder:
         folder.chmod(0o755)  # also readable for the build's mapped users
         lay_out(image, items, folder)
         yield folder

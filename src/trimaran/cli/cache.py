@@ -38,14 +38,19 @@ def cache_prune(
     """Remove what the definitions of this checkout no longer use, and show it first.
 
     Images of the current definitions, published and pinned ones, and all data stay. Let runs
-    of older definitions end first: one that was stopped cannot be resumed without its image.
+    of older definitions end first: what a process uses stays, but a run that was stopped cannot
+    be resumed without its image.
 
     Example: trimaran cache prune --yes
     """
     from trimaran import holdings
     from trimaran.errors import ExitCode, TrimaranError, UsageError
 
-    found = [holding for holding in holdings.find() if holding.superfluous]
+    everything = holdings.find()
+    for holding in everything:
+        if holding.user:
+            terminal().note(f"{holding.name} stays: {holding.user} uses it")
+    found = [holding for holding in everything if holding.superfluous]
     if not found:
         typer.echo("nothing to remove: all in the cache is in use")
         return

@@ -7,22 +7,22 @@ shields a run from the host's libraries, so its results are no evidence.
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from trimaran import images, paths, process, wheelhouse
-from trimaran.engines import Bind, BuiltImage, Command, Description
+from trimaran import images, locks, paths, process, wheelhouse
+from trimaran.engines import Bind, BuiltImage, Command, Description, environment
 from trimaran.errors import BuildError, UsageError
+from trimaran.files import set_aside
 from trimaran.images import Image
-from trimaran.reporting import Reporter
+from trimaran.reporting import Reporter, Silent
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-COMPLETE = ".complete"
+PART = "part-"
 TCMALLOC = "libtcmalloc_minimal.so.4"
 
 
@@ -40,7 +40,9 @@ class Host:
         if digest is not None:
             return None
         planned = self.planned(image)
-        return planned if Path(planned.reference, COMPLETE).exists() else None
+        place = Path(planned.reference)
+        whole = place.exists() and environment.damage(place, Silent()) is None
+        return planned if whole else None
 
     def planned(self, image: Image) -> BuiltImage:
         """Return the environment that `build` makes; it does not need to exist."""
@@ -51,9 +53,9 @@ class Host:
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Return the environment, made from the locked wheels unless it is there.
+        """Return the environment, made from the locked wheels unless it is there and whole.
 
-        A half-made one is never left.
+        It gets its name when it is whole; a damaged one is set aside.
 
         Raises:
             UsageError: no wheels are locked for this Python.
@@ -61,44 +63,32 @@ class Host:
         """
         if base is not None:
             raise BuildError("the host engine has no base image", hint="leave out --base")
-        found = self.find(image)
-        if found is not None:
-            return found
         planned = self.planned(image)
         place = Path(planned.reference)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        # pip writes absolute paths into an environment, so it is made in its place, not
-        # renamed there, and a file that is written last marks it as whole.
-        shutil.rmtree(place, ignore_errors=True)
-        try:
-            self._fill(image, place, offline, reporter)
-        except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
-            raise
+        if place.exists() and environment.damage(place, reporter) is None:
+            return planned
+        with locks.making(place, reporter):
+            if place.exists():  # another process may have made it meanwhile
+                fault = environment.damage(place, reporter)
+                if fault is None:
+                    return planned
+                reporter.warn(f"{fault}; set aside as {set_aside(place).name}, made anew")
+            with locks.scratch(place.parent, PART) as part:
+                self._fill(image, part / place.name, place, offline, reporter)
+                (part / place.name).rename(place)
         return planned
 
-    def _fill(self, image: Image, place: Path, offline: bool, reporter: Reporter) -> None:
-        process.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=BuildError)
-        python = place / "bin/python"
-        for part in images.chain(image):
-            items = wheelhouse.fetch(part, offline=offline, reporter=reporter, python=PYTHON)
-            with wheelhouse.view(part, items) as folder:
-                reporter.note(f"  installing {part.name} into {place}")
-                if part.kind == "framework":
-                    self._pip(
-                        python, "--require-hashes", "--find-links", str(folder / "wheels"),
-                        "--requirement", str(folder / "requirements.lock"),
-                    )
-                else:
-                    self._pip(python, "--no-deps", *map(str, (folder / "apps").glob("*.whl")))
-        (place / COMPLETE).touch()
-
-    def _pip(self, python: Path, *words: str) -> None:
-        process.run(
-            [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet",
-             "--no-index", "--no-cache-dir", "--disable-pip-version-check", *words],
-            check=BuildError, env={"PATH": SYSTEM_PATH, "PIP_CONFIG_FILE": "/dev/null"},
-        )
+    def _fill(
+        self, image: Image, part: Path, place: Path, offline: bool, reporter: Reporter
+    ) -> None:
+        """Make the environment in `part`, which will be renamed to `place`."""
+        with ExitStack() as views:
+            wheels: list[Path] = []
+            for layer in images.chain(image):
+                items = wheelhouse.fetch(layer, offline=offline, reporter=reporter, python=PYTHON)
+                folder = views.enter_context(wheelhouse.view(layer, items))
+                wheels += sorted(folder.glob("*/*.whl"))
+            environment.make(wheels, part, place, reporter)
 
     def test(self, built: BuiltImage, reporter: Reporter) -> None:
         """Run the self-test of the image in the environment."""

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trimaran import paths
+from trimaran import locks, paths
 from trimaran.engines import store
-
-STALE_SECONDS = 24 * 3600
-"""Age at which the workplace of a build is taken for abandoned: no build takes a day."""
 
 SCRATCH = "trimaran-build-"
 
@@ -29,21 +25,21 @@ def workplace(needed: int) -> Iterator[Path]:
     """
     finished = paths.cache("images")
     finished.mkdir(parents=True, exist_ok=True)
-    for stale in finished.glob("part-*"):  # of a build that was killed outright
-        if time.time() - stale.stat().st_mtime > STALE_SECONDS:
-            for folder in folders(stale):
+    for part in finished.glob("part-*"):
+        if locks.left_over(part):  # of a build that was killed outright
+            for folder in folders(part):
                 shutil.rmtree(folder, ignore_errors=True)
+            locks.path_of(part).unlink(missing_ok=True)
     scratch_root = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
     store.check_space(scratch_root, needed, "unpacking the image")
     store.check_space(finished, needed // 3, "the finished image")
-    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=scratch_root))
-    place = Path(tempfile.mkdtemp(prefix="part-", dir=finished))
-    try:
-        (place / "tmp").symlink_to(scratch)
-        yield place
-    finally:
-        for folder in (scratch, place):
-            shutil.rmtree(folder, ignore_errors=True)
+    with locks.scratch(finished, "part-") as place:
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=scratch_root))
+        try:
+            (place / "tmp").symlink_to(scratch)
+            yield place
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def folders(place: Path) -> tuple[Path, ...]:

@@ -1,0 +1,202 @@
+"""Virtual environments of verified wheels: made, and checked file by file.
+
+There is no pip and no resolving: the lock has all that belongs in, and `installer` unpacks it.
+A file that is written last lists the hash of every other one.
+"""
+
+from __future__ import annotations
+
+import base64
+import compileall
+import csv
+import json
+import os
+import py_compile
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import BinaryIO
+
+from installer import install
+from installer.destinations import SchemeDictionaryDestination
+from installer.records import RecordEntry
+from installer.sources import WheelFile
+from installer.utils import Scheme
+
+from trimaran import pool
+from trimaran.errors import BuildError
+from trimaran.files import sha256, write_atomic
+from trimaran.reporting import Advance, Reporter
+
+COMPLETE = ".complete"
+"""Lists what the environment consists of: path -> hash of a file, or target of a link."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One wheel to unpack into the environment `part`, which will be renamed to `place`."""
+
+    wheel: Path
+    part: Path
+    place: Path
+
+
+def make(wheels: Sequence[Path], part: Path, place: Path, reporter: Reporter) -> None:
+    """Make an environment with these wheels in the folder `part`, to be renamed to `place`.
+
+    Raises:
+        BuildError: a wheel cannot be unpacked, or a file is not as its wheel lists it.
+    """
+    _Bare(symlinks=True).create(part)
+    total = sum(map(_work, wheels))
+    tasks = [_Task(wheel, part, place) for wheel in wheels]
+    tasks.sort(key=lambda task: -task.wheel.stat().st_size)  # the longest is not to come last
+    with reporter.bar(f"installing {len(wheels)} packages", total, unit="files") as advance:
+        for _ in pool.run(_unpack, tasks, pool.cores(), advance):
+            pass
+    found = _contents(part, _paths(part), reporter)
+    if faults := _unlike_records(part, found):
+        raise BuildError("\n".join(["the environment is not what its packages list:", *faults]))
+    write_atomic(part / COMPLETE, json.dumps(found, indent=0) + "\n")
+
+
+def damage(place: Path, reporter: Reporter) -> str | None:
+    """Return what is not as it was made in the environment `place`, or None."""
+    mark = place / COMPLETE
+    try:
+        wanted = json.loads(mark.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return f"{mark} is damaged: {error}"
+    if not isinstance(wanted, dict) or not wanted:
+        return f"{mark} is damaged: it lists no files"
+    found = _contents(place, wanted, reporter)
+    wrong = [path for path, content in wanted.items() if found[path] != content]
+    if not wrong:
+        return None
+    first = wrong[0]
+    more = f" (and {len(wrong) - 1} files more)" if len(wrong) > 1 else ""
+    return f"{place / first}: expected {wanted[first]}, found {found[first]}{more}"
+
+
+class _Bare(venv.EnvBuilder):
+    """Makes an environment that does not name the folder where it is made."""
+
+    def create_configuration(self, context: SimpleNamespace) -> None:
+        """Write it without the command."""
+        super().create_configuration(context)
+        file = Path(context.cfg_path)
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if not line.startswith("command ")))
+
+    def setup_scripts(self, context: SimpleNamespace) -> None:
+        """Leave out what activates it in a shell."""
+
+
+class _Counting(SchemeDictionaryDestination):
+    """Unpacks a wheel, and tells of each file."""
+
+    advance: Advance
+
+    def write_to_fs(
+        self, scheme: Scheme, path: str, stream: BinaryIO, is_executable: bool
+    ) -> RecordEntry:
+        """Write one file."""
+        self.advance(1)
+        # Several packages have files in one folder, and are unpacked at the same time.
+        Path(self.scheme_dict[scheme], path).parent.mkdir(parents=True, exist_ok=True)
+        return super().write_to_fs(scheme, path, stream, is_executable)
+
+
+def _unpack(task: _Task, advance: Advance) -> None:
+    """Unpack one wheel and compile it; in a process of its own."""
+    places = sysconfig.get_paths(
+        "posix_prefix", {"base": str(task.part), "platbase": str(task.part)}
+    )
+    places["headers"] = str(task.part / "include")
+    to = _Counting(
+        places, interpreter=str(task.place / "bin/python"), script_kind="posix",
+        overwrite_existing=True,  # some packages share an empty file
+    )
+    to.advance = advance
+    try:
+        with WheelFile.open(task.wheel) as source:
+            install(source, to, additional_metadata={"INSTALLER": b"trimaran\n"})
+    except (ValueError, zipfile.BadZipFile) as error:
+        raise BuildError(f"{task.wheel.name} cannot be unpacked: {error}") from error
+    site = Path(places["purelib"])
+    for name in _modules(task.wheel):
+        # Without time stamps, so that Python never writes it anew; what is for newer Pythons fails.
+        compileall.compile_file(
+            site / name, stripdir=str(task.part), prependdir=str(task.place), quiet=2,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+        advance(1)
+
+
+def _modules(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return [name for name in archive.namelist() if name.endswith(".py")]
+
+
+def _work(wheel: Path) -> int:
+    """Return how often `_unpack` advances, about."""
+    with zipfile.ZipFile(wheel) as archive:
+        return len(archive.namelist()) + len(_modules(wheel))
+
+
+def _paths(place: Path) -> list[str]:
+    """Return all files and links below `place`, as relative paths, sorted."""
+    found = []
+    for folder, folders, files in os.walk(place):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        found += [str(Path(folder, name).relative_to(place)) for name in (*files, *links)]
+    return sorted(found)
+
+
+def _contents(place: Path, names: Iterable[str], reporter: Reporter) -> dict[str, str]:
+    """Return what there is under each of `names`: hash, target of a link, or what is wrong."""
+    names = list(names)
+    with (
+        reporter.bar(f"verifying {place.name}", len(names), unit="files") as advance,
+        ThreadPoolExecutor(pool.cores()) as threads,
+    ):
+        found = {}
+        for name, content in zip(
+            names, threads.map(partial(_content, place), names), strict=True
+        ):
+            found[name] = content
+            advance(1)
+    return found
+
+
+def _content(place: Path, name: str) -> str:
+    path = place / name
+    try:
+        if path.is_symlink():
+            return f"link to {path.readlink()}"
+        return f"SHA-256 {sha256(path)}"
+    except OSError as error:
+        return str(error.strerror)
+
+
+def _unlike_records(part: Path, found: dict[str, str]) -> list[str]:
+    """Return the files that no RECORD in the environment describes as they are."""
+    site = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(part)}))
+    listed: dict[str, set[str]] = {}
+    for record in site.glob("*.dist-info/RECORD"):
+        with record.open(encoding="utf-8", newline="") as file:
+            for name, hash_, _ in csv.reader(file):
+                if hash_.startswith("sha256="):
+                    path = os.path.relpath(site / name, part)
+                    digest = base64.urlsafe_b64decode(hash_.removeprefix("sha256=") + "==").hex()
+                    listed.setdefault(path, set()).add(f"SHA-256 {digest}")
+    return [
+        f"  {path}: {found.get(path, 'missing')}"
+        for path, right in listed.items() if found.get(path) not in right
+    ]
