@@ -15,6 +15,7 @@ from trimaran.cli import cache as commands
 from trimaran.engines import host, store, workplace
 from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError
+from trimaran.reporting import Silent
 
 CONTAINERS = paths.repository() / "containers"
 YESTERDAY = time.time() - locks.STALE_SECONDS - 60
@@ -165,6 +166,21 @@ def test_environments_packages_bases_and_data(image: images.Image) -> None:
         f"bases/debian-x-{digest}.sif", "data/photographs",
     }
     assert [path.name for path in paths.cache("wheelhouse/files").iterdir()] == [locked]
+
+
+def test_what_a_process_uses_is_said_and_stays() -> None:
+    put("host", "torch-cpu-000000000000", "bin", "python")
+    place = paths.cache("host", "torch-cpu-000000000000")
+    record = sif("222222222222", "f" * 64)
+    image = record.with_name("torch-cpu-222222222222.sif")
+    with locks.using(place, Silent()), locks.using(image, Silent()):
+        assert set(states().values()) == {"running"}
+        status, said = prune("--yes")
+        assert (status, place.exists(), record.exists()) == (0, True, True)
+        for name in (place.name, "torch-cpu-222222222222"):
+            assert f"{name} stays: " in said
+    assert prune("--yes")[0] == 0
+    assert (place.exists(), record.exists(), image.exists()) == (False, False, False)
 
 
 def test_without_a_yes_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:

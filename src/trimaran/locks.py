@@ -56,11 +56,11 @@ def removing(place: Path) -> Iterator[None]:
     Raises:
         InUseError: others have it, or a process runs from it; the message says which.
     """
-    with _held(place, fcntl.LOCK_EX, None):
+    with _held(place, fcntl.LOCK_EX, None) as file:
         if users := processes(place):
             raise InUseError(f"{users[0]} uses it")
         yield
-        if not os.path.lexists(place):
+        if file is not None and not os.path.lexists(place):
             path_of(place).unlink(missing_ok=True)
 
 
@@ -83,12 +83,13 @@ def scratch(parent: Path, prefix: str) -> Iterator[Path]:
     """
     parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    with _held(place, fcntl.LOCK_EX, None):
+    with _held(place, fcntl.LOCK_EX, None) as file:
         try:
             yield place
         finally:
             shutil.rmtree(place, ignore_errors=True)
-            path_of(place).unlink(missing_ok=True)
+            if file is not None:
+                path_of(place).unlink(missing_ok=True)
 
 
 def left_over(place: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from trimaran import ends, process, runs
+from trimaran import ends, locks, process, runs
 from trimaran.engines import Command
 from trimaran.errors import Interrupted, RunError
 from trimaran.files import room
@@ -35,7 +35,8 @@ def perform(
     """Execute `command` in its run directory; `run.json` is whole at every moment.
 
     Args:
-        directory: the run directory, whose `lock` (see `runs.alone`) the app holds, too.
+        directory: the run directory, whose `lock` (see `runs.alone`) the app holds, too, as
+            it does that of its image.
         record: what `run.json` says so far.
         command: the exact command.
         lock: descriptor of the lock.
@@ -48,10 +49,11 @@ def perform(
     again = "it goes on with: " + process.shell_line(["trimaran", "resume", str(directory)])
     before = ends.oom_kills()
     try:
-        status = process.stream(
-            command.argv, env=command.env, cwd=directory, log=directory / LOG,
-            on_line=reporter.line, tell=reporter.note, keep_open=[lock],
-        )
+        with locks.using(Path(record.image.reference), reporter) as image:
+            status = process.stream(
+                command.argv, env=command.env, cwd=directory, log=directory / LOG,
+                on_line=reporter.line, tell=reporter.note, keep_open=[lock, *image],
+            )
     except (Interrupted, KeyboardInterrupt):
         _finish(directory, record, "interrupted", 130)
         raise Interrupted(f"the run in {directory} was stopped", hint=again) from None
