@@ -51,6 +51,15 @@ def test_bad_changes_are_refused(setting: str) -> None:
         parse_changes([setting])
 
 
+@pytest.mark.parametrize(
+    "text", ["9" * 5000, "0x" + "f" * 5000, "2026-02-31", "!!int zz", "[" * 5000, "a: &a [*a]"]
+)
+def test_a_change_beyond_all_limits_is_refused_by_its_name(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--set seed: ") as caught:
+        parse_changes([f"seed={text}"])
+    assert len(caught.value.message) < 300
+
+
 def test_only_what_makes_another_experiment_counts_as_a_change() -> None:
     assert real_changes(RECIPE, {"seed": 3, "epochs": 2, "base-lr": 0.2}) == ["base-lr"]
 

@@ -6,7 +6,6 @@ An answer that could not be had is an error, never "no vulnerabilities".
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from trimaran import images, lock, process
 from trimaran.errors import RunError, UsageError
 from trimaran.image_parts import PYTHONS
 from trimaran.images import Image
+from trimaran.parsing import parse_json
 
 TIMEOUT = 15
 """Seconds that the service may take for one answer."""
@@ -97,7 +97,7 @@ def read(result: process.Result) -> Audit:
         RunError: it printed no answer, or one about no package at all.
     """
     try:
-        dependencies = json.loads(result.stdout)["dependencies"]
+        dependencies = parse_json(result.stdout)["dependencies"]
     except (ValueError, KeyError, TypeError) as error:
         said = [line for line in result.stderr.splitlines() if line.strip()]
         raise RunError(

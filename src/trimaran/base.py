@@ -25,6 +25,7 @@ from trimaran.debian import ARCHIVES, KEYRING
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import sha256, write_atomic
 from trimaran.image_parts import RegistryBase
+from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
 REGISTRY_SECONDS = 4.0
@@ -121,7 +122,7 @@ def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) 
             )
         reporter.warn(f"{wanted.image}: {why}; assembling Debian {wanted.suite} instead")
         assemble(wanted.suite, assembled, reporter)
-    found = json.loads(_about(assembled).read_text(encoding="utf-8"))
+    found = parse_json(_about(assembled).read_text(encoding="utf-8"))
     reporter.note(f"  base: {found['name']} ({why})")
     return Base(**{**found, "reference": str(assembled)})
 

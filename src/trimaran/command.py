@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import yaml
-
 from trimaran.errors import UsageError
+from trimaran.foreign import excerpt
 from trimaran.options import VERB, Argument
+from trimaran.parsing import Malformed, NotYaml, parse_yaml
 from trimaran.recipes import NEUTRAL_OPTIONS, OWN_OPTIONS, Recipe
 
 
@@ -25,11 +25,15 @@ def parse_changes(settings: list[str]) -> dict[str, Argument]:
         if key in OWN_OPTIONS:
             raise UsageError(f"--set {key}: set by Trimaran", hint=f"use --{key} instead")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
+            value = parse_yaml(text).content
+        except NotYaml:
             value = text
+        except Malformed as error:
+            raise UsageError(f"--set {key}: {error}") from error
         if not isinstance(value, bool | int | float | str):
-            raise UsageError(f"--set {setting}: '{text}' is no single number, word or truth value")
+            raise UsageError(
+                f"--set {key}: {excerpt(text)} is no single number, word or truth value"
+            )
         changes[key] = value
     return changes
 

@@ -8,7 +8,6 @@ only if its SHA-256 is in the lock.
 from __future__ import annotations
 
 import configparser
-import json
 import os
 import sys
 from collections.abc import Iterable
@@ -20,6 +19,8 @@ from urllib.request import url2pathname
 
 import requests
 from platformdirs import site_config_path, user_config_path
+
+from trimaran.parsing import parse_json
 
 PYPI = "https://pypi.org/simple"
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
@@ -133,7 +134,7 @@ def _parse_json(text: str, page: str) -> list[File]:
     return [
         File(entry["filename"], urljoin(page, entry["url"]), entry["hashes"]["sha256"],
              entry.get("size"))
-        for entry in json.loads(text)["files"]
+        for entry in parse_json(text)["files"]
         if "sha256" in entry["hashes"]
     ]
 

@@ -9,7 +9,6 @@ differ in, the SBOM, the licences, the largest items.
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from trimaran import paths, strict
 from trimaran.engines import BuiltImage, Engine
 from trimaran.errors import BuildError
 from trimaran.files import write_atomic
+from trimaran.parsing import parse_json
 
 Kind = Literal["debian", "python", "environment", "label", "entry point", "file"]
 Reasons = Mapping[tuple[Kind, str], str]
@@ -223,7 +223,7 @@ def collect(engine: Engine, built: BuiltImage) -> Inventory:
     entry_point = description.entry_point.strip()
     command = _EXEC.fullmatch(entry_point)
     try:
-        facts = json.loads(printed)
+        facts = parse_json(printed)
         facts["environment"] = _own(facts["environment"])
         return Inventory.model_validate({
             **facts, "image": built.name, "engine": built.engine, "digest": built.digest,

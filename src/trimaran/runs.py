@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +19,7 @@ from trimaran.files import locked, write_atomic
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.initial import InitialRecord
 from trimaran.options import Argument
+from trimaran.parsing import parse_json
 from trimaran.recipes import RecipeFile
 
 Status = Literal["running", "completed", "failed", "interrupted"]
@@ -249,7 +249,7 @@ def _write(directory: Path, record: RunRecord) -> None:
 def _environment(directory: Path) -> dict[str, object] | None:
     """Return what the app wrote about its own environment, if it came that far."""
     try:
-        content = json.loads((directory / "environment.json").read_text(encoding="utf-8"))
+        content = parse_json((directory / "environment.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

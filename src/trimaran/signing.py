@@ -6,7 +6,6 @@ the digest of the signed file. Keys stay in Apptainer's keyring, and no key serv
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
+from trimaran.parsing import parse_json
 
 KEYRING = ("APPTAINER_KEYSDIR", "APPTAINER_CONFIGDIR")
 """Variables that say where Apptainer's keyring is, if not below the home folder."""
@@ -129,7 +129,7 @@ def signers(sif: Path) -> list[Signer]:
         raise RunError(f"{sif} has several groups of objects, which may have different signers")
     found = {
         str(entry["Signer"]["Fingerprint"]).upper(): str(entry["Signer"]["Name"])
-        for entry in json.loads(result.stdout)["SignerKeys"]
+        for entry in parse_json(result.stdout)["SignerKeys"]
     }
     return [Signer(fingerprint, owner) for fingerprint, owner in found.items()]
 

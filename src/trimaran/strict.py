@@ -5,16 +5,25 @@ YAML is written by hand, and its faults have lines too; JSON is written by progr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from trimaran.errors import UsageError
+from trimaran.foreign import excerpt
+from trimaran.parsing import (
+    JSON_BYTES,
+    YAML_BYTES,
+    Location,
+    Malformed,
+    dotted,
+    line_of,
+    parse_json,
+    parse_yaml,
+)
 
 
 class Model(BaseModel):
@@ -24,29 +33,9 @@ class Model(BaseModel):
 
 
 M = TypeVar("M", bound=Model)
-Location = tuple[str | int, ...]
 
 HIDDEN = "hidden"
 """Type of a PydanticCustomError whose input is not to be repeated in the message."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice instead of keeping the last."""
-
-
-def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
-    seen: set[object] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if key in seen:
-            raise yaml.MarkedYAMLError(
-                problem=f"key '{key}' is given twice", problem_mark=key_node.start_mark
-            )
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
 def load(model: type[M], path: Path) -> M:
@@ -61,16 +50,11 @@ def load(model: type[M], path: Path) -> M:
 
 def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
     """Read `path` as YAML into the model that `choose` returns for its content; see `load`."""
-    text = _read(path)
     try:
-        content = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
-        lines = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UsageError(f"{path}:{line}: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: {error}") from error
-    return _validated(choose(content), content, lines, path)
+        document = parse_yaml(_read(path, YAML_BYTES))
+    except Malformed as error:
+        raise UsageError(_at(path, error)) from error
+    return _validated(choose(document.content), document.content, document.lines, path)
 
 
 def line(path: Path, where: Location) -> int:
@@ -84,28 +68,24 @@ def load_json(model: type[M], path: Path) -> M:
     YAML reads most of JSON, but not all: a tab that indents, or some letters of names, are other
     things to it.
     """
-    text = _read(path)
     try:
-        content = json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path}:{error.lineno}: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # a key twice, a huge number, a deep nest
-        raise UsageError(f"{path}: {error}") from error
+        content = parse_json(_read(path, JSON_BYTES))
+    except Malformed as error:
+        raise UsageError(_at(path, error)) from error
     return _validated(model, content, None, path)
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    seen: dict[str, object] = {}
-    for key, value in pairs:
-        if key in seen:
-            raise ValueError(f"key '{key}' is given twice")
-        seen[key] = value
-    return seen
+def _at(path: Path, error: Malformed) -> str:
+    return f"{path}: {error}" if error.line is None else f"{path}:{error.line}: {error}"
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, limit: int) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            found = file.read(limit + 1)
+        if len(found) > limit:
+            raise UsageError(f"{path} is larger than {limit / 1e6:,.0f} MB")
+        return found.decode("utf-8")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -122,27 +102,11 @@ def _validated(
         raise UsageError("\n".join(faults)) from error
 
 
-def _lines(node: yaml.Node | None, at: Location = ()) -> dict[Location, int]:
-    """Return the 1-based line of every key and item below `node`."""
-    found: dict[Location, int] = {}
-    if node is not None and not at:
-        found[()] = node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            found[at + (key.value,)] = key.start_mark.line + 1
-            found |= _lines(value, (*at, key.value))
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            found[at + (index,)] = value.start_mark.line + 1
-            found |= _lines(value, (*at, index))
-    return found
-
-
 def _describe(
     path: Path, lines: dict[Location, int] | None, fault: ErrorDetails, model: type[Model]
 ) -> str:
     where: Location = tuple(part for part in fault["loc"] if part != "[key]")
-    key = ".".join(str(part) for part in where) or "the file"
+    key = dotted(where) or "the file"
     problem = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         allowed = _allowed_keys(model, where[:-1])
@@ -150,17 +114,9 @@ def _describe(
     elif fault["type"] == "missing":
         problem = "is missing"
     elif fault["type"] != HIDDEN and not isinstance(fault["input"], dict):
-        problem = f"{problem} (found: {fault['input']!r})"
-    place = f"{path}" if lines is None else f"{path}:{_line(lines, where)}"
+        problem = f"{problem} (found: {excerpt(fault['input'])})"
+    place = f"{path}" if lines is None else f"{path}:{line_of(lines, where)}"
     return f"{place}: {key}: {problem}"
-
-
-def _line(lines: dict[Location, int], where: Location) -> int:
-    # pydantic's location may hold names of union members, which the file does not have:
-    # keep the longest part of it that the file does have.
-    while where and where not in lines:
-        where = where[:-1]
-    return lines.get(where, 1)
 
 
 def _allowed_keys(model: type[Model], where: Location) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.control import Control
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -22,45 +22,61 @@ from rich.progress import (
 )
 from rich.segment import ControlType
 from rich.table import Table
+from rich.text import Text
 
 from trimaran.errors import Interrupted, TrimaranError
+from trimaran.foreign import message
 from trimaran.reporting import Advance
 from trimaran.verdict import Outcome, Verdict
 
 STYLES: dict[Outcome, str] = {"PASS": "green", "FAIL": "red", "NO REFERENCE": "yellow"}
 
 
+class Screen(Console):
+    """A console that shows every string as it is: no markup, no code of a terminal, no floods.
+
+    Text that others wrote is handed over as a plain string; `Text` is for Trimaran's own words.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Make of a string what is shown of it."""
+        return super().render_str(message(text), **options)
+
+
 class Terminal:
     """A `Reporter` that writes to standard error, so that results on standard output stay clean."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+    def __init__(self, console: Screen | None = None) -> None:
+        self.console = console or Screen(stderr=True)
         self._detailed = False
 
     def note(self, text: str) -> None:
         """Print one line."""
-        self._print(escape(text))
+        self._print(text)
 
     def warn(self, text: str) -> None:
         """Print one line in yellow."""
-        self._print(f"[yellow]warning:[/] {escape(text)}")
+        self._print(Text("warning:", "yellow"), text)
 
     def line(self, text: str) -> None:
         """Print one line of a child's output, dimmed."""
-        self._print(f"[dim]  {escape(text)}[/]")
+        self._print(f"  {text}", style="dim")
 
     def detail(self, text: str) -> None:
         """Show a line in place of the last one; without a terminal, nothing."""
         if self.console.is_terminal:
             self._wipe()
             self.console.print(
-                f"[dim]  {escape(text)}[/]", end="", no_wrap=True, overflow="ellipsis", crop=True
+                f"  {text}", style="dim", end="", no_wrap=True, overflow="ellipsis", crop=True
             )
             self._detailed = True
 
-    def _print(self, markup: str) -> None:
+    def _print(self, *parts: str | Text, style: str | None = None) -> None:
         self._wipe()
-        self.console.print(markup, soft_wrap=True)
+        self.console.print(*parts, style=style, soft_wrap=True)
 
     def _wipe(self) -> None:
         if self._detailed:
@@ -82,7 +98,7 @@ class Terminal:
         begin = time.monotonic()
         self._wipe()
         with Progress(
-            TextColumn("  {task.description}"),
+            TextColumn("  {task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             *amount,
@@ -91,28 +107,28 @@ class Terminal:
             transient=True,
             disable=not self.console.is_terminal,
         ) as progress:
-            task = progress.add_task(escape(description), total=total, completed=int(done))
+            task = progress.add_task(message(description), total=total, completed=int(done))
             yield lambda step: progress.advance(task, step)
         self.note(f"  {description} ({time.monotonic() - begin:.1f} s)")
 
     @contextmanager
     def step(self, number: int, of: int, title: str) -> Iterator[None]:
         """Frame one of the timed steps of a run."""
-        self._print(f"[bold cyan]\\[{number}/{of}][/] [bold]{escape(title)}[/]")
+        self._print(Text(f"[{number}/{of}]", "cyan"), title, style="bold")
         begin = time.monotonic()
         yield
-        self._print(f"[dim]      done in {time.monotonic() - begin:.1f} s[/]")
+        self._print(f"      done in {time.monotonic() - begin:.1f} s", style="dim")
 
 
 def show_error(error: TrimaranError) -> None:
     """Print an expected failure and the way out."""
-    console = Console(stderr=True, highlight=False)
-    label = "[bold yellow]interrupted:[/]" if isinstance(error, Interrupted) else (
-        "[bold red]error:[/]"
+    console = Screen(stderr=True)
+    label = Text("interrupted:", "bold yellow") if isinstance(error, Interrupted) else (
+        Text("error:", "bold red")
     )
-    console.print(f"{label} {escape(error.message)}", soft_wrap=True)
+    console.print(label, error.message, soft_wrap=True)
     if error.hint:
-        console.print(f"[bold]hint:[/]  {escape(error.hint)}", soft_wrap=True)
+        console.print(Text("hint: ", "bold"), error.hint, soft_wrap=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -121,22 +137,20 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     for column in columns:  # a name is there to be copied: whole while there is room for it
         table.add_column(column, overflow="fold", no_wrap=column == "name")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    Console(highlight=False).print(table)
+        table.add_row(*row)
+    Screen().print(table)
 
 
 def show_verdict(verdict: Verdict, title: str, notes: Sequence[str]) -> None:
     """Print the verdict table, its reasons, and the one word at the end."""
-    console = Console(highlight=False)
-    table = Table(title=escape(title), title_justify="left", header_style="bold")
+    console = Screen()
+    table = Table(title=title, title_justify="left", header_style="bold")
     for column in ("metric", "measured", "accepted", "reference", "verdict"):
         table.add_column(column, justify="right" if column in {"measured", "accepted"} else "left")
     for row in verdict.rows:
-        cells = (row.metric, row.measured_text, row.accepted_text, escape(row.basis))
-        outcome = f"[{STYLES[row.outcome]}]{row.outcome}[/]" if row.required else "[dim]shown[/]"
-        table.add_row(*cells, outcome)
+        outcome = Text(row.outcome, STYLES[row.outcome]) if row.required else Text("shown", "dim")
+        table.add_row(row.metric, row.measured_text, row.accepted_text, row.basis, outcome)
     console.print(table)
     for note in [*verdict.reasons, *notes]:
-        console.print(f"  {escape(note)}", soft_wrap=True)
-    console.print(f"VERDICT [bold {STYLES[verdict.outcome]}]{verdict.outcome}[/]")
-
+        console.print(f"  {note}", soft_wrap=True)
+    console.print("VERDICT", Text(verdict.outcome, f"bold {STYLES[verdict.outcome]}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from trimaran.errors import ExitCode, RunError
+from trimaran.parsing import parse_json
 from trimaran.recipes import HARDWARE_BOUND, METRIC_UNITS, Expectation, Recipe
 
 Outcome = Literal["PASS", "FAIL", "NO REFERENCE"]
@@ -97,7 +97,7 @@ def read_events(path: Path) -> list[Event]:
     events = []
     for number, line in enumerate(lines, start=1):
         try:
-            events.append(Event.model_validate(json.loads(line)))
+            events.append(Event.model_validate(parse_json(line)))
         except ValueError as error:
             if number == len(lines):
                 break

@@ -29,6 +29,7 @@ from trimaran.download import fetch as download
 from trimaran.errors import BuildError, Interrupted
 from trimaran.files import write_atomic
 from trimaran.images import Image, package_folder
+from trimaran.parsing import parse_json
 from trimaran.reporting import Advance, Reporter, Silent
 
 PARALLEL = 4
@@ -234,7 +235,7 @@ def chosen_wheels(image: Image) -> list[Item]:
     known = _choice(image)
     if known is None or not known.is_file():
         return []
-    entries = json.loads(known.read_text(encoding="utf-8"))
+    entries = parse_json(known.read_text(encoding="utf-8"))
     return [Item(**{**entry, "urls": tuple(entry["urls"])}) for entry in entries]
 
 

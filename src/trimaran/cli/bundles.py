@@ -15,6 +15,7 @@ from trimaran.cli.common import (
     Settings,
     SiteFile,
     app,
+    say,
     terminal,
     use_site,
 )
@@ -52,7 +53,7 @@ def bundle(
         base=base, offline=offline, site=use_site(site, ca_bundle),
     )
     packed = bundles.pack(request, output, with_data=with_data, reporter=terminal())
-    typer.echo(f"{packed.path}: {packed.size:,} bytes, sha256 {packed.sha256}")
+    say(f"{packed.path}: {packed.size:,} bytes, sha256 {packed.sha256}")
 
 
 @app.command()
@@ -84,10 +85,10 @@ def unbundle(
         if to is not None or take_in:
             raise UsageError("--verify unpacks nothing: leave out --to and --import")
         manifest = bundles.verify(file, reporter)
-        typer.echo(f"{file}: every file is as it was packed")
-        typer.echo(f"{manifest.recipe.name}, {manifest.image.name} {manifest.image.digest}")
+        say(f"{file}: every file is as it was packed")
+        say(f"{manifest.recipe.name}, {manifest.image.name} {manifest.image.digest}")
         return
     folder, manifest = bundles.extract(file, to, reporter)
     if take_in:
         bundles.take_in(folder, manifest, reporter)
-    typer.echo(folder)
+    say(folder)

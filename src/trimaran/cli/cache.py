@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimaran.cli import common
-from trimaran.cli.common import Json, emit, terminal
+from trimaran.cli.common import Json, emit, say, terminal
 
 if TYPE_CHECKING:
     from trimaran.holdings import Holding
@@ -52,14 +52,14 @@ def cache_prune(
             terminal().note(f"{holding.name} stays: {holding.user} uses it")
     found = [holding for holding in everything if holding.superfluous]
     if not found:
-        typer.echo("nothing to remove: all in the cache is in use")
+        say("nothing to remove: all in the cache is in use")
         return
     size = sum(holding.size for holding in found)
     _show(found, f"to be removed: {size / 1e9:,.1f} GB")
     if not yes and not _asks():
         raise UsageError("nobody to ask", hint="trimaran cache prune --yes")
     if not yes and not typer.confirm("Remove them?"):
-        typer.echo("nothing removed")
+        say("nothing removed")
         return
     kept = 0
     for holding in found:
@@ -68,7 +68,7 @@ def cache_prune(
         except (TrimaranError, OSError) as error:
             terminal().warn(f"{holding.name} stays: {error}")
             kept += holding.size
-    typer.echo(f"removed {(size - kept) / 1e9:,.1f} GB")
+    say(f"removed {(size - kept) / 1e9:,.1f} GB")
     if kept:
         raise typer.Exit(ExitCode.BUILD)
 

@@ -112,6 +112,13 @@ def use_site(file: Path | None, ca_bundle: Path | None = None) -> Site:
     return site
 
 
+def say(text: object, *, err: bool = False) -> None:
+    """Print a result: the one way to standard output, on which others' text steers no terminal."""
+    from trimaran.foreign import visible
+
+    typer.echo(visible(str(text)), err=err)
+
+
 def terminal() -> Any:
     """Return the reporter that prints on the terminal."""
     from trimaran.terminal import Terminal
@@ -123,7 +130,7 @@ def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
     """Print rows (at least their common columns) as a table, or as JSON."""
     found = list(rows)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
         return
     from trimaran.terminal import show_table
 
@@ -138,8 +145,8 @@ def conclude(directory: Path, record: Any, verdict: Any, as_json: bool = False) 
     from trimaran.verdict import EXIT_CODES as VERDICT_CODES
 
     if as_json:
-        typer.echo((directory / "verdict.json").read_text(encoding="utf-8"))
+        say((directory / "verdict.json").read_text(encoding="utf-8"))
     else:
         show_verdict(verdict, record.recipe.name, reports.notes(record))
-        typer.echo(f"report  {directory / 'report.html'}")
+        say(f"report  {directory / 'report.html'}")
     raise typer.Exit(VERDICT_CODES[verdict.outcome])

@@ -15,6 +15,7 @@ from trimaran.cli.common import (
     Offline,
     SiteFile,
     app,
+    say,
     terminal,
     use_site,
 )
@@ -122,7 +123,7 @@ def build(
     built = select(engine).build(
         images.load(image), base=base, offline=offline, reporter=terminal()
     )
-    typer.echo(built.reference)
+    say(built.reference)
 
 
 def _compare(name: str, engine: str, base: str | None) -> None:
@@ -131,13 +132,13 @@ def _compare(name: str, engine: str, base: str | None) -> None:
 
     found = rebuild.check(select(engine), images.load(name), base=base, reporter=terminal())
     for difference in found.differences:
-        typer.echo(f"  {difference}" + (f" ({difference.reason})" if difference.reason else ""))
+        say(f"  {difference}" + (f" ({difference.reason})" if difference.reason else ""))
     compared = f"{found.packages} packages and {found.files} files compared"
     if not found.equal:
-        typer.echo(f"{name}: the second build differs ({compared})")
+        say(f"{name}: the second build differs ({compared})")
         raise typer.Exit(ExitCode.BUILD)
     bytes_ = "byte by byte" if found.identical else "in content"
-    typer.echo(f"{name}: the second build is equal {bytes_} ({compared})")
+    say(f"{name}: the second build is equal {bytes_} ({compared})")
 
 
 @app.command("test-image")
@@ -155,4 +156,4 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
     if built is None:
         raise BuildError(f"{image} is not built", hint=f"trimaran build {image}")
     chosen.test(built, terminal())
-    typer.echo(f"{image}: self-test passed")
+    say(f"{image}: self-test passed")

@@ -15,6 +15,7 @@ from trimaran.cli.common import (
     Offline,
     SiteFile,
     emit,
+    say,
     terminal,
     use_site,
 )
@@ -60,7 +61,7 @@ def data_get(
     from trimaran import data
 
     use_site(site, ca_bundle)
-    typer.echo(data.get(data.load(name), offline=offline, reporter=terminal(), source=source))
+    say(data.get(data.load(name), offline=offline, reporter=terminal(), source=source))
 
 
 @app.command("pack")
@@ -113,7 +114,7 @@ def data_pack(
         listing.refuse_within(source, out)
     found = (ilsvrc.listing if tars else listing.of_folder)(source, processes, reporter)
     packer.pack(found, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
-    typer.echo(out)
+    say(out)
 
 
 @app.command("verify")
@@ -150,7 +151,7 @@ def data_verify(
         raise unknown_name("data set or folder", what, data.names())
     if faults:
         raise RunError("\n".join(faults), hint=hint)
-    typer.echo(f"{what}: every file is as it should be")
+    say(f"{what}: every file is as it should be")
 
 
 @app.command("squashfs")
@@ -169,4 +170,4 @@ def data_squashfs(
     from trimaran import squashfs
 
     squashfs.make(folder, out, terminal())
-    typer.echo(out)
+    say(out)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli.common import Json, app, emit
+from trimaran.cli.common import Json, app, emit, say
 
 
 class Kind(str, Enum):
@@ -47,7 +47,7 @@ def show(
     """
     from trimaran import catalog
 
-    typer.echo(json.dumps(catalog.details(kind.value, name), indent=2))
+    say(json.dumps(catalog.details(kind.value, name), indent=2))
 
 
 @app.command()

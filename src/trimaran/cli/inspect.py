@@ -15,6 +15,7 @@ from trimaran.cli.common import (
     SiteFile,
     app,
     emit,
+    say,
     terminal,
     use_site,
 )
@@ -42,7 +43,7 @@ def inspect(
     if evidence is not None:
         inspection.write_evidence(found, evidence)
     if as_json:
-        typer.echo(found.model_dump_json(indent=2, by_alias=True))
+        say(found.model_dump_json(indent=2, by_alias=True))
         return
     emit([
         {"": "digest", image: found.digest},
@@ -87,7 +88,7 @@ def sbom(
     model, chosen = images.load(image), select(engine)
     found = inventory.of(chosen, inspection.find(chosen, model))
     write_atomic(out, bills.text(found, bills.locked_hashes(model)))
-    typer.echo(f"{out}: {len(found.debian)} Debian and {len(found.python)} Python packages")
+    say(f"{out}: {len(found.debian)} Debian and {len(found.python)} Python packages")
 
 
 @app.command()

@@ -12,6 +12,7 @@ from trimaran.cli.common import (
     ImageName,
     SiteFile,
     app,
+    say,
     terminal,
     use_site,
 )
@@ -54,7 +55,7 @@ def push(
     pushed = registries.push(
         images.load(image), select(engine), registry=place, insecure=insecure, reporter=terminal()
     )
-    typer.echo(f"{pushed.reference}@{pushed.manifest}")
+    say(f"{pushed.reference}@{pushed.manifest}")
 
 
 @app.command()
@@ -88,4 +89,4 @@ def pull(
         images.load(image), select(engine), registry=place, digest=digest, insecure=insecure,
         reporter=terminal(),
     )
-    typer.echo(f"{built.reference} {built.digest}")
+    say(f"{built.reference} {built.digest}")

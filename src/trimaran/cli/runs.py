@@ -19,6 +19,7 @@ from trimaran.cli.common import (
     app,
     conclude,
     emit,
+    say,
     terminal,
     use_site,
 )
@@ -93,7 +94,7 @@ def run(
         ),
     )
     if dry_run:
-        typer.echo(pipeline.script(pipeline.plan(request)))
+        say(pipeline.script(pipeline.plan(request)))
         return
     directory, record, verdict = pipeline.execute(request, terminal())
     conclude(directory, record, verdict)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli.common import SiteFile, app, complete, use_site
+from trimaran.cli.common import SiteFile, app, complete, say, use_site
 
 ImageOrFile = Annotated[
     str,
@@ -44,8 +44,8 @@ def sign(
     file = _file(image)
     key = signing.choose_key(key_index)
     digest = signing.sign(file, key, _ask)
-    typer.echo(f"signed by {key.fingerprint} ({key.owner})", err=True)
-    typer.echo(f"{digest}  {file}")
+    say(f"signed by {key.fingerprint} ({key.owner})", err=True)
+    say(f"{digest}  {file}")
 
 
 @app.command()
@@ -75,7 +75,7 @@ def verify(
     wanted = [sites.fingerprint(text) for text in key or []] or known
     file = _file(image)
     signer = signing.require(file, [wanted] if wanted else [])
-    typer.echo(f"{file}: signed by {signer.fingerprint} ({signer.owner}), unchanged since")
+    say(f"{file}: signed by {signer.fingerprint} ({signer.owner}), unchanged since")
 
 
 def _file(name: str) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import shutil
 import sys
@@ -23,6 +22,7 @@ from trimaran.errors import BuildError
 from trimaran.files import sha256
 from trimaran.image_parts import VENV
 from trimaran.images import Image
+from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
 CAP_SYS_RESOURCE = 24
@@ -282,7 +282,7 @@ class Apptainer:
             [self.executable, "inspect", "--json", "--labels", "--runscript", built.reference],
             env=store.engine_environment(self.executable), check=BuildError,
         )
-        found = json.loads(result.stdout)["data"]["attributes"]
+        found = parse_json(result.stdout)["data"]["attributes"]
         return Description(found["labels"], found["runscript"])
 
     def command(

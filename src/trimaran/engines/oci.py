@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -20,6 +19,7 @@ from trimaran.engines.apptainer import UNPACKED_PER_BYTE, root_lacks_capabilitie
 from trimaran.errors import BuildError
 from trimaran.image_parts import VENV
 from trimaran.images import Image
+from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
 # vfs needs neither FUSE nor kernel support; chroot isolation needs no privilege beyond
@@ -232,7 +232,7 @@ class Podman:
             ["podman", *STORAGE, "image", "inspect", built.reference],
             env=_environment(), check=BuildError,
         )
-        config = json.loads(result.stdout)[0]["Config"]
+        config = parse_json(result.stdout)[0]["Config"]
         return Description(config.get("Labels") or {}, shlex.join(config.get("Entrypoint") or []))
 
     def command(
@@ -281,7 +281,7 @@ class Podman:
         )
         if result.returncode != 0:
             return None
-        found = json.loads(result.stdout or "[]")
+        found = parse_json(result.stdout or "[]")
         return f"sha256:{found[0]['id'].removeprefix('sha256:')}" if found else None
 
     def _size(self, tag: str) -> int:
@@ -293,7 +293,7 @@ class Podman:
 
     def _root(self) -> Path:
         info = process.run(["buildah", *STORAGE, "info"], env=_environment(), check=BuildError)
-        place = Path(json.loads(info.stdout)["store"]["GraphRoot"])
+        place = Path(parse_json(info.stdout)["store"]["GraphRoot"])
         return place if place.is_dir() else Path(tempfile.gettempdir())
 
 

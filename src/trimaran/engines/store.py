@@ -18,6 +18,7 @@ from trimaran.engines import BuiltImage
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
 from trimaran.images import Image
+from trimaran.parsing import parse_json
 
 PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
 """The only variables of the host that an engine's own process gets (PATH is set apart)."""
@@ -124,7 +125,7 @@ def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
     """Yield all records with their files, in the order of their names."""
     for path in sorted(paths.cache("images").glob(pattern)):
         try:
-            yield path, Record(**json.loads(path.read_text(encoding="utf-8")))
+            yield path, Record(**parse_json(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             continue  # a foreign or damaged file: the image is built anew
 

@@ -24,6 +24,7 @@ from trimaran.packing import formats, listing, pictures
 from trimaran.packing.listing import Listing
 from trimaran.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
 from trimaran.packing.records import Record
+from trimaran.parsing import parse_json
 from trimaran.reporting import Advance, Reporter
 
 SKIPPED = "skipped.txt"
@@ -144,7 +145,7 @@ def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dic
 def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
     """Return what a note says if its shard is as it says; the task is folder and note."""
     folder, note = task
-    content = json.loads(note.read_text(encoding="utf-8"))
+    content = parse_json(note.read_text(encoding="utf-8"))
     bad = [(name, reason) for name, reason in content["bad"]]
     shard = packed.Shard.model_validate(content["shard"]) if content["shard"] else None
     advance(1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import json
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from requests.utils import parse_dict_header
 from trimaran import __version__
 from trimaran.digests import Digest
 from trimaran.errors import BuildError
+from trimaran.parsing import parse_json
 from trimaran.registry import logins
 from trimaran.registry.logins import Login
 from trimaran.transfer import CONNECT_SECONDS, READ_SECONDS, innermost
@@ -124,7 +124,7 @@ class Client:
                 f" expected {reference}, found {digest}"
             )
         try:
-            return Manifest(digest, Content.model_validate(json.loads(answer.content)))
+            return Manifest(digest, Content.model_validate(parse_json(answer.content)))
         except (ValueError, ValidationError) as error:
             raise BuildError(
                 f"what {self.repository}@{digest} names is no manifest of one image"

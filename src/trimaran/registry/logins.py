@@ -7,7 +7,6 @@ of a request, or its file is handed to the engine; it never is an argument or pa
 from __future__ import annotations
 
 import base64
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 
 from trimaran import process
 from trimaran.errors import UsageError
+from trimaran.parsing import parse_json
 
 DOCKER_HUB = {"docker.io": "index.docker.io"}
 """Registry -> the name under which the login commands keep it, where that is another one."""
@@ -72,7 +72,7 @@ def _is_there(path: Path) -> bool:
 
 def _from_file(path: Path, host: str, repository: str) -> str | None:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         known = {_place(key): entry for key, entry in content.get("auths", {}).items()}
         helpers: dict[str, str] = content.get("credHelpers", {})
         store: str | None = content.get("credsStore")
@@ -116,7 +116,7 @@ def _ask_helper(name: str, host: str, path: Path) -> str | None:
             return None  # how every helper says that it has no login for this host
         raise UsageError(f"{program}, which {path} names, fails with {answer.returncode}")
     try:
-        found = json.loads(answer.stdout)
+        found = parse_json(answer.stdout)
         pair = f"{found['Username']}:{found['Secret']}"
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{program}, which {path} names, gives no login") from error

@@ -1,0 +1,255 @@
+"""YAML and JSON within limits: text of any kind gives its content or one `Malformed`.
+
+The one reader of both. YAML is written by hand, so it is small, and its faults have a line and a
+key; JSON is written by programs, of which some are not ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from trimaran.foreign import excerpt
+
+Location = tuple[str | int, ...]
+
+YAML_BYTES = 1024 * 1024
+"""Size of a YAML file; the largest of the project has a fiftieth of it."""
+
+JSON_BYTES = 64 * 1024 * 1024
+"""Size of a JSON file; of a data set with ten thousand shards it has four."""
+
+NODES = 20_000
+"""Keys and values of a YAML file, with what its aliases stand for counted each time."""
+
+DEPTH = 32
+"""Levels of lists and mappings in each other."""
+
+DIGITS = 100
+"""Length of a number."""
+
+
+class Malformed(ValueError):  # noqa: N818 - an outcome that the caller always handles
+    """The text is no YAML or JSON, or is beyond a limit.
+
+    Attributes:
+        line: where, from 1; None where it is not known.
+    """
+
+    def __init__(self, problem: str, *, line: int | None = None, at: Location = ()) -> None:
+        super().__init__(f"{dotted(at)}: {problem}" if at else problem)
+        self.line = line
+
+
+class NotYaml(Malformed):
+    """The text breaks YAML's grammar, as a word like `@a` does."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """The content of a YAML text, and the line of each of its keys and items."""
+
+    content: object
+    lines: dict[Location, int]
+
+
+def dotted(at: Location) -> str:
+    """Return the place of a value as messages name it: `layers.0.size`."""
+    return ".".join(str(part) for part in at)
+
+
+def line_of(lines: dict[Location, int], at: Location) -> int:
+    """Return the line of the innermost part of `at` that the text has."""
+    # pydantic's location may hold names of union members, and an alias stands in one line only
+    while at and at not in lines:
+        at = at[:-1]
+    return lines.get(at, 1)
+
+
+def parse_yaml(text: str) -> Document:
+    """Return the content of `text`.
+
+    Raises:
+        Malformed: no YAML, a key twice, a value that is not what its tag says, or too large.
+    """
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        content = None if node is None else loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise NotYaml(str(error.problem), line=line) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise Malformed(f"no YAML: {error.reason}", line=line) from error
+    except Malformed:
+        raise
+    except (OverflowError, ValueError) as error:
+        raise Malformed(f"no YAML: {error}") from error  # such as the escape "\\U99999999"
+    _check_values(content, NODES, loader.lines)
+    return Document(content, loader.lines)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the content of `text`.
+
+    Raises:
+        Malformed: no JSON, a key twice, or too large.
+    """
+    try:
+        content = json.loads(text, object_pairs_hook=_unique, parse_int=_integer)
+        _check_values(content, len(text), {})
+    except json.JSONDecodeError as error:
+        raise Malformed(error.msg, line=error.lineno) from error
+    except RecursionError:
+        raise Malformed(_TOO_DEEP) from None
+    except UnicodeDecodeError as error:
+        raise Malformed(f"not UTF-8 text (byte {error.start})") from error
+    return content
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
+
+_TOO_DEEP = f"nested in more than {DEPTH} levels"
+
+
+def _check_values(content: object, nodes: int, lines: dict[Location, int]) -> None:
+    """Raise Malformed for what no file can be meant to hold.
+
+    Values that nest too deep or, by their aliases, are too many; text that cannot be written.
+    """
+    def refused(problem: str) -> Malformed:
+        return Malformed(problem, line=line_of(lines, at) if lines else None, at=at)
+
+    waiting: list[tuple[object, Location]] = [(content, ())]
+    count = 1
+    while waiting:
+        value, at = waiting.pop()
+        if isinstance(value, str) and not value.isascii() and _HALVES.search(value):
+            raise refused(f"{excerpt(value)} holds half of a character")
+        if not isinstance(value, dict | list | set | tuple):
+            continue
+        count += len(value)
+        if count > nodes:
+            raise refused(f"more than {nodes:,} keys and values, those of aliases included")
+        if len(at) == DEPTH:
+            raise refused(_TOO_DEEP)
+        if isinstance(value, dict):
+            waiting += [(key, at) for key in value]
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        waiting += [(below, (*at, key)) for key, below in items]
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise Malformed(f"a number of {len(digits):,} digits")
+    return int(digits)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    seen: dict[str, object] = {}
+    for key, value in pairs:
+        if key in seen:
+            raise Malformed(f"key {excerpt(key)} is given twice")
+        seen[key] = value
+    return seen
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that knows the line and key of each node, and stops at the limits.
+
+    It refuses a key given twice instead of keeping the last.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lines: dict[Location, int] = {(): 1}
+        self._places: dict[yaml.Node, Location] = {}
+        self._path: list[str | int] = []
+        self._nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose what comes next: a value at `index`, or a mapping's key (None)."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        part = _part(index)
+        if part is not None:
+            self._path.append(part)
+            self.lines[tuple(self._path)] = _line(index if isinstance(index, yaml.Node) else event)
+        place = tuple(self._path)
+        if isinstance(parent, yaml.MappingNode) and index is None:
+            self._check_key(event)
+        self._nodes += 1
+        if self._nodes > NODES or len(place) > DEPTH:
+            problem = _TOO_DEEP if len(place) > DEPTH else f"more than {NODES:,} keys and values"
+            raise Malformed(problem, line=_line(event), at=place)
+        node = super().compose_node(parent, index)
+        if node is not None:
+            self._places.setdefault(node, place)
+        if part is not None:
+            self._path.pop()
+        return node
+
+    def _check_key(self, event: yaml.Event) -> None:
+        if not isinstance(event, yaml.ScalarEvent):
+            raise Malformed("a key that is no word", line=_line(event), at=tuple(self._path))
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Construct the value of `node`, or say what is wrong with it."""
+        try:
+            return super().construct_object(node, deep=deep)
+        except Malformed:
+            raise
+        except yaml.MarkedYAMLError as error:
+            raise self._fault(str(error.problem), node) from error
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            kind = node.tag.rpartition(":")[2]
+            raise self._fault(f"{excerpt(node.value)} is no {kind}", node) from error
+
+    def unique_mapping(self, node: yaml.Node) -> dict[object, object]:
+        """Construct a mapping whose keys differ."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self._fault("is no mapping", node)
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise self._fault(f"key {excerpt(key)} is given twice", key_node)
+            seen.add(key)
+        return self.construct_mapping(node, deep=True)
+
+    def integer(self, node: yaml.ScalarNode) -> int:
+        """Construct a whole number that is not too long."""
+        return int(self.construct_yaml_int(self._short(node)))
+
+    def real(self, node: yaml.ScalarNode) -> float:
+        """Construct a number that is not too long."""
+        return float(self.construct_yaml_float(self._short(node)))
+
+    def _short(self, node: yaml.ScalarNode) -> yaml.ScalarNode:
+        # Python takes long for longer ones, or refuses to print them.
+        if len(node.value) > DIGITS:
+            raise self._fault(f"a number of {len(node.value):,} digits", node)
+        return node
+
+    def _fault(self, problem: str, node: yaml.Node) -> Malformed:
+        return Malformed(problem, line=_line(node), at=self._places.get(node, ()))
+
+
+def _line(where: yaml.Node | yaml.Event) -> int:
+    return where.start_mark.line + 1 if where.start_mark else 1
+
+
+def _part(index: Any) -> str | int | None:
+    """Return what `index` of a node adds to the place of its parent."""
+    if isinstance(index, yaml.ScalarNode):
+        return str(index.value)
+    return index if isinstance(index, int) else None
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.unique_mapping)
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.integer)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.real)

@@ -1,0 +1,139 @@
+"""What a hostile, broken or careless other may write: strategies for hypothesis, and samples.
+
+The property that every reader keeps: the content, or one `TrimaranError`; never another exception,
+never without end, and nothing of it reaches a terminal as a code.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from trimaran.errors import ExitCode, TrimaranError
+from trimaran.foreign import message
+
+quick = settings(
+    max_examples=60, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+"""The same examples each time, and few: for tests that write a file for each."""
+
+CODES = ("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "a\rb", "\u202egnp.exe", "[red]a[/]",
+         "[link=http://a.example]a[/link]", "\ud800", "a\x00b", "\u2028", ":smile:")
+"""Text that steers a terminal, or rich."""
+
+YAML = (
+    "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n"
+        for before, name in zip("abcdefghijk", "bcdefghijkl", strict=True)
+    ),
+    "a: &a [*a]", "a: &a {b: *a}", "a: &a [" + "a," * 9000 + "]\nb: [" + "*a," * 9000 + "]",
+    "d: 2026-02-31", "a: {b: !!int zz}", "a: !!float zz", "a: !!bool zz", "a: !!timestamp zz",
+    "a: " + "9" * 5000, "a: 0x" + "f" * 5000, "a: 1" + ":59" * 2000, "a: 1" + ":59" * 2000 + ".5",
+    "? [a]\n: 1", "? {a: 1}\n: 2", "? " * 2000, "a: " + "[" * 3000, "a: " + "{a: " * 3000,
+    "- " * 3000, "".join(" " * depth + "a:\n" for depth in range(200)), "[" + "a," * 30_000 + "]",
+    "a: &a {x: 1}\nb: {<<: *a}", "a: !!map [b]", "a: !!seq {}", "a: !!set {? [b]}", "a: =",
+    "a: !!python/object/apply:os.getcwd []", '"\\e[31m": 1\n"\\e[31m": 2', '"\\e[31m": "\\e]0;\\a"',
+    'a: "\\U99999999"', 'a: "\\ud800"', "--- a\n--- b", "%YAML 9.9\n--- a", "a: \x00",
+    "%TAG ! a\n%TAG ! b\n--- a", "\ufeffa: 1", "a: .nan", "a: .inf", "1: a\n1: b", "~: a",
+    "a: !!binary '###'",
+    "'", '"' * 200, "&a " * 200, "*a", "!" * 200, "@", "`", "\t", "a:\tb", "- -\n -", "|", ">", "",
+)
+"""Texts at which a reader of YAML may fail: bombs, values that are none, depth, length, codes."""
+
+JSON = (
+    "[" * 20_000, '{"a":' * 20_000, "[" * 100 + "]" * 100, "9" * 5000, "-" + "9" * 5000, "1e99999",
+    "NaN", '{"a": 1, "a": 2}', '"\\ud800"', '{"\\u001b[31m": "\\u001b]0;a\\u0007"}', "null", "[]",
+    "{}", '"', "{", "\x00", "tru", "1 2", "",
+)
+"""Texts at which a reader of JSON may fail."""
+
+words = st.one_of(st.sampled_from(CODES), st.text(max_size=8))
+scalars = st.one_of(
+    words, st.none(), st.booleans(), st.floats(), st.integers(), st.just(10**99), st.just(-1),
+    st.dates(),
+)
+_keys = st.one_of(words, st.integers(), st.booleans(), st.none())
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=3),
+    max_leaves=8,
+)
+"""Values of every type that a file can have, where another was meant."""
+
+names = st.one_of(
+    words,
+    st.sampled_from(["..", ".", "/", "a/../../b", "-rf", "~", "a" * 300, " ", "a\nb", "$(a)"]),
+)
+"""Names of files, images and options."""
+
+yaml_texts = st.one_of(st.sampled_from(YAML), st.text(max_size=40), values.map(yaml.safe_dump))
+
+json_values = st.recursive(
+    st.one_of(words, st.none(), st.booleans(), st.floats(), st.integers(), st.just(10**200)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=8,
+)
+
+json_texts = st.one_of(st.sampled_from(JSON), st.text(max_size=40), json_values.map(json.dumps))
+
+
+def spoiled(sound: Any, wrong: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return contents that are `sound` but for one value, or one key more, somewhere in it."""
+    places = list(_places(sound))
+
+    def spoil(place: tuple[Any, ...], value: Any, key: str | None) -> Any:
+        return _with(sound, place if key is None else (*place[:-1], key), value)
+
+    return st.builds(spoil, st.sampled_from(places), wrong, st.none() | words)
+
+
+def _places(content: Any) -> Any:
+    items = content.items() if isinstance(content, dict) else (
+        enumerate(content) if isinstance(content, list) else ()
+    )
+    for key, value in items:
+        yield (key,)
+        yield from ((key, *below) for below in _places(value))
+
+
+def _with(content: Any, place: tuple[Any, ...], value: Any) -> Any:
+    if not place:
+        return value
+    if isinstance(content, dict):
+        return {**content, place[0]: _with(content.get(place[0]), place[1:], value)}
+    if isinstance(content, list) and isinstance(place[0], int):
+        return [_with(old, place[1:], value) if number == place[0] else old
+                for number, old in enumerate(content)]
+    return value
+
+
+def keeps_the_property(read: Callable[[], object]) -> None:
+    """Call `read`; raise AssertionError unless it returns or raises one documented error."""
+    error = refusal(read)
+    if error is not None:
+        assert error.exit_code in set(ExitCode) - {ExitCode.PASS}
+        assert error.message
+        assert is_harmless(message(f"{error.message}\n{error.hint}"))
+
+
+def refusal(read: Callable[[], object]) -> TrimaranError | None:
+    """Return the error that `read` raises, if any; another exception is a defect."""
+    try:
+        read()
+    except TrimaranError as error:
+        return error
+    return None
+
+
+def is_harmless(shown: str) -> bool:
+    """Whether a terminal obeys nothing of `shown`, and it can be written at all."""
+    return not any(
+        unicodedata.category(one) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for one in shown
+        if one not in "\n\t"
+    )
