@@ -59,7 +59,7 @@ def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
 
 def line(path: Path, where: Location) -> int:
     """Return the line of the key at `where` in the YAML file `path`, which has been loaded."""
-    return _line(_lines(yaml.compose(_read(path), Loader=yaml.SafeLoader)), where)
+    return line_of(parse_yaml(_read(path, YAML_BYTES)).lines, where)
 
 
 def load_json(model: type[M], path: Path) -> M:

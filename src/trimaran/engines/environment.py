@@ -32,6 +32,7 @@ from installer.utils import Scheme
 from trimaran import pool
 from trimaran.errors import BuildError
 from trimaran.files import sha256, write_atomic
+from trimaran.parsing import parse_json
 from trimaran.reporting import Advance, Reporter
 
 COMPLETE = ".complete"
@@ -70,7 +71,7 @@ def damage(place: Path, reporter: Reporter) -> str | None:
     """Return what is not as it was made in the environment `place`, or None."""
     mark = place / COMPLETE
     try:
-        wanted = json.loads(mark.read_text(encoding="utf-8"))
+        wanted = parse_json(mark.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         return f"{mark} is damaged: {error}"
     if not isinstance(wanted, dict) or not wanted:
