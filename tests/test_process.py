@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trimaran import process
 from trimaran.errors import BuildError, Interrupted, UsageError
@@ -132,3 +134,27 @@ def test_a_log_that_cannot_be_written_ends_the_child_and_is_named() -> None:
     code = "import time; print('a', flush=True); time.sleep(60)"
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         process.stream([sys.executable, "-c", code], log=Path("/dev/full"))
+
+
+HOSTILE = [
+    "", "a b", "it's", '"', "-n", "--", "$(touch x)", "`touch x`", "a\nb", "a\n", "\x1b[31mred",
+    "tab\there", "\r", "\x07\x7f", "\u202egpj.exe", "\u2028", "\udcff\udcfe", "%s%n", "\\033", "!!",
+    "\x1b\n", "größe", "~", "*", "a;b", "#", "=",
+]
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_line_to_paste_gives_the_same_words_and_shows_them_plainly(shell: str) -> None:
+    script = "import os, sys; print([os.fsencode(word) for word in sys.argv[1:]])"
+    argv = [sys.executable, "-c", script, *HOSTILE]
+    line = process.shell_line(argv)
+    assert all(char.isprintable() or char == "\n" for char in line)
+    said = process.run([shell], stdin=line).stdout
+    assert said == f"{[os.fsencode(word) for word in HOSTILE]}\n"
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+@settings(max_examples=25, deadline=None)
+def test_any_word_survives_being_pasted(word: str) -> None:
+    said = process.run(["sh"], stdin=f"printf '[%s]' {process.quoted(word)}").stdout
+    assert said.replace("\r\n", "\n") == f"[{word}]".replace("\r\n", "\n").replace("\r", "\n")

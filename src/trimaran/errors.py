@@ -1,12 +1,13 @@
 """The user-facing error vocabulary: every expected failure is one of these.
 
 Each error says what is wrong (`message`, which names the place) and what to do
-about it (`hint`). `cli` prints both and exits with `exit_code`; anything else
-that escapes is a defect of Trimaran and keeps its traceback.
+about it (`hint`). `cli` prints both and exits with `exit_code`. What the system refuses
+becomes one of these by `of_system`; anything else that escapes is a fault of Trimaran.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import IntEnum
@@ -21,7 +22,9 @@ class ExitCode(IntEnum):
     BUILD = 3
     RUN = 4
     NO_REFERENCE = 5
+    FAULT = 70
     INTERRUPTED = 130
+    BROKEN_PIPE = 141
 
 
 class TrimaranError(Exception):
@@ -56,6 +59,12 @@ class RunError(TrimaranError):
     exit_code = ExitCode.RUN
 
 
+class Fault(TrimaranError):  # noqa: N818 - the word that the user reads
+    """A fault of Trimaran itself, which nobody expected."""
+
+    exit_code = ExitCode.FAULT
+
+
 class Interrupted(TrimaranError):  # noqa: N818 - a wish of the user, no error
     """The user stopped the command; nothing half-written is left behind."""
 
@@ -73,3 +82,45 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     else:
         hint = f"no {kind} is defined here; run inside a Trimaran checkout"
     return UsageError(f"unknown {kind} '{name}'", hint=hint)
+
+
+_WRONG_NAMES = {
+    errno.ENOENT: "check the name, and that nothing removes it meanwhile",
+    errno.ENOTDIR: "a part of the path is a file where a folder should be",
+    errno.EISDIR: "name a file, not a folder",
+    errno.EEXIST: "choose another name, or remove it",
+    errno.ENOTEMPTY: "choose another name, or remove it",
+    errno.ELOOP: "the link leads to itself: remove it, or name its target",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+"""What is wrong with a name that was given, and the way out."""
+
+_REFUSALS = {
+    errno.EACCES: "check who may read and write there (`ls -ld`), or choose another place",
+    errno.EPERM: "check who may do that there (`ls -ld`), or choose another place",
+    errno.EROFS: "choose another place: this one is read-only",
+    errno.ENOSPC: "free some space there, or choose another place",
+    errno.EDQUOT: "your quota there is used up: free some space, or choose another place",
+    errno.EFBIG: "the file system or `ulimit -f` allows no file so large",
+    errno.EIO: "the disk or its network fails: try it again, or tell an administrator",
+    errno.ESTALE: "the network file system lost it: try it again",
+    errno.ETIMEDOUT: "the network file system does not answer: try it again",
+    errno.EMFILE: "too many open files: see `ulimit -n`",
+    errno.ENFILE: "the machine has too many open files: try it later",
+    errno.EAGAIN: "too many processes: see `ulimit -u`",
+    errno.ENOMEM: "the memory is used up: end other programs, or ask for more",
+    errno.ENOEXEC: "it is no program for this machine: install it anew",
+    errno.E2BIG: "give shorter arguments",
+    errno.ETXTBSY: "the file is being written: try it again",
+}
+"""What the system refuses for reasons that lie with the machine, and the way out."""
+
+
+def of_system(error: OSError) -> TrimaranError | None:
+    """Return what the system's refusal is to the user; None: only a fault of Trimaran makes it."""
+    if error.errno in _WRONG_NAMES and error.filename is not None:
+        return UsageError(f"{error.filename}: {error.strerror}", hint=_WRONG_NAMES[error.errno])
+    if error.errno in _REFUSALS:
+        place = error.filename or "cannot go on"
+        return RunError(f"{place}: {error.strerror}", hint=_REFUSALS[error.errno])
+    return None

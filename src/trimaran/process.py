@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,33 @@ class Result:
 
 def shell_line(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     """Return `argv` (with `env` in front, if given) as one line to paste into a POSIX shell."""
-    assignments = [f"{key}={shlex.quote(value)}" for key, value in (env or {}).items()]
-    return " ".join([*assignments, *(shlex.quote(word) for word in argv)])
+    assignments = [f"{key}={quoted(value)}" for key, value in (env or {}).items()]
+    return " ".join([*assignments, *(quoted(word) for word in argv)])
+
+
+def quoted(word: str) -> str:
+    """Return `word` as a POSIX shell reads it, by characters that a terminal shows and takes.
+
+    A terminal obeys control characters instead of showing them, and a shell those that are
+    pasted; printf makes them anew (`$'...'` is not known to every sh). A line break stays: it
+    is harmless in quotes, and `$(...)` would drop it.
+    """
+    if not word or all(char.isprintable() or char == "\n" for char in word):
+        return shlex.quote(word)
+    return "".join(
+        shlex.quote(part) if shown else f'"$(printf \'{_octal(part)}\')"'
+        for shown, part in _runs(word)
+    )
+
+
+def _runs(word: str) -> Iterator[tuple[bool, str]]:
+    """Yield the parts of `word` that are all printable, or all not."""
+    for shown, chars in groupby(word, lambda char: char.isprintable() or char == "\n"):
+        yield shown, "".join(chars)
+
+
+def _octal(text: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in os.fsencode(text))
 
 
 def run(

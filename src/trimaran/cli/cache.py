@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from trimaran.holdings import Holding
 
 app = typer.Typer(
-    help="List what lies in the cache, and remove what is no longer used.",
+    help="List what lies in the cache, and remove what is no longer used.\n\n"
+    "Example: trimaran cache list",
     no_args_is_help=True, rich_markup_mode=None,
 )
 common.app.add_typer(app, name="cache")

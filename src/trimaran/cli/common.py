@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from trimaran import __version__
+from trimaran.errors import TrimaranError
+
 if TYPE_CHECKING:
     from trimaran.sites import Site
 
-EXIT_CODES = (
-    "Exit codes: 0 PASS or done, 1 FAIL, 2 usage, 3 build, 4 run, 5 NO REFERENCE, 130 interrupted."
+EPILOG = (
+    "Example: trimaran run resnet-imagenet/cpu-quickstart\n\n"
+    "Exit codes: 0 PASS or done, 1 FAIL, 2 usage, 3 build, 4 run, 5 NO REFERENCE, 70 a fault of "
+    "Trimaran, 130 interrupted, 141 nobody reads the output."
 )
 
 
@@ -41,7 +47,7 @@ class Stoppable(TyperGroup):
 app = typer.Typer(
     cls=Stoppable,
     help="From a recipe to a verdict: run a reference training in a container and judge it.",
-    epilog=EXIT_CODES,
+    epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # importing rich for the help alone takes 0.2 s
@@ -49,15 +55,50 @@ app = typer.Typer(
 )
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        say(f"trimaran {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Take the options that stand before every command."""
+
+
 def complete(kind: str) -> Callable[[str], list[str]]:
     """Return a shell completion of the names of `kind`."""
 
     def names(incomplete: str) -> list[str]:
-        from trimaran import catalog
-
-        return [name for name in catalog.names(kind) if name.startswith(incomplete)]
+        return _completions(kind, incomplete)
 
     return names
+
+
+def complete_by_kind(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the names of the kind that stands before, as `show` has it."""
+    kind = context.params["kind"]
+    return _completions(kind, incomplete) if kind else []  # none: what stands there is no kind
+
+
+def complete_engine(incomplete: str) -> list[str]:
+    """Complete the name of an engine."""
+    from trimaran.engines.selection import CHOICES
+
+    return [name for name in CHOICES if name.startswith(incomplete)]
+
+
+def _completions(kind: str, incomplete: str) -> list[str]:
+    from trimaran import catalog
+
+    with suppress(TrimaranError):
+        return [name for name in catalog.names(kind) if name.startswith(incomplete)]
+    return []
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -78,7 +119,7 @@ Settings = Annotated[
 EngineName = Annotated[
     str,
     typer.Option(
-        "--engine", envvar="ENGINE", metavar="ENGINE",
+        "--engine", envvar="ENGINE", metavar="ENGINE", autocompletion=complete_engine,
         help="auto, apptainer, podman or host; auto is Apptainer where it is on PATH, else host.",
     ),
 ]

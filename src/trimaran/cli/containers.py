@@ -15,6 +15,7 @@ from trimaran.cli.common import (
     Offline,
     SiteFile,
     app,
+    complete,
     say,
     terminal,
     use_site,
@@ -37,7 +38,10 @@ def lock(image: ImageName, site: SiteFile = None, ca_bundle: CaBundle = None) ->
 
 @app.command()
 def render(
-    image: Annotated[str | None, typer.Argument(help="One image; all by default.")] = None,
+    image: Annotated[
+        str | None,
+        typer.Argument(help="One image; all by default.", autocompletion=complete("images")),
+    ] = None,
     check: Annotated[bool, typer.Option(help="Only say whether the files are current.")] = False,
 ) -> None:
     """Write image.def and Dockerfile from image.yaml; without IMAGE also the overview of all.

@@ -21,7 +21,8 @@ from trimaran.cli.common import (
 )
 
 app = typer.Typer(
-    help="Get, pack, verify and list data sets.", no_args_is_help=True, rich_markup_mode=None
+    help="Get, pack, verify and list data sets.\n\nExample: trimaran data get fashion-mnist",
+    no_args_is_help=True, rich_markup_mode=None,
 )
 common.app.add_typer(app, name="data")
 
@@ -33,7 +34,10 @@ Workers = Annotated[
 
 @app.command("list")
 def data_list(as_json: Json = False) -> None:
-    """List data sets and whether they are here."""
+    """List data sets and whether they are here.
+
+    Example: trimaran data list
+    """
     from trimaran import catalog
 
     emit(catalog.table("data"), "data", as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli.common import Json, app, emit, say
+from trimaran.cli.common import Json, app, complete_by_kind, emit, say
 
 
 class Kind(str, Enum):
@@ -39,7 +39,10 @@ def list_(
 @app.command()
 def show(
     kind: Annotated[Kind, typer.Argument(help="What to show.", show_default=False)],
-    name: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(help="Its name.", autocompletion=complete_by_kind, show_default=False),
+    ],
 ) -> None:
     """Show one app, image, target, recipe or data set as JSON, checked and complete.
 
@@ -52,7 +55,10 @@ def show(
 
 @app.command()
 def schema() -> None:
-    """Write recipes/schema.json, the JSON schema of a recipe, for editors."""
+    """Write recipes/schema.json, the JSON schema of a recipe, for editors.
+
+    Example: trimaran schema
+    """
     from trimaran import catalog
 
     catalog.write_schema()

@@ -142,6 +142,8 @@ def doctor(as_json: Json = False) -> None:
     """Look at this machine: engine, namespaces, disk, cores, memory, instruction sets.
 
     Exits with 4 when something needed is broken.
+
+    Example: trimaran doctor
     """
     from trimaran import doctor as doctors
 

@@ -7,6 +7,8 @@ from trimaran.errors import unknown_name
 
 NAMES = ("apptainer", "podman", "host")
 
+CHOICES = ("auto", *NAMES)
+
 
 def select(name: str | None) -> Engine:
     """Return the engine called `name`; None or "auto" chooses.
@@ -32,4 +34,4 @@ def select(name: str | None) -> Engine:
         from trimaran.engines.host import Host
 
         return Host()
-    raise unknown_name("engine", str(name), ("auto", *NAMES))
+    raise unknown_name("engine", str(name), CHOICES)
