@@ -13,11 +13,11 @@ from trimaran.reporting import Silent
 
 def pack(
     source: Path, out: Path, *, workers: int = 1, skip_bad: bool = False,
-    told: Silent | None = None, **options: object,
+    told: Silent | None = None, untrained: bool = False, **options: object,
 ) -> packed.Dataset:
     wanted = Options(**{"name": "photos", "format": "webdataset", "samples": 4, **options})  # type: ignore[arg-type]
     reporter = told or Silent()
-    found = listing.of_folder(source, workers, reporter)
+    found = listing.of_folder(source, workers, reporter, untrained=untrained)
     return packer.pack(
         found, out, wanted, workers=workers, skip_bad=skip_bad, reporter=reporter
     )

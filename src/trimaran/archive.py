@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from trimaran.errors import RunError, UsageError
+from trimaran.files import refusal
 from trimaran.reporting import Advance, Reporter
 
 SUMS = "SHA256SUMS"
@@ -99,7 +100,7 @@ def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter
         check_new(file)  # another process may have made it meanwhile
         temporary.replace(file)
     except OSError as error:
-        raise RunError(f"cannot write {file}: {error.strerror or error}") from error
+        raise RunError(f"cannot write {file}: {refusal(error, file)}") from error
     finally:
         temporary.unlink(missing_ok=True)
     return sink.digest.hexdigest()

@@ -21,7 +21,7 @@ from trimaran.contracts import Contract as Contract
 from trimaran.contracts import load as load
 from trimaran.contracts import names as names
 from trimaran.errors import Interrupted, RunError, UsageError
-from trimaran.files import sha256
+from trimaran.files import refusal, sha256
 from trimaran.reporting import Reporter
 
 State = Literal["absent", "downloaded", "packed"]
@@ -89,7 +89,7 @@ def get(
             f"stopped while getting {contract.name}", hint="run it again to go on"
         ) from None
     except OSError as error:
-        raise RunError(f"cannot write into {home}: {error.strerror or error}") from error
+        raise RunError(f"cannot write into {home}: {refusal(error, home)}") from error
     return folder(contract)
 
 

@@ -22,6 +22,7 @@ from typing import IO
 import requests
 
 from trimaran.errors import Interrupted, RunError, TrimaranError
+from trimaran.files import refusal
 from trimaran.files import sha256 as sha256_of
 from trimaran.reporting import Reporter
 from trimaran.transfer import SourceFailed, is_remote, place, transfer
@@ -79,7 +80,7 @@ def fetch(
         ) from None
     except OSError as problem:
         raise error(
-            f"cannot write {destination}: {problem.strerror or problem}",
+            f"cannot write {destination}: {refusal(problem, destination)}",
             hint="set TRIMARAN_CACHE to a folder with room where you may write",
         ) from problem
     return destination

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -59,6 +60,13 @@ def room(path: Path) -> str:
     while not place.is_mount():
         place = place.parent
     return f"{usage.free / 1e6:,.0f} of {usage.total / 1e6:,.0f} MB free on {place}"
+
+
+def refusal(error: OSError, place: Path) -> str:
+    """Return why the system refused to write to `place`: of a full disk also which one it is."""
+    reason = error.strerror or str(error)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return f"{reason} ({room(place)})" if full else reason
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from trimaran import idx, packed
 from trimaran.contracts import Contract, Split
 from trimaran.download import SPARE_BYTES, check_space
 from trimaran.errors import RunError
+from trimaran.files import refusal
 from trimaran.packing import formats, pictures
 from trimaran.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.packing.records import Record
@@ -78,7 +79,9 @@ def pack(contract: Contract, raw: Path, folder: Path, reporter: Reporter) -> Non
         temporary.chmod(0o755)
         _replace(temporary, folder)
     except OSError as error:
-        raise RunError(f"cannot pack {contract.name} into {folder}: {error.strerror}") from error
+        raise RunError(
+            f"cannot pack {contract.name} into {folder}: {refusal(error, folder)}"
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

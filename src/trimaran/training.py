@@ -8,7 +8,7 @@ from pathlib import Path
 from trimaran import ends, locks, process, runs
 from trimaran.engines import Command
 from trimaran.errors import Interrupted, RunError
-from trimaran.files import room
+from trimaran.files import refusal, room
 from trimaran.reporting import Reporter
 from trimaran.runs import RunRecord
 
@@ -60,7 +60,7 @@ def perform(
     except OSError as error:  # of its log
         _finish(directory, record, "failed", 1)
         raise RunError(
-            f"{error.filename}: {error.strerror} ({room(directory)})",
+            f"{error.filename}: {refusal(error, directory)}",
             hint=f"free some space there, then {again}",
         ) from error
     except BaseException:

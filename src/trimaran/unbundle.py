@@ -13,7 +13,7 @@ from trimaran import archive, data, images, paths
 from trimaran.bundle import MANIFEST, Manifest
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
-from trimaran.files import sha256
+from trimaran.files import refusal, sha256
 from trimaran.reporting import Reporter
 from trimaran.runscript import IMAGE
 
@@ -61,7 +61,7 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
                 manifest = _manifest(file, bundle.text(MANIFEST))
                 whole.rename(target)
         except OSError as error:
-            raise RunError(f"cannot write {target}: {error.strerror or error}") from error
+            raise RunError(f"cannot write {target}: {refusal(error, target)}") from error
     return target, manifest
 
 
@@ -85,7 +85,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
         if used.included:
             _take_in_data(folder / "data", used.name, reporter)
     except OSError as error:
-        raise RunError(f"cannot write into the cache: {error.strerror or error}") from error
+        raise RunError(f"cannot write into the cache: {refusal(error, paths.cache())}") from error
     if image.name not in images.names() or (
         images.content(images.load(image.name)) != image.content
     ):

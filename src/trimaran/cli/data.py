@@ -97,6 +97,9 @@ def data_pack(
         bool,
         typer.Option("--skip-bad", help="Leave out undecodable images; skipped.txt lists them."),
     ] = False,
+    no_train: Annotated[
+        bool, typer.Option("--no-train", help="There is no train: a data set to evaluate on.")
+    ] = False,
     workers: Workers = None,
 ) -> None:
     """Pack images into shards with an index, counts and checksums.
@@ -114,9 +117,11 @@ def data_pack(
     if name is None:
         name = "imagenet-2012" if tars else plan.name_of(source)
     options = plan.Options(name, kind, resize, quality, samples_per_shard)
-    if not tars:
+    if tars:
+        found = ilsvrc.listing(source, processes, reporter)
+    else:
         listing.refuse_within(source, out)
-    found = (ilsvrc.listing if tars else listing.of_folder)(source, processes, reporter)
+        found = listing.of_folder(source, processes, reporter, untrained=no_train)
     packer.pack(found, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
     say(out)
 

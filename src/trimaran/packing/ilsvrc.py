@@ -97,18 +97,19 @@ def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
     return Listing(
         root, class_names(sorted(order)), {"train": train, "val": val},
         fingerprint(f"{key}:{results[key].stamp}" for key in sorted(results)),
-        ignored + sum(result.ignored for result in results.values()),
+        [*ignored, *(name for result in results.values() for name in result.ignored)],
     )
 
 
 def scan(task: Task, advance: Advance) -> tuple[str, Found]:
     """List one tar; members that are no images are counted."""
     path, split = Path(task.root) / task.file, f"train/{task.number}" if task.number else "val"
-    samples, ignored = [], 0
+    samples: list[Sample] = []
+    ignored: list[str] = []
     with _readable(path):
         for member in _files(path, task.start, task.size):
             if not (member.isfile() and is_image(_base(member))):
-                ignored += 1
+                ignored.append(f"{task.file}: {member.name}")
                 continue
             if not is_utf8(member.name):
                 raise RunError(f"{path} holds the name {member.name!r}, which is no UTF-8")
@@ -118,11 +119,11 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
     advance(1)
     samples.sort()
     stamp = f"{len(samples)}:{facts.st_size}:{facts.st_mtime_ns}"
-    return task.number, Found(samples, stamp, ignored)
+    return task.number, Found(samples, stamp, ignored, [])
 
 
-def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], int]:
-    """Return a task for each tar inside that of the training images, and how much else is there."""
+def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[str]]:
+    """Return a task for each tar inside that of the training images, and what else is there."""
     path = root / TRAIN
     with _readable(path):
         members = list(_files(path, 0, path.stat().st_size))
@@ -138,7 +139,7 @@ def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], int]:
             f"{path} does not hold the tars of ImageNet's {len(labels):,} classes:"
             f" {wrong[0]}.tar is {'unknown' if wrong[0] in found else 'missing'}"
         )
-    return tasks, len(members) - len(tars)
+    return tasks, [f"{TRAIN}: {one.name}" for one in members if one not in tars]
 
 
 def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:

@@ -15,6 +15,9 @@ from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Advance, Reporter
 
 ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png"}
+SHOWN = 10
+"""Faults of one kind that are named; the others are counted."""
+
 LAYOUT = "DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg (.jpeg, .png; any names of splits)"
 
 
@@ -29,11 +32,17 @@ class Sample(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What one class folder or tar holds; `stamp` changes when any of its files does."""
+    """What one class folder or tar holds; `stamp` changes when any of its files does.
+
+    Attributes:
+        ignored: names of files that are no images.
+        lost: images that it seems to hold, and that cannot be packed from there; a line each.
+    """
 
     samples: list[Sample]
     stamp: str
-    ignored: int
+    ignored: list[str]
+    lost: list[str]
 
 
 @dataclass(frozen=True)
@@ -45,14 +54,14 @@ class Listing:
         classes: their names; a label is a place in this list.
         splits: name -> samples.
         fingerprint: SHA-256 over names, labels, sizes and times of all files.
-        ignored: how many files beside the images were left out.
+        ignored: names of the files beside the images, which are left out.
     """
 
     root: Path
     classes: list[str]
     splits: dict[str, list[Sample]]
     fingerprint: str
-    ignored: int = field(default=0)
+    ignored: list[str] = field(default_factory=list)
 
     @property
     def encodings(self) -> set[str]:
@@ -64,16 +73,24 @@ class Listing:
         }
 
 
-def of_folder(root: Path, workers: int, reporter: Reporter) -> Listing:
+def of_folder(
+    root: Path, workers: int, reporter: Reporter, *, untrained: bool = False
+) -> Listing:
     """List the image folder `root`; the classes are the sorted names of the folders in `train`.
 
-    Without a `train` they are those of all splits.
+    Args:
+        root: the folder.
+        workers: processes.
+        reporter: shows progress, and is warned of images that lie in no class.
+        untrained: there may be no `train`; the classes are then those of all splits.
 
     Raises:
-        UsageError: it is not laid out as one, or a split has a class that `train` has not.
+        UsageError: it is not laid out as one, a split has a class that `train` has not, or
+            images would be lost.
     """
     folders = _class_folders(root)
-    classes = _classes(root, folders)
+    classes = _classes(root, folders, untrained)
+    _warn_of_unsorted(root, reporter)
     tasks = [
         (str(root), f"{split}/{name}", classes.index(name))
         for split, names in folders.items()
@@ -81,6 +98,7 @@ def of_folder(root: Path, workers: int, reporter: Reporter) -> Listing:
     ]
     with reporter.bar(f"listing {root}", len(tasks), unit="classes") as advance:
         results = dict(pool.run(scan_folder, tasks, workers, advance))
+    _refuse_lost([line for result in results.values() for line in result.lost])
     splits: dict[str, list[Sample]] = {split: [] for split in folders}
     for _, path, _ in tasks:
         splits[path.partition("/")[0]] += results[path].samples
@@ -89,7 +107,7 @@ def of_folder(root: Path, workers: int, reporter: Reporter) -> Listing:
         raise UsageError(f"{root / empty[0]} has no images", hint=f"the layout is {LAYOUT}")
     return Listing(
         root, classes, splits, fingerprint(results[path].stamp for _, path, _ in tasks),
-        sum(result.ignored for result in results.values()),
+        [name for _, path, _ in tasks for name in results[path].ignored],
     )
 
 
@@ -130,17 +148,16 @@ def is_utf8(name: str) -> bool:
 def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Found]:
     """List one class: the task is the root, the folder's path below it, and the label."""
     root, below, label = task
-    samples, digest, ignored = [], hashlib.sha256(f"{below}:{label}".encode()), 0
+    samples, digest = [], hashlib.sha256(f"{below}:{label}".encode())
+    ignored: list[str] = []
+    lost: list[str] = []
     with os.scandir(Path(root) / below) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            try:
-                wanted = is_image(entry.name) and entry.is_file()
-            except OSError as error:  # a link to itself
-                raise UsageError(
-                    f"{entry.path} cannot be read: {error.strerror}", hint="mend or remove it"
-                ) from error
-            if not wanted:
-                ignored += 1
+            if (fault := _lost(entry)) is not None:
+                lost.append(fault)
+                continue
+            if not (is_image(entry.name) and entry.is_file()):
+                ignored.append(f"{below}/{entry.name}")
                 continue
             if not is_utf8(entry.name):
                 raise UsageError(
@@ -150,7 +167,47 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
             digest.update(f"{entry.name}:{facts.st_size}:{facts.st_mtime_ns}\n".encode())
             samples.append(Sample(name, label, name, 0, facts.st_size))
     advance(1)
-    return below, Found(samples, digest.hexdigest(), ignored)
+    return below, Found(samples, digest.hexdigest(), ignored, lost)
+
+
+def _lost(entry: os.DirEntry[str]) -> str | None:
+    """Return which images an entry of a class folder has, and cannot give; or None."""
+    if entry.name.startswith("."):
+        return None
+    if _is_broken(entry):
+        return f"{entry.path} is a link to nothing"
+    if not entry.is_dir():
+        return None
+    below = [str(Path(place, name)) for place, _, names in os.walk(entry.path)
+             for name in sorted(names) if is_image(name)]
+    return f"{below[0]}: {len(below):,} images there lie too deep" if below else None
+
+
+def _is_broken(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110 - Path: no loops
+
+
+def _refuse_lost(lost: list[str]) -> None:
+    """Refuse a source of which images would be left out without anybody's wish."""
+    if not lost:
+        return
+    more = [f"and {len(lost) - SHOWN:,} more"] if len(lost) > SHOWN else []
+    raise UsageError(
+        "\n".join([*lost[:SHOWN], *more]),
+        hint="images are read from SPLIT/CLASS: move them there, or out of the source; mend or"
+        " remove the links (`find SOURCE -xtype l` lists them)",
+    )
+
+
+def _warn_of_unsorted(root: Path, reporter: Reporter) -> None:
+    """Warn of images beside the folders of classes or of splits: their class is unknown."""
+    for place in (root, *(root / name for name in _subfolders(root))):
+        names = sorted(name for name in os.listdir(place) if is_image(name))  # noqa: PTH208 - names
+        if names:
+            reporter.warn(
+                f"{place}: {len(names):,} images are left out, because they lie in no class; the"
+                f" first is {names[0]} (the layout is {LAYOUT})"
+            )
 
 
 def read(root: Path, sample: Sample) -> bytes:
@@ -191,9 +248,14 @@ def _class_folders(root: Path) -> dict[str, list[str]]:
     return with_classes
 
 
-def _classes(root: Path, folders: dict[str, list[str]]) -> list[str]:
+def _classes(root: Path, folders: dict[str, list[str]], untrained: bool) -> list[str]:
     """Return the sorted classes; one that `train` has not would shift the labels of others."""
     if not (root / "train").is_dir():
+        if not untrained:
+            raise UsageError(
+                f"{root} has no folder train, only {', '.join(folders)}",
+                hint=f"the layout is {LAYOUT}; --no-train packs it as it is, to evaluate on",
+            )
         return sorted({name for names in folders.values() for name in names})
     classes = folders.get("train", [])
     known = set(classes)
@@ -213,6 +275,9 @@ def _classes(root: Path, folders: dict[str, list[str]]) -> list[str]:
 
 
 def _subfolders(folder: Path) -> list[str]:
-    return sorted(
-        entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
-    )
+    with os.scandir(folder) as entries:
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+        _refuse_lost([
+            f"{one.path} is a link to nothing" for one in shown if _is_broken(one)
+        ])
+        return sorted(one.name for one in shown if one.is_dir())

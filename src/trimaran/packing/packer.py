@@ -19,7 +19,7 @@ from pathlib import Path
 from trimaran import packed, pool
 from trimaran.download import SPARE_BYTES, check_space
 from trimaran.errors import Interrupted, RunError, UsageError
-from trimaran.files import locked, sha256, write_atomic
+from trimaran.files import locked, refusal, sha256, write_atomic
 from trimaran.packing import formats, listing, pictures
 from trimaran.packing.listing import Listing
 from trimaran.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
@@ -56,7 +56,10 @@ def pack(
     """
     encoding = _encoding(source, options)
     if source.ignored:
-        reporter.warn(f"{source.root}: {source.ignored:,} files that are no images are left out")
+        reporter.warn(
+            f"{source.root}: {len(source.ignored):,} files that are no images are left out;"
+            f" the first is {source.ignored[0]}"
+        )
     try:
         with _state(source, folder, options) as state:
             jobs = _jobs(source, folder, options, encoding, skip_bad)
@@ -70,7 +73,7 @@ def pack(
         raise Interrupted(f"stopped while packing {folder}", hint="run it again to go on") from None
     except OSError as error:
         raise RunError(
-            f"cannot write into {folder}: {error.strerror or error}", hint="run it again to go on"
+            f"cannot write into {folder}: {refusal(error, folder)}", hint="run it again to go on"
         ) from error
     return dataset
 
