@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from trimaran.errors import RunError, UsageError
-from trimaran.files import refusal
+from trimaran.files import follow_umask, refusal
 from trimaran.reporting import Advance, Reporter
 
 SUMS = "SHA256SUMS"
@@ -96,7 +96,7 @@ def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter
                     _add(tar, folder, member)
             target.flush()
             os.fsync(target.fileno())
-        temporary.chmod(0o644)
+        follow_umask(temporary)
         check_new(file)  # another process may have made it meanwhile
         temporary.replace(file)
     except OSError as error:
@@ -198,7 +198,7 @@ class Archive:
                 hint=_AGAIN,
             )
         if to is not None and member.mode & 0o100:
-            target.chmod(0o755)
+            follow_umask(target, program=True)
 
     def _content(self, member: tarfile.TarInfo) -> IO[bytes]:
         return cast("IO[bytes]", self._tar.extractfile(member))  # None only of no plain file

@@ -24,11 +24,19 @@ def write_atomic(path: Path, content: str | bytes) -> None:
             handle.write(content.encode() if isinstance(content, str) else content)
             handle.flush()
             os.fsync(handle.fileno())
-        temporary.chmod(0o644)
+        follow_umask(temporary)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def follow_umask(path: Path, *, program: bool = False) -> None:
+    """Give `path` the rights of any new file or folder: `tempfile` makes all for one user alone."""
+    # There is no other way to ask; what a thread makes meanwhile is too private, not too open.
+    masked = os.umask(0o077)
+    os.umask(masked)
+    path.chmod((0o777 if program or path.is_dir() else 0o666) & ~masked)
 
 
 def set_aside(path: Path) -> Path:

@@ -21,7 +21,7 @@ from trimaran import idx, packed
 from trimaran.contracts import Contract, Split
 from trimaran.download import SPARE_BYTES, check_space
 from trimaran.errors import RunError
-from trimaran.files import refusal
+from trimaran.files import follow_umask, refusal
 from trimaran.packing import formats, pictures
 from trimaran.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.packing.records import Record
@@ -76,7 +76,7 @@ def pack(contract: Contract, raw: Path, folder: Path, reporter: Reporter) -> Non
             }
         dataset = _describe(contract, splits, shards)
         packed.write(temporary, dataset)
-        temporary.chmod(0o755)
+        follow_umask(temporary)
         _replace(temporary, folder)
     except OSError as error:
         raise RunError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import tempfile
 import threading
@@ -20,7 +19,7 @@ from pathlib import Path
 from trimaran import packed, paths, process
 from trimaran.download import SPARE_BYTES, check_space
 from trimaran.errors import RunError, UsageError
-from trimaran.files import sha256
+from trimaran.files import follow_umask, sha256
 from trimaran.reporting import Advance, Reporter
 
 OPTIONS = (
@@ -72,7 +71,7 @@ def make(folder: Path, image: Path, reporter: Reporter) -> None:
         ):
             _write(folder, part)
         _check(part, image, folder, dataset)
-        part.chmod(0o644)
+        follow_umask(part)
         part.replace(image)
     finally:
         part.unlink(missing_ok=True)
@@ -99,7 +98,7 @@ def _check(part: Path, image: Path, folder: Path, dataset: packed.Dataset) -> No
     if faults:
         raise RunError(
             "\n".join([f"the image of {folder} would lack something:", *faults]),
-            hint=f"links are stored as links; `cp -rL {shlex.quote(str(folder))} COPY` makes files"
+            hint=f"links are stored as links; `cp -rL {process.quoted(str(folder))} COPY` makes files"
             " of them, give that",
         )
 

@@ -33,7 +33,7 @@ class Writer:
         # sync=False: nobody reads the shard before close() has flushed it.
         with _errors_of_files():
             self._environment = lmdb.open(
-                str(self._path.parent), map_size=self._size, lock=False, sync=False
+                str(self._path.parent), map_size=self._size, lock=False, sync=False, mode=0o666
             )
 
     def add(self, record: Record) -> None:
