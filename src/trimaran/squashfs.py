@@ -98,8 +98,8 @@ def _check(part: Path, image: Path, folder: Path, dataset: packed.Dataset) -> No
     if faults:
         raise RunError(
             "\n".join([f"the image of {folder} would lack something:", *faults]),
-            hint=f"links are stored as links; `cp -rL {process.quoted(str(folder))} COPY` makes files"
-            " of them, give that",
+            hint=f"links are stored as links; `cp -rL {process.quoted(str(folder))} COPY` makes"
+            " files of them, give that",
         )
 
 
