@@ -31,6 +31,9 @@ class Engine:
     def find(self, image: images.Image) -> BuiltImage | None:
         return self.built
 
+    def damage(self, image: images.Image) -> str | None:
+        return None
+
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         if list(words) == ["-c", "pass"]:
             self.starts += 1

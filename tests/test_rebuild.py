@@ -36,6 +36,9 @@ class Engine:
     def find(self, image: images.Image) -> BuiltImage | None:
         return self.built
 
+    def damage(self, image: images.Image) -> str | None:
+        return None
+
     @contextmanager
     def again(
         self, image: images.Image, *, base: str | None, reporter: Reporter

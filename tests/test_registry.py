@@ -346,10 +346,10 @@ def test_every_image_has_tags_that_registries_take(name: str) -> None:
         )
 
 
-def test_a_listing_says_what_is_here_without_reading_it(
+def test_a_listing_says_what_is_here_without_reading_what_is_untouched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("trimaran.files.sha256", None)
+    monkeypatch.setattr(store, "sha256", lambda path: "another")
     sif = tmp_path / "tiny.sif"
     sif.write_bytes(b"12345")
     content = images.content(TINY)
@@ -362,4 +362,6 @@ def test_a_listing_says_what_is_here_without_reading_it(
             origin,
         ))
     found = [(one.digest, one.state, one.current) for one in here([TINY])["tiny"]]
-    assert found == [("sha256:a", "pulled", True), ("sha256:b", "built", False)]
+    assert found == [
+        ("sha256:a", "pulled", True), ("sha256:c", "damaged", True), ("sha256:b", "built", False),
+    ]

@@ -47,10 +47,14 @@ class Engine:
 
     def __init__(self) -> None:
         self.built: BuiltImage | None = BuiltImage(IMAGE, "host", "/venv", None, "ab" * 32, 0)
+        self.fault: str | None = None
         self.words = [sys.executable, "-c", APP]
 
     def find(self, image: images.Image, digest: str | None = None) -> BuiltImage | None:
         return self.built
+
+    def damage(self, image: images.Image, digest: str | None = None) -> str | None:
+        return self.fault
 
     def command(self, built: BuiltImage, args: Any, *, workdir: str, **more: Any) -> Command:
         return Command((*self.words, workdir, *args), {"PATH": os.environ["PATH"]})
@@ -165,6 +169,9 @@ def test_another_image_is_refused(engine: Engine, own_place: Path) -> None:
         engine.built = built
         with pytest.raises(RunError, match="which the run began with, is not here any more"):
             resumption.resume(own_place / "run", Site(), Silent())
+    engine.built, engine.fault = None, "x.sif is damaged"
+    with pytest.raises(RunError, match=r"has changed since: x\.sif is damaged"):
+        resumption.resume(own_place / "run", Site(), Silent())
 
 
 def test_another_command_is_refused(engine: Engine, own_place: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from trimaran import digests, images, inventory, locks, paths, recipes, wheelhouse
-from trimaran.engines import BuiltImage, store, workplace
+from trimaran.engines import store, workplace
 from trimaran.engines.host import Host
 from trimaran.engines.oci import Podman
 from trimaran.images import Image
@@ -98,11 +98,9 @@ def _images(defined: list[Image]) -> Iterator[Holding]:
     folder = paths.cache("images")
     known: set[Path] = set()
     for path, record in store.every():
-        built = BuiltImage(record.name, record.engine, record.reference, record.digest,
-                           record.inputs, record.size)
         sif = Path(record.reference)
         own = [folder / sif.name] if sif.parent.resolve() == folder.resolve() else []
-        files = (path, inventory.place(built), *own)
+        files = (path, inventory.place(record.built_image), *own)
         known.update(files)
         needed = contents.get(record.name) == record.content or record.digest in pinned
         yield Holding(

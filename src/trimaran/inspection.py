@@ -11,8 +11,8 @@ from typing import Literal
 from pydantic import Field
 
 from trimaran import __version__, inventory, licences, strict
-from trimaran.engines import BuiltImage, Engine
-from trimaran.errors import BuildError, UsageError
+from trimaran.engines import BuiltImage, Engine, require
+from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.images import Image
@@ -55,17 +55,6 @@ class Examination(strict.Model):
     start: float
 
 
-def find(engine: Engine, image: Image) -> BuiltImage:
-    """Return the built image, or raise BuildError with what to do."""
-    built = engine.find(image)
-    if built is None:
-        raise BuildError(
-            f"{image.name} is not built for {engine.name}",
-            hint=f"trimaran build {image.name} --engine {engine.name}",
-        )
-    return built
-
-
 def examine(engine: Engine, image: Image) -> Examination:
     """Look at the built image of `engine`.
 
@@ -73,7 +62,7 @@ def examine(engine: Engine, image: Image) -> Examination:
         BuildError: it is not built, or its Python does not run.
         UsageError: the engine is the host, which has no images.
     """
-    built = find(engine, image)
+    built = require(engine, image)
     found = inventory.of(engine, built)
     stated = {
         "debian": [package.licences for package in found.debian],

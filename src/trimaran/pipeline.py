@@ -78,14 +78,15 @@ def plan(request: Request) -> Plan:
         missing.append(f"data set {contract.name}: trimaran data get {contract.name}")
     built = request.engine.find(image, request.pinned)
     if built is None:
+        fault = request.engine.damage(image, request.pinned)
         built = request.engine.planned(image)
         how = f"pull {image.name} --digest {request.pinned}" if request.pinned else (
             f"build {image.name}"
         )
         # Its file is named after its digest, or its base, which are known only once it is here.
         missing.append(
-            f"image {image.name}: trimaran {how} --engine {request.engine.name}; "
-            "then print this again"
+            f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"
+            f" {request.engine.name}; then print this again"
         )
     return Plan(command(request, built, folder, directory), directory, tuple(missing),
                 options.unchecked(request.recipe.recipe.app))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trimaran import images, inventory
-from trimaran.engines import BuiltImage, Engine
+from trimaran.engines import BuiltImage, Engine, require
 from trimaran.errors import BuildError
 from trimaran.images import Image
 from trimaran.inventory import Difference
@@ -51,7 +51,7 @@ def check(
         UsageError: the engine is the host, which has no images.
         BuildError: the image is not built, cannot be built again, or not on the same base.
     """
-    *_, built = [_find(engine, part) for part in images.chain(image)]
+    *_, built = [require(engine, part) for part in images.chain(image)]
     before = inventory.of(engine, built)
     with engine.again(image, base=base, reporter=reporter) as second:
         if second.inputs != built.inputs:
@@ -64,10 +64,3 @@ def check(
         built=built, packages=len(before.debian) + len(before.python), files=len(before.files),
         differences=before.differences(after), identical=second.digest == built.digest,
     )
-
-
-def _find(engine: Engine, image: Image) -> BuiltImage:
-    built = engine.find(image)
-    if built is None:
-        raise BuildError(f"{image.name} is not built", hint=f"trimaran build {image.name}")
-    return built

@@ -103,6 +103,10 @@ def _image(request: Request, record: RunRecord) -> BuiltImage:
     """Return the image of the run, whose bytes were checked."""
     used = record.image
     built = request.engine.find(images.load(used.name), used.digest)
+    if built is None and (fault := request.engine.damage(images.load(used.name), used.digest)):
+        raise RunError(f"the run began with an image that has changed since: {fault}",
+                       hint=f"a published one comes back with: trimaran pull {used.name}"
+                       " --digest DIGEST")
     if built is None or (built.digest, built.inputs) != (used.digest, used.inputs):
         raise RunError(
             f"{used.name} ({used.digest or 'inputs ' + used.inputs}), which the run began with,"

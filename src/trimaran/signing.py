@@ -92,9 +92,9 @@ def sign(sif: Path, key: Key, ask: Callable[[], str]) -> str:
         RunError: the file is not as it was built, or Apptainer cannot sign it.
     """
     record = store.record_of(sif)
-    if record is not None and f"sha256:{sha256(sif)}" != record.digest:
-        raise RunError(f"{sif} has changed since it was made: it is not signed",
-                       hint=f"delete it; `trimaran build {record.name}` makes it anew")
+    if record is not None and (fault := store.damage(record)):
+        raise RunError(f"{fault}; it is not signed",
+                       hint=f"`trimaran build {record.name}` sets it aside and makes it anew")
     if any(object_.is_signature for object_ in _objects(sif)):
         found = signers(sif)  # a signature that does not hold would spoil the new one as well
         if key.fingerprint in {signer.fingerprint for signer in found}:

@@ -13,7 +13,7 @@ from trimaran import archive, data, images, paths
 from trimaran.bundle import MANIFEST, Manifest
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
-from trimaran.files import refusal, sha256
+from trimaran.files import refusal
 from trimaran.reporting import Reporter
 from trimaran.runscript import IMAGE
 
@@ -77,7 +77,10 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
     sif = paths.cache("images", f"{image.name}-{image.inputs[:12]}.sif")
     try:
         here = store.record_of(sif)
-        if here is None or not sif.is_file() or f"sha256:{sha256(sif)}" != here.digest:
+        fault = store.damage(here) if here else None
+        if here and fault:
+            store.move_damaged(here, fault, reporter)
+        if here is None or fault:
             _link(folder / IMAGE, sif)
             known = image.model_dump(exclude={"signature"})
             store.save(store.Record(reference=str(sif), **known))

@@ -152,12 +152,9 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
     Example: trimaran test-image torch-cpu
     """
     from trimaran import images
+    from trimaran.engines import require
     from trimaran.engines.selection import select
-    from trimaran.errors import BuildError
 
     chosen = select(engine)
-    built = chosen.find(images.load(image))
-    if built is None:
-        raise BuildError(f"{image} is not built", hint=f"trimaran build {image}")
-    chosen.test(built, terminal())
+    chosen.test(require(chosen, images.load(image)), terminal())
     say(f"{image}: self-test passed")

@@ -75,8 +75,9 @@ def sbom(
 
     Example: trimaran sbom torch-cpu -o torch-cpu.cdx.json
     """
-    from trimaran import images, inspection, inventory
+    from trimaran import images, inventory
     from trimaran import sbom as bills
+    from trimaran.engines import require
     from trimaran.engines.selection import select
     from trimaran.errors import UsageError
     from trimaran.files import write_atomic
@@ -86,7 +87,7 @@ def sbom(
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no folder")
     model, chosen = images.load(image), select(engine)
-    found = inventory.of(chosen, inspection.find(chosen, model))
+    found = inventory.of(chosen, require(chosen, model))
     write_atomic(out, bills.text(found, bills.locked_hashes(model)))
     say(f"{out}: {len(found.debian)} Debian and {len(found.python)} Python packages")
 

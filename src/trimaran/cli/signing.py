@@ -81,18 +81,16 @@ def verify(
 def _file(name: str) -> Path:
     """Return the SIF that is meant: a file, or the one in the cache of the image called `name`."""
     from trimaran import images
+    from trimaran.engines import require
     from trimaran.engines.apptainer import Apptainer
-    from trimaran.errors import BuildError, UsageError
+    from trimaran.errors import UsageError
 
     path = Path(name)
     if name.endswith(".sif") or "/" in name:
         if not path.is_file():
             raise UsageError(f"no such file: {name}")
         return path.absolute()
-    built = Apptainer().find(images.load(name))
-    if built is None:
-        raise BuildError(f"{name} is not built", hint=f"trimaran build {name} --engine apptainer")
-    return Path(built.reference)
+    return Path(require(Apptainer(), images.load(name)).reference)
 
 
 def _ask() -> str:

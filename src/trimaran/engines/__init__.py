@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from trimaran.errors import BuildError
+
 if TYPE_CHECKING:
     from trimaran.images import Image
     from trimaran.reporting import Reporter
@@ -77,6 +79,12 @@ class Engine(Protocol):
         With `digest` it is the image with this digest, whatever the definition is now.
         """
 
+    def damage(self, image: Image, digest: str | None = None) -> str | None:
+        """Return what is wrong with the image that `find` should have found; None: it is not here.
+
+        `build` sets it aside and makes it anew.
+        """
+
     def planned(self, image: Image) -> BuiltImage:
         """Return what `build` would make from the current inputs (digest None, size 0)."""
 
@@ -113,3 +121,20 @@ class Engine(Protocol):
 
         With a `launcher` (see `command.launcher`) this starts it, in its tasks.
         """
+
+
+def require(engine: Engine, image: Image) -> BuiltImage:
+    """Return the image that is here for the current definition.
+
+    Raises:
+        BuildError: it is not, or damaged; the hint says how it is made.
+    """
+    built = engine.find(image)
+    if built is None:
+        fault = engine.damage(image)
+        raise BuildError(
+            fault or f"{image.name} is not built for {engine.name}",
+            hint=f"trimaran build {image.name} --engine {engine.name}"
+            + (" sets it aside and makes it anew" if fault else ""),
+        )
+    return built

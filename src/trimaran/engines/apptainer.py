@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimaran import base as bases
-from trimaran import images, inventory, paths, process, render, stages, wheelhouse
+from trimaran import images, inventory, locks, paths, process, render, stages, wheelhouse
 from trimaran.base import Base
 from trimaran.engines import Bind, BuiltImage, Command, Description, gpu, sif, store
 from trimaran.engines.workplace import workplace
 from trimaran.errors import BuildError
-from trimaran.files import sha256
+from trimaran.files import set_aside, sha256
 from trimaran.image_parts import VENV
 from trimaran.images import Image
 from trimaran.parsing import parse_json
@@ -75,10 +75,26 @@ class Apptainer:
         Its bytes are as they were recorded.
         """
         for record in store.records(image, self.name, digest):
-            sif = Path(record.reference)
-            if sif.is_file() and f"sha256:{sha256(sif)}" == record.digest:
-                return BuiltImage(image.name, self.name, record.reference, record.digest,
-                                  record.inputs, record.size)
+            if store.damage(record) is None:
+                return record.built_image
+        return None
+
+    def damage(self, image: Image, digest: str | None = None) -> str | None:
+        """Return what is wrong with the newest SIF, or with its record; None: nothing is here."""
+        for record in store.records(image, self.name, digest):
+            if fault := store.damage(record):
+                return fault
+        unread = store.broken(image, self.name)
+        return f"{unread[0]} is damaged" if unread else None
+
+    def _intact(self, image: Image, reporter: Reporter) -> BuiltImage | None:
+        """Return what `find` does, after setting aside what is damaged."""
+        store.move_broken(image, self.name, reporter)
+        for record in store.records(image, self.name):
+            fault = store.damage(record)
+            if fault is None:
+                return record.built_image
+            store.move_damaged(record, fault, reporter)
         return None
 
     def planned(self, image: Image) -> BuiltImage:
@@ -92,7 +108,7 @@ class Apptainer:
     ) -> BuiltImage:
         """Build `image`, and the framework image below it, unless they are there already."""
         # An image from elsewhere needs no framework image, and who cannot build may have it.
-        if base is None and (there := self.find(image)) is not None:
+        if base is None and (there := self._intact(image, reporter)) is not None:
             return there
         if root_lacks_capabilities():
             raise BuildError(
@@ -102,7 +118,7 @@ class Apptainer:
         below: BuiltImage | None = None
         for part in images.chain(image):
             # A given base counts for the framework image; what stands on it follows.
-            built = self.find(part) if base is None else None
+            built = self._intact(part, reporter) if base is None else None
             below = built or self._build_one(part, below, base, offline, reporter)
         if below is None:
             raise BuildError(f"{image.name} has no images to build")
@@ -125,11 +141,24 @@ class Apptainer:
         under = self._base(image, below, given, offline, reporter)
         inputs = store.inputs_of(content, under, below)
         target = paths.cache("images", f"{image.name}-{inputs[:12]}.sif")
-        for record in store.records(image, self.name):
-            whole = target.is_file() and f"sha256:{sha256(target)}" == record.digest
-            if record.inputs == inputs and whole:
-                return BuiltImage(image.name, self.name, record.reference, record.digest,
-                                  record.inputs, record.size)
+        with locks.making(target, reporter):
+            for record in store.records(image, self.name):  # another process may have made it
+                if record.inputs == inputs and store.damage(record) is None:
+                    return record.built_image
+            return self._tested(image, below, under, items, (content, inputs), target, reporter)
+
+    def _tested(
+        self,
+        image: Image,
+        below: BuiltImage | None,
+        under: Base,
+        items: Sequence[wheelhouse.Item],
+        hashes: tuple[str, str],
+        target: Path,
+        reporter: Reporter,
+    ) -> BuiltImage:
+        """Make a SIF, test it, and put it at `target` with its record."""
+        content, inputs = hashes
         with self._made(image, below, under, items, inputs, reporter) as built:
             made = time.monotonic()
             self.test(built, reporter)
@@ -137,6 +166,8 @@ class Apptainer:
             reporter.note(f"  {image.name}: self-test passed in {tested - made:.1f} s")
             inventory.record(self, built)
             reporter.note(f"  {image.name}: inventory in {time.monotonic() - tested:.1f} s")
+            if os.path.lexists(target):
+                reporter.warn(f"{target} has no record; set aside as {set_aside(target).name}")
             Path(built.reference).rename(target)
         store.save(store.Record(
             name=image.name, engine=self.name, reference=str(target), digest=str(built.digest),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from trimaran import images, process
@@ -20,7 +20,7 @@ class Here:
     """One image on this machine.
 
     Attributes:
-        state: whether it was built here or pulled.
+        state: whether it was built here or pulled, or has changed since.
         current: whether it belongs to the definition as it is now; other ones serve only
             recipes that pin their digest.
         since: when it was built or pulled, in UTC.
@@ -28,7 +28,7 @@ class Here:
     """
 
     engine: str
-    state: Literal["built", "pulled"]
+    state: Literal["built", "pulled", "damaged"]
     current: bool
     reference: str
     digest: str
@@ -40,8 +40,8 @@ class Here:
 def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
     """Return what is here of each image by name, current ones first, then the newest.
 
-    A SIF must have the size of its record, an OCI image be in Podman's storage; their
-    bytes are checked when they are used.
+    A SIF that was touched since it was recorded is hashed, an OCI image must be in Podman's
+    storage. A damaged one is shown as such.
     """
     models = list(wanted)
     podman = {model.name: store.all_records(model, "podman") for model in models}
@@ -49,7 +49,10 @@ def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
     found = {}
     for model in models:
         kept = [record for record in podman[model.name] if record.digest in stored]
-        kept += [one for one in store.all_records(model, "apptainer") if _is_whole(one)]
+        kept += [
+            one for one in store.all_records(model, "apptainer")
+            if os.path.lexists(one.reference)
+        ]
         content = images.content(model) if kept else ""
         rows = [_here(record, record.content == content) for record in kept]
         rows.sort(key=lambda row: row.since, reverse=True)
@@ -59,15 +62,13 @@ def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
 
 
 def _here(record: Record, current: bool) -> Here:
+    state: Literal["built", "pulled", "damaged"] = "pulled" if record.origin else "built"
+    if record.engine == "apptainer" and store.damage(record, thorough=False):
+        state = "damaged"
     return Here(
-        record.engine, "pulled" if record.origin else "built", current, record.reference,
-        record.digest, record.size, record.built, record.origin,
+        record.engine, state, current, record.reference, record.digest, record.size,
+        record.built, record.origin,
     )
-
-
-def _is_whole(record: Record) -> bool:
-    sif = Path(record.reference)
-    return sif.is_file() and sif.stat().st_size == record.size
 
 
 def _podman_ids() -> set[str]:

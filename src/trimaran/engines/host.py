@@ -40,9 +40,13 @@ class Host:
         if digest is not None:
             return None
         planned = self.planned(image)
-        place = Path(planned.reference)
-        whole = place.exists() and environment.damage(place, Silent()) is None
-        return planned if whole else None
+        here = Path(planned.reference).exists()
+        return planned if here and self.damage(image) is None else None
+
+    def damage(self, image: Image, digest: str | None = None) -> str | None:
+        """Return what is not as it was made in the environment; None: it is not here."""
+        place = Path(self.planned(image).reference)
+        return environment.damage(place, Silent()) if place.exists() and digest is None else None
 
     def planned(self, image: Image) -> BuiltImage:
         """Return the environment that `build` makes; it does not need to exist."""

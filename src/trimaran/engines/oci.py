@@ -48,9 +48,13 @@ class Podman:
         """
         for record in store.records(image, self.name, digest):
             if self._id(record.reference) == record.digest:
-                return BuiltImage(image.name, self.name, record.reference, record.digest,
-                                  record.inputs, record.size)
+                return record.built_image
         return None
+
+    def damage(self, image: Image, digest: str | None = None) -> str | None:
+        """Return which record cannot be read; Podman guards its own storage."""
+        unread = store.broken(image, self.name)
+        return f"{unread[0]} is damaged" if unread else None
 
     def planned(self, image: Image) -> BuiltImage:
         """Return what `build` would make, as far as it is known before the base is."""
@@ -61,6 +65,7 @@ class Podman:
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
         """Build `image`, and the framework image below it, unless they are there already."""
+        store.move_broken(image, self.name, reporter)
         if base is None and (there := self.find(image)) is not None:
             return there
         if root_lacks_capabilities():

@@ -1,4 +1,10 @@
-"""What both container engines share: the record beside each built image, and build facts."""
+"""What both container engines share: the record beside each built image, and build facts.
+
+A SIF is intact when its bytes have the hash of its record. All that runs it, or says something of
+its content, hashes it. A listing must not read gigabytes: there a file counts as intact that has
+not been touched since its record was written (its `ctime`, which nobody can set, and its size);
+any other one is hashed there, too.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +18,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+
 from trimaran import images, paths, process
 from trimaran.base import Base
 from trimaran.engines import BuiltImage
 from trimaran.errors import BuildError, UsageError
-from trimaran.files import write_atomic
+from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import Image
-from trimaran.parsing import parse_json
+from trimaran.reporting import Reporter
 
 PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
 """The only variables of the host that an engine's own process gets (PATH is set apart)."""
@@ -32,6 +40,7 @@ FOR_THE_NETWORK = (
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 
 
+@with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True)
 class Record:
     """What is known of a built image; lies as JSON beside it.
@@ -55,6 +64,21 @@ class Record:
     size: int
     origin: str | None = None
 
+    @property
+    def built_image(self) -> BuiltImage:
+        """The image that this describes."""
+        return BuiltImage(
+            self.name, self.engine, self.reference, self.digest, self.inputs, self.size
+        )
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return paths.cache("images", f"{self.name}-{self.inputs[:12]}.{self.engine}.json")
+
+
+_RECORD = TypeAdapter(Record)
+
 
 def inputs_of(content: str, base: Base, below: BuiltImage | None) -> str:
     """Return the hash over everything that decides what an image of this `content` becomes.
@@ -68,9 +92,8 @@ def inputs_of(content: str, base: Base, below: BuiltImage | None) -> str:
 
 def save(record: Record) -> None:
     """Write the record; its presence says that the image is whole."""
-    path = paths.cache("images", f"{record.name}-{record.inputs[:12]}.{record.engine}.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(asdict(record), indent=1) + "\n")
+    record.path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(record.path, json.dumps(asdict(record), indent=1) + "\n")
 
 
 def pulled(
@@ -124,10 +147,69 @@ def update(record: Record, digest: str, size: int) -> None:
 def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
     """Yield all records with their files, in the order of their names."""
     for path in sorted(paths.cache("images").glob(pattern)):
-        try:
-            yield path, Record(**parse_json(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            continue  # a foreign or damaged file: the image is built anew
+        record = _read(path)
+        if record is not None:
+            yield path, record
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        return _RECORD.validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def broken(image: Image, engine: str) -> list[Path]:
+    """Return the records of the image that cannot be read."""
+    found = paths.cache("images").glob(f"{image.name}-*.{engine}.json")
+    # What follows the name is a hash: another image's name may begin with this one.
+    return sorted(
+        path for path in found
+        if len(path.name) == len(f"{image.name}-{12 * '0'}.{engine}.json") and not _read(path)
+    )
+
+
+def damage(record: Record, *, thorough: bool = True) -> str | None:
+    """Return what is wrong with the SIF of `record`, or None where it is intact.
+
+    Args:
+        record: of an image that is a file.
+        thorough: hash it, even if it has not been touched since it was recorded.
+    """
+    sif = Path(record.reference)
+    try:
+        about = sif.stat()
+        touched = about.st_ctime_ns > record.path.stat().st_mtime_ns
+        if about.st_size == record.size and not touched and not thorough:
+            return None
+        found = f"sha256:{sha256(sif)}"
+    except OSError as error:
+        return f"{sif}: expected {record.digest}, found none: {error.strerror}"
+    if found == record.digest:
+        return None
+    return f"{sif} is damaged: expected {record.digest}, found {found}"
+
+
+def move_damaged(record: Record, fault: str, reporter: Reporter) -> None:
+    """Say what is wrong with the SIF of `record`, and set both aside.
+
+    Raises:
+        BuildError: they may not be renamed.
+    """
+    sif = Path(record.reference)
+    try:
+        if os.path.lexists(sif):
+            fault += f"; set aside as {set_aside(sif).name}"
+        set_aside(record.path)
+    except OSError as error:
+        raise BuildError(f"{fault}; it cannot be set aside: {error.strerror}") from error
+    reporter.warn(fault)
+
+
+def move_broken(image: Image, engine: str, reporter: Reporter) -> None:
+    """Set the records of `image` aside that cannot be read, and say so."""
+    for path in broken(image, engine):
+        reporter.warn(f"{path} is damaged; set aside as {set_aside(path).name}")
 
 
 def lay_out(image: Image, definition: str, folder: Path) -> None:

@@ -11,7 +11,7 @@ import re
 
 from trimaran import digests, images
 from trimaran.digests import Publication
-from trimaran.engines import BuiltImage, Engine, store
+from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import Image
 from trimaran.registry import forms
@@ -53,11 +53,7 @@ def push(
     form = forms.of(engine)
     if registry is None:
         raise _no_registry("push to")
-    built = engine.find(image)
-    if built is None:
-        raise BuildError(
-            f"{image.name} is not built", hint=f"trimaran build {image.name} --engine {engine.name}"
-        )
+    built = require(engine, image)
     client = Client(_repository(registry, image), insecure=insecure)
     client.check()
     tag = form.tag(image)
