@@ -1,3 +1,5 @@
+"""Files: whole at every moment, no links followed, locks held, a full disk named."""
+
 from __future__ import annotations
 
 import errno
@@ -7,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from trimaran import files
+from trimaran.errors import RunError, UsageError
+
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def test_a_full_disk_names_the_file_that_was_written(own_place: Path) -> None:
@@ -29,3 +34,60 @@ def test_a_full_disk_is_told_with_its_place_and_what_is_free(own_place: Path) ->
     assert Path(mount).is_mount()
     assert place.is_relative_to(mount)
     assert files.refusal(OSError(errno.EACCES, "Permission denied"), place) == "Permission denied"
+
+
+@pytest.fixture
+def precious(own_place: Path) -> Path:
+    file = own_place / "precious"
+    file.write_text("precious")
+    return file
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, APPEND, os.O_RDWR | os.O_CREAT])
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe", "dangling"])
+def test_only_plain_files_are_opened(
+    own_place: Path, precious: Path, flags: int, kind: str
+) -> None:
+    path = own_place / "name"
+    if kind == "link":
+        path.symlink_to(precious)
+    elif kind == "dangling":
+        path.symlink_to(own_place / "new")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    with pytest.raises(UsageError, match=r"name is (a link|no plain file)"):
+        files.open_plain(path, flags)
+    assert precious.read_text() == "precious"
+    assert not (own_place / "new").exists()
+
+
+def test_a_second_name_is_read_and_not_written(own_place: Path, precious: Path) -> None:
+    path = own_place / "name"
+    path.hardlink_to(precious)
+    assert files.read_plain(path) == b"precious"
+    with pytest.raises(UsageError, match="is another file, too"):
+        files.open_plain(path, APPEND)
+
+
+def test_a_lock_that_is_a_link_empties_nothing(own_place: Path, precious: Path) -> None:
+    (own_place / ".lock").symlink_to(precious)
+    with pytest.raises(UsageError, match="is a link"), files.locked(own_place / ".lock", "taken"):
+        pass
+    assert precious.read_text() == "precious"
+    with pytest.raises(RunError, match="cannot write"), files.locked(own_place / "no/.lock", ""):
+        pass
+
+
+def test_what_leads_out_of_a_folder_is_found(own_place: Path, precious: Path) -> None:
+    folder = own_place / "folder"
+    (folder / "in").mkdir(parents=True)
+    (folder / "file").touch()
+    (folder / "in/link").symlink_to("../file")
+    assert files.leads_outside(folder) is None
+    (folder / "in/out").symlink_to("../../precious")
+    assert files.leads_outside(folder) == folder / "in/out"
+    (folder / "in/out").unlink()
+    os.mkfifo(folder / "pipe")
+    assert files.leads_outside(folder) == folder / "pipe"

@@ -1,4 +1,8 @@
-"""Files that are whole at every moment: written aside, flushed to disk, then renamed; locks."""
+"""Files that are whole at every moment: written aside, flushed to disk, then renamed; locks.
+
+A folder may come from somebody else. A name in it that is a link could lead a writer to any
+file of the user, and a reader to one that is none of the folder's: neither follows it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trimaran.errors import UsageError
+from trimaran.errors import RunError, UsageError
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -77,14 +82,71 @@ def refusal(error: OSError, place: Path) -> str:
     return f"{reason} ({room(place)})" if full else reason
 
 
+def open_plain(path: str | Path, flags: int) -> int:
+    """Return a descriptor of the plain file `path`, opened with `flags` of `os.open`.
+
+    Made to be the `opener` of `open`, too.
+
+    Raises:
+        UsageError: it is a link, a folder or no file at all, or, to be written, has a second name.
+        OSError: it cannot be opened.
+    """
+    try:
+        # NONBLOCK: a pipe without an other end would be waited for.
+        found = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if Path(path).is_symlink():
+            raise _foreign(path, "is a link, which is not followed") from error
+        if Path(path).exists() and not Path(path).is_file():
+            raise _foreign(path, "is no plain file") from error
+        raise
+    facts = os.fstat(found)
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
+    if not stat.S_ISREG(facts.st_mode) or (writes and facts.st_nlink > 1):
+        os.close(found)
+        plain = stat.S_ISREG(facts.st_mode)
+        raise _foreign(path, "is another file, too (a hard link)" if plain else "is no plain file")
+    return found
+
+
+def read_plain(path: Path) -> bytes:
+    """Return the content of the plain file `path`; see `open_plain`."""
+    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def leads_outside(folder: Path) -> Path | None:
+    """Return a link below `folder` that leads out of it, or something that is no file; or None."""
+    root = Path(os.path.realpath(folder))
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = Path(place, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                if not Path(os.path.realpath(path)).is_relative_to(root):
+                    return path
+            elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                return path
+    return None
+
+
+def _foreign(path: str | Path, what: str) -> UsageError:
+    return UsageError(f"{path} {what}", hint="remove it, or put a file of its own there")
+
+
 @contextmanager
 def locked(path: Path, taken: str) -> Iterator[int]:
     """Hold the lock file `path`, and yield its descriptor: who inherits it holds the lock, too.
 
     Raises:
-        UsageError: with the text `taken`: another process has it.
+        UsageError: with the text `taken`: another process has it; or see `open_plain`.
+        RunError: it cannot be written.
     """
-    with path.open("w") as lock:
+    try:
+        opened = open_plain(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+    with os.fdopen(opened, "r+b") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from trimaran.errors import Interrupted, TrimaranError, UsageError
-from trimaran.files import named
+from trimaran.files import named, open_plain
 
 GRACE_SECONDS = 30.0
 """How long a stopped child may take to write its checkpoint before it is killed."""
@@ -185,8 +185,8 @@ def _pump(
     child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str], None]
 ) -> int:
     assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was asked for
-    name = log or Path(os.devnull)
-    with named(name), name.open("a", encoding="utf-8") as sink:
+    name, own = log or os.devnull, open_plain if log else None
+    with named(Path(name)), open(name, "a", encoding="utf-8", opener=own) as sink:
         for line in child.stdout:
             sink.write(line)
             sink.flush()
