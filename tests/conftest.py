@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from finished import write_recipe
 from trimaran import paths
+from trimaran.recipes import RecipeFile
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +33,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / target).write_text((source / target).read_text())
     monkeypatch.setenv("TRIMARAN_ROOT", str(root))
     return root
+
+
+@pytest.fixture
+def recipe(checkout: Path) -> RecipeFile:
+    """The recipe GOOD of the small checkout."""
+    return write_recipe(checkout)

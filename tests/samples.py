@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 GOOD: dict[str, Any] = {
@@ -20,3 +23,28 @@ GOOD: dict[str, Any] = {
          "source": "a paper"}
     ],
 }
+
+
+def metrics(accuracy: float, steps: int = 3) -> Iterator[dict[str, Any]]:
+    """Yield the lines of `metrics.jsonl` of a run of GOOD."""
+    where = {"step": steps, "epoch_num": 1}
+    yield {"key": "run_start"}
+    yield from ({"key": key, "value": GOOD["data"]["fashion-mnist"]["samples"][split]}
+                for key, split in (("train_samples", "train"), ("eval_samples", "test")))
+    for step in range(1, steps + 1):
+        at = {"step": step, "epoch_num": 1}
+        yield {"key": "train_loss", "value": 2.0 / step, "metadata": at}
+        yield {"key": "throughput", "value": 1500.0 + step, "metadata": at}
+    for key, value in (("eval_accuracy", accuracy), ("eval_accuracy_top5", accuracy / 2 + 0.5),
+                       ("eval_loss", 0.3)):
+        yield {"key": key, "value": value, "metadata": where}
+    yield {"key": "run_stop", "metadata": {"status": "success", **where}}
+
+
+def write_outcome(directory: Path, accuracy: float, steps: int = 3) -> None:
+    """Write what an app leaves of a finished run of GOOD."""
+    lines = [json.dumps({"time_ms": 1, **event}) for event in metrics(accuracy, steps)]
+    (directory / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    scores = {"top1": accuracy, "top5": accuracy / 2 + 0.5, "loss": 0.3}
+    result = {"status": "success", "steps": steps, "evaluation": scores}
+    (directory / "result.json").write_text(json.dumps(result))

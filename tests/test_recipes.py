@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from samples import GOOD
 from trimaran import catalog, paths, pipeline, recipes
 from trimaran.engines.host import Host
 from trimaran.errors import UsageError
+
+MEASURED = {"date": "2026-01-01", "host": "a machine", "command": "trimaran run it",
+            "image_digest": None}
 
 
 def write(checkout: Path, content: dict[str, Any], name: str = "cpu-smoke") -> None:
@@ -81,8 +85,20 @@ def test_faults_are_refused(checkout: Path, change: dict[str, Any], message: str
     ("change", "message"),
     [
         ({"source": None}, "give exactly one of 'source'"),
-        ({"lower": None}, "without a margin nothing is checked"),
+        ({"lower": None}, "expected.0.lower: Input should be a valid number"),
         ({"lower": 0.1}, "Input should be less than or equal to 0"),
+        ({"lower": -5}, "expected.0.lower: Input should be greater than -1"),
+        ({"lower": -1}, "expected.0.lower: Input should be greater than -1"),
+        ({"lower": math.nan}, "expected.0.lower: Input should be a finite number"),
+        ({"upper": math.inf}, "expected.0.upper: Input should be a finite number"),
+        ({"value": math.nan}, "expected.0.value: Input should be a finite number"),
+        ({"value": -100}, "expected.0.value: Input should be greater than 0"),
+        ({"value": True}, "expected.0.value: Input should be a valid number"),
+        ({"value": 100.1}, "value: 100.1 % cannot be"),
+        ({"source": None, "measured": {**MEASURED, "seeds": {1: 80.0, 2: 89.9}}},
+         "value: 90 is not between the results of the seeds, 80 to 89.9"),
+        ({"source": None, "measured": {**MEASURED, "seeds": {1: math.nan}}},
+         "Input should be a finite number"),
         ({"unit": "img/s"}, "the unit of val_top1 is %"),
         ({"at": "sometimes"}, "at: String should match pattern"),
     ],

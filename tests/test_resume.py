@@ -32,11 +32,11 @@ with open(out + "/calls", "a") as calls:
     print(*sys.argv[2:], file=calls)
 if "--resume=auto" not in sys.argv:
     sys.exit(75)
-with open(out + "/metrics.jsonl", "a") as log:
-    for key, value in (("throughput", 1000.0), ("eval_accuracy", 0.95)):
-        where = {"step": 3, "epoch_num": 1}
-        print(json.dumps({"time_ms": 1, "key": key, "value": value, "metadata": where}), file=log)
-"""
+sys.path.insert(0, TESTS)
+from samples import write_outcome
+from pathlib import Path
+write_outcome(Path(out), 0.95)
+""".replace("TESTS", repr(str(Path(__file__).parent)))
 
 
 class Engine:
@@ -81,7 +81,6 @@ def begin(engine: Engine, directory: Path, **more: Any) -> runs.RunRecord:
     assert built is not None
     used = ImageRecord(
         name=IMAGE, engine="host", reference="/venv", digest=None, inputs=built.inputs,
-        publishable=False,
     )
     facts = DataRecord(name="fashion-mnist", path=str(directory.parent / "data"), sha256="cd" * 32)
     exact = pipeline.command(request, built, directory.parent / "data", directory)
@@ -121,6 +120,21 @@ def test_a_run_that_is_going_on_is_left_alone(engine: Engine, own_place: Path) -
     before = (out / "run.json").read_bytes()
     with runs.alone(out), pytest.raises(UsageError, match="is going on"):
         resumption.resume(out, Site(), Silent())
+    assert (out / "run.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", [".lock", "log.txt", "checkpoints", "metrics.jsonl", "run.json",
+                                  "recipe.yaml"])
+def test_a_link_in_a_run_is_not_followed(engine: Engine, own_place: Path, name: str) -> None:
+    out, outside = own_place / "run", own_place / "outside"
+    begin(engine, out)
+    outside.write_text("precious")
+    (out / name).unlink(missing_ok=True)
+    (out / name).symlink_to(outside)
+    before = (out / "run.json").read_bytes()
+    with pytest.raises(UsageError, match=f"{name} (is a link|leads out of)"):
+        resumption.resume(out, Site(), Silent())
+    assert outside.read_text() == "precious"
     assert (out / "run.json").read_bytes() == before
 
 

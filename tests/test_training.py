@@ -21,7 +21,7 @@ from trimaran.runs import DataRecord, ImageRecord, RunRecord
 
 IMAGE = ImageRecord(
     name="resnet-imagenet-torch-cpu", engine="host", reference="/venv", digest=None,
-    inputs="ab" * 32, publishable=False,
+    inputs="ab" * 32,
 )
 
 
@@ -89,6 +89,7 @@ def test_a_full_disk_is_named_and_does_not_leave_the_run_running(
     out: Path, begun: tuple[RunRecord, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "LOG", "/dev/full")
+    monkeypatch.setattr("trimaran.process.open_plain", os.open)  # it is no plain file
     error = failure(out, begun, "print(1, flush=True); time.sleep(60)")
     assert error.message.startswith("/dev/full: No space left on device (")
     assert "MB free on /" in error.message

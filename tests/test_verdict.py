@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,30 @@ def test_measures_end_best_and_median_after_an_epoch() -> None:
     assert measure(events, "val_top1", "best") == 90.0
     assert measure(events, "throughput", "median-after-epoch-1") == 20
     assert measure(events, "throughput", "median-after-epoch-3") is None
-    assert measure([event("eval_accuracy", float("nan"))], "val_top1", "end") is None
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 10**400, 1.01, -0.1, True, "0.95", None]
+)
+@pytest.mark.parametrize("at", ["end", "best"])
+def test_what_is_no_fraction_is_a_failure_and_not_skipped(value: Any, at: str) -> None:
+    events = [event("eval_accuracy", 0.95), event("eval_accuracy", value)]
+    assert math.isnan(measure(events, "val_top1", at) or 0)
+    verdict = judge(recipe({**ACCURACY, "at": at}), events, changed=[], unlike=[])
+    assert verdict.outcome == "FAIL"
+    assert verdict.rows[0].measured_text == "not valid"
+
+
+def test_a_speed_that_is_no_number_is_not_left_out_of_the_median() -> None:
+    speeds = [event("throughput", v, epoch_num=2) for v in (1000, math.nan, 1000)]
+    verdict = judge(recipe(SPEED), speeds, changed=[], unlike=[])
+    assert verdict.outcome == "FAIL"
+
+
+def test_other_data_have_no_reference() -> None:
+    events = [event("eval_accuracy", 0.95)]
+    verdict = judge(recipe(ACCURACY), events, changed=[], unlike=[], other_data="other data")
+    assert (verdict.outcome, verdict.reasons) == ("NO REFERENCE", ["other data"])
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,23 @@ if options.initial:
     print("begins with", options.initial.read_text())
 print("mounted", os.path.isdir("/mnt/site") and os.listdir("/mnt/site"), flush=True)
 time.sleep(options.sleep)
-events = [("train_loss", 1.0), ("throughput", 100.0), ("eval_loss", 0.5), ("eval_accuracy", 0.95)]
+counts = {name: split["samples"] for name, split in
+          json.loads((options.data / "dataset.json").read_text())["splits"].items()}
+lines = [("run_start", None, {}), ("train_samples", counts["train"], {}),
+         ("eval_samples", counts["test"], {})]
+scores = {"eval_accuracy": 0.95, "eval_accuracy_top5": 1.0, "eval_loss": 0.5}
+for step in (1, 2):
+    where = {"step": step, "epoch_num": step}
+    for key, value in {"train_loss": 1.0, "throughput": 100.0, **scores}.items():
+        lines.append((key, value, where))
+lines.append(("run_stop", None, {"status": "success", "step": 2}))
 with (options.out / "metrics.jsonl").open("w") as log:
-    for step in (1, 2):
-        for key, value in events:
-            event = {"time_ms": 1, "key": key, "value": value,
-                     "metadata": {"step": step, "epoch_num": step}}
-            log.write(json.dumps(event) + chr(10))
+    for key, value, where in lines:
+        log.write(json.dumps({"time_ms": 1, "key": key, "value": value, "metadata": where}))
+        log.write(chr(10))
+result = {"status": "success", "steps": 2,
+          "evaluation": dict(zip(("top1", "top5", "loss"), scores.values()))}
+(options.out / "result.json").write_text(json.dumps(result))
 '''
 
 PROJECT = """\

@@ -119,6 +119,21 @@ class PypiSource(Archive):
 Source = UrlSource | DebianSource | PypiSource
 
 
+class Made(strict.Model):
+    """What packing makes of the contents on every machine: SHA-256 of its `dataset.json`.
+
+    `earlier` are those of older versions of Trimaran, whose runs are still judged.
+    """
+
+    sha256: Sha256
+    earlier: list[Sha256] = Field(default_factory=list)
+
+    @property
+    def known(self) -> list[str]:
+        """The present one and the earlier ones."""
+        return [self.sha256, *self.earlier]
+
+
 class Split(strict.Model):
     """Which files hold the samples of one split, and how many there are."""
 
@@ -143,6 +158,7 @@ class Contract(_Common):
     classes: list[str] = Field(min_length=2)
     splits: dict[Name, Split] = Field(min_length=1)
     files: dict[FileName, Content] = Field(min_length=1)
+    packed: Made | None = None
     sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
 
     @model_validator(mode="after")

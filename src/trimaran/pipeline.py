@@ -103,27 +103,31 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
         Interrupted: stopped by the user; `run.json` says so.
     """
     check(request)
-    directory = runs.new_directory(request.recipe, request.out)
-    recipe = request.recipe.recipe
-    if unchecked := options.unchecked(recipe.app):
-        reporter.warn(unchecked)
-    image = images.load(recipe.image.name)
-    contract = data.load(request.recipe.data_name)
-    with reporter.step(1, STEPS, f"data: {contract.name}"):
-        folder, dataset = prepare_data(request, contract, reporter)
-    with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
-        built = prepare_image(request, image, reporter)
-        signature = check_signature(request, built)
-    used = ImageRecord(
-        name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
-        inputs=built.inputs, publishable=request.engine.container, signature=signature,
-    )
-    exact = command(request, built, folder, directory)
-    with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
-        found = DataRecord(name=contract.name, path=str(folder), sha256=dataset)
-        _train(request, used, found, directory, exact, reporter)
-    with reporter.step(4, STEPS, "verdict and report"):
-        record, verdict = report.write(directory)
+    with runs.claim(request.recipe, request.out) as (directory, lock):
+        if unchecked := options.unchecked(request.recipe.recipe.app):
+            reporter.warn(unchecked)
+        image = images.load(request.recipe.recipe.image.name)
+        contract = data.load(request.recipe.data_name)
+        with reporter.step(1, STEPS, f"data: {contract.name}"):
+            folder, dataset = prepare_data(request, contract, reporter)
+        with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
+            built = prepare_image(request, image, reporter)
+            signature = check_signature(request, built)
+        used = ImageRecord(
+            name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
+            inputs=built.inputs, signature=signature,
+        )
+        exact = command(request, built, folder, directory)
+        with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
+            reporter.note(f"  {directory}")
+            found = DataRecord(name=contract.name, path=str(folder), sha256=dataset)
+            begun = runs.start(
+                directory, request.recipe, request.changes, used, found, exact,
+                request.extension.modifications(), initial.record(request.initial),
+            )
+            training.perform(directory, begun, exact, lock, reporter)
+        with reporter.step(4, STEPS, "verdict and report"):
+            record, verdict = report.write(directory)
     return directory, record, verdict
 
 
@@ -268,24 +272,6 @@ def command(request: Request, built: BuiltImage, folder: Path, directory: Path) 
         env=request.extension.environment(recipe.env), workdir=inside[1],
         launcher=launcher(recipe),
     )
-
-
-def _train(
-    request: Request,
-    image: ImageRecord,
-    used: DataRecord,
-    directory: Path,
-    command: Command,
-    reporter: Reporter,
-) -> None:
-    """Begin the run directory, and execute the command in it."""
-    record = runs.start(
-        directory, request.recipe, request.changes, image, used, command,
-        request.extension.modifications(), initial.record(request.initial),
-    )
-    reporter.note(f"  {directory}")
-    with runs.alone(directory) as lock:
-        training.perform(directory, record, command, lock, reporter)
 
 
 def script(planned: Plan) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -23,7 +24,8 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Option = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-When = Annotated[str, Field(pattern=r"^(end|best|median-after-epoch-\d+)$")]
+When = Annotated[str, Field(pattern=r"^(end|best|median-after-epoch-\d{1,6})$")]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 OWN_OPTIONS = frozenset({"data", "out", "initial"})
 """App options that Trimaran sets itself."""
@@ -33,6 +35,9 @@ NEUTRAL_OPTIONS = frozenset({"seed"})
 
 METRIC_UNITS = {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
 """Metrics that a recipe can expect, with their unit."""
+
+UNIT_LIMITS = {"%": (0.0, 100.0), "img/s": (0.0, sys.float_info.max)}
+"""The least and the most that a metric of this unit can be."""
 
 HARDWARE_BOUND = frozenset({"throughput"})
 """Metrics whose reference holds only on the recipe's own target."""
@@ -45,7 +50,7 @@ class Measured(strict.Model):
     host: str
     command: str
     image_digest: Digest | None = Field(description="null: measured outside a container")
-    seeds: dict[int, float] = Field(min_length=1, description="result of each seed")
+    seeds: dict[int, Number] = Field(min_length=1, description="result of each seed")
     note: str | None = None
 
 
@@ -55,9 +60,10 @@ class Expectation(strict.Model):
     metric: Literal["val_top1", "val_top5", "throughput"]
     unit: Literal["%", "img/s"]
     at: When
-    value: float
-    lower: float | None = Field(default=None, le=0, description="relative margin below, e.g. -0.01")
-    upper: float | None = Field(default=None, ge=0, description="relative margin above")
+    value: Number = Field(gt=0)
+    # All of these metrics are the better the higher, so without `lower` nothing would be checked.
+    lower: Number = Field(gt=-1, le=0, description="relative margin below, e.g. -0.01")
+    upper: Number | None = Field(default=None, ge=0, description="relative margin above")
     source: str | None = Field(default=None, description="publication of the number")
     measured: Measured | None = None
 
@@ -67,16 +73,22 @@ class Expectation(strict.Model):
             raise ValueError(f"the unit of {self.metric} is {METRIC_UNITS[self.metric]}")
         if (self.source is None) == (self.measured is None):
             raise ValueError("give exactly one of 'source' (published) and 'measured' (by us)")
-        if self.lower is None and self.upper is None:
-            raise ValueError("give 'lower', 'upper' or both: without a margin nothing is checked")
+        if self.value > UNIT_LIMITS[self.unit][1]:
+            raise ValueError(f"value: {self.value:g} {self.unit} cannot be")
+        if self.measured is not None:
+            seeds = self.measured.seeds.values()
+            if not min(seeds) <= self.value <= max(seeds):
+                raise ValueError(
+                    f"value: {self.value:g} is not between the results of the seeds,"
+                    f" {min(seeds):g} to {max(seeds):g}"
+                )
         return self
 
     @property
-    def bounds(self) -> tuple[float | None, float | None]:
+    def bounds(self) -> tuple[float, float | None]:
         """Lowest and highest accepted value, in `unit`."""
-        low = None if self.lower is None else self.value * (1 + self.lower)
         high = None if self.upper is None else self.value * (1 + self.upper)
-        return low, high
+        return self.value * (1 + self.lower), high
 
 
 class ImageChoice(strict.Model):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,20 +11,18 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from pydantic import BaseModel
 
-from trimaran import recipes, runs, targets, verdict
+from trimaran import agreement, curves, paths, recipes, runs, targets, verdict
 from trimaran.command import real_changes
-from trimaran.errors import UsageError
-from trimaran.files import write_atomic
+from trimaran.curves import Picture
+from trimaran.errors import RunError, UsageError
+from trimaran.files import open_plain, sha256, write_atomic
+from trimaran.options import Argument
 from trimaran.recipes import RecipeFile
 from trimaran.runs import RunRecord
-from trimaran.verdict import Event, Verdict
+from trimaran.verdict import Verdict
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from pydantic.main import IncEx
-
-# Okabe and Ito's colours, which readers with any colour vision tell apart.
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 
 
 class Evidence(BaseModel):
@@ -46,27 +45,25 @@ _PRIVATE: dict[str, IncEx | bool] = {
 }
 
 
-def write_evidence(directory: Path, file: Path) -> None:
-    """Write the verdict of a judged run to `file`, without folders and names of the machine.
+def write_evidence(record: RunRecord, judged: Verdict, file: Path) -> None:
+    """Write the verdict of a run to `file`, without folders and names of the machine.
 
     Raises:
         UsageError: the run was not in a container, its image was modified, or `file` exists.
     """
-    text = (directory / "verdict.json").read_text(encoding="utf-8")
-    evidence = Evidence.model_validate_json(text)
-    if not evidence.run.image.publishable:
+    if not record.image.publishable:
         raise UsageError(
-            f"the run in {directory} was not in a container: it is no evidence",
+            f"the run of {record.recipe.name} was not in a container: it is no evidence",
             hint="run it with --engine apptainer or podman",
         )
-    if evidence.run.modified:
+    if record.modified:
         raise UsageError(
-            f"the image of the run in {directory} was modified ({_added(evidence.run)}):"
-            " it is no evidence",
+            f"the image of the run was modified ({_added(record)}): it is no evidence",
             hint="run it without --overlay and --venv; build what is needed into an image",
         )
     if file.exists():
         raise UsageError(f"{file} exists: evidence is never overwritten")
+    evidence = Evidence(run=record, verdict=judged)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, evidence.model_dump_json(indent=2, exclude={"run": _PRIVATE}) + "\n")
 
@@ -74,11 +71,13 @@ def write_evidence(directory: Path, file: Path) -> None:
 def write(directory: Path) -> tuple[RunRecord, Verdict]:
     """Judge the run in `directory` and write its report files there.
 
-    Writes `verdict.json`, `curves.svg`, `curves.png`, `report.md` and `report.html`.
+    Writes `verdict.json`, `report.md` and `report.html`, and `curves.svg` and `curves.png` where
+    there is something to draw.
 
     Raises:
         UsageError: no run directory, a run that has not completed, or a recipe
             that is not the one that was run.
+        RunError: files of the run disagree, or the report cannot be written.
     """
     record = runs.load(directory)
     if record.status != "completed":
@@ -87,7 +86,8 @@ def write(directory: Path) -> tuple[RunRecord, Verdict]:
             hint=f"its log is {directory / 'log.txt'}",
         )
     recipe = recipe_as_run(directory, record)
-    events = verdict.read_events(directory / "metrics.jsonl")
+    events = verdict.read_events(directory / runs.METRICS)
+    checked = agreement.check(directory, record, recipe.recipe, events)
     target = targets.load(recipe.recipe.target)
     unlike = [text for host in record.hosts for text in targets.differences(target, host)]
     judged = verdict.judge(
@@ -95,9 +95,15 @@ def write(directory: Path) -> tuple[RunRecord, Verdict]:
         events,
         changed=real_changes(recipe.recipe, record.recipe.changed),
         unlike=list(dict.fromkeys(unlike)),
+        other_data=agreement.other_data(record),
+        checked=checked,
     )
-    _draw(directory, recipe.name, events)
-    _render(directory, recipe, record, judged)
+    try:
+        _render(directory, recipe, record, judged, curves.draw(recipe.name, events))
+    except OSError as error:
+        raise RunError(
+            f"cannot write the report into {directory}: {error.strerror} ({error.filename})"
+        ) from error
     return record, judged
 
 
@@ -110,6 +116,8 @@ def notes(record: RunRecord) -> list[str]:
         said.append(f"the image was modified ({_added(record)}): not publishable as evidence")
     for part in record.resumed:
         said.append(f"stopped, and resumed at {part.started.isoformat(timespec='seconds')}")
+    if not _is_here(record):
+        said.append("the recipe that was run is not in this checkout, or is another one now")
     if record.git.dirty or any(part.git.dirty for part in record.resumed):
         said.append("the checkout had uncommitted changes")
     return said
@@ -119,24 +127,41 @@ def _added(record: RunRecord) -> str:
     return ", ".join(f"{added.kind} {added.path}" for added in record.modified)
 
 
+def _is_here(record: RunRecord) -> bool:
+    """Return whether this checkout has the recipe that was run, byte by byte."""
+    name = record.recipe.name
+    path = paths.repository() / "recipes" / f"{name}.yaml"
+    return name in recipes.names() and sha256(path) == record.recipe.sha256
+
+
 def recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
     """Load the copy of the recipe that the run directory holds, and check that it is untouched."""
     path = directory / "recipe.yaml"
+    try:
+        os.close(open_plain(path, os.O_RDONLY))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     recipe = recipes.load_copy(path, record.recipe.name)
     if recipe.sha256 != record.recipe.sha256:
         raise UsageError(f"{path} is not the recipe that was run (run.json has another SHA-256)")
     return recipe
 
 
-def _render(directory: Path, recipe: RecipeFile, record: RunRecord, judged: Verdict) -> None:
-    svg = (directory / "curves.svg").read_text(encoding="utf-8")
+def _render(
+    directory: Path, recipe: RecipeFile, record: RunRecord, judged: Verdict, drawn: Picture | None
+) -> None:
+    svg = drawn.svg.decode() if drawn else ""
     values = {
         "recipe": recipe,
         "record": record,
         "verdict": judged,
         "notes": notes(record),
         "duration": str(timedelta(seconds=round(record.seconds or 0))),
-        "svg": svg[svg.index("<svg") :],
+        "changes": [
+            (key, _shown(recipe.recipe.args.get(key)), _shown(value))
+            for key, value in record.recipe.changed.items()
+        ],
+        "svg": svg[svg.index("<svg") :] if svg else "",
     }
     environment = Environment(
         loader=PackageLoader("trimaran"),
@@ -146,53 +171,26 @@ def _render(directory: Path, recipe: RecipeFile, record: RunRecord, judged: Verd
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["cell"] = _cell
+    for name, content in (("svg", drawn and drawn.svg), ("png", drawn and drawn.png)):
+        if content:
+            write_atomic(directory / f"curves.{name}", content)
+        else:
+            (directory / f"curves.{name}").unlink(missing_ok=True)
     for name in ("report.md", "report.html"):
         write_atomic(directory / name, environment.get_template(f"{name}.j2").render(values))
     evidence = Evidence(run=record, verdict=judged)
     write_atomic(directory / "verdict.json", evidence.model_dump_json(indent=2) + "\n")
 
 
-def _draw(directory: Path, title: str, events: Sequence[Event]) -> None:
-    """Draw loss, top-1 and throughput over the steps of the run."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")  # no display is there, and none is needed
-    from matplotlib import pyplot as plt
-
-    plt.rcParams["svg.hashsalt"] = "trimaran"  # the same run gives the same file
-    figure, (loss, accuracy, speed) = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-    _curve(loss, events, "train_loss", "training", BLUE)
-    _curve(loss, events, "eval_loss", "evaluation", ORANGE, marker="o")
-    loss.set(title="loss", xlabel="step", yscale="log")
-    _curve(accuracy, events, "eval_accuracy", "top-1", GREEN, marker="o", factor=100)
-    accuracy.set(title="evaluation top-1, %", xlabel="step")
-    _curve(speed, events, "throughput", "training", BLUE)
-    speed.set(title="throughput, img/s", xlabel="step", ylim=(0, None))
-    for axes in (loss, accuracy, speed):
-        axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False)
-    figure.suptitle(title)
-    figure.savefig(directory / "curves.svg", metadata={"Date": None})
-    figure.savefig(directory / "curves.png", dpi=110)
-    plt.close(figure)
+def _shown(value: Argument | None) -> str:
+    """Return an argument as a recipe has it; None: the recipe leaves it to the app."""
+    if value is None:
+        return "the app's default"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _curve(
-    axes: Axes,
-    events: Sequence[Event],
-    key: str,
-    label: str,
-    color: str,
-    *,
-    marker: str | None = None,
-    factor: float = 1.0,
-) -> None:
-    points = [
-        (event.number("step") or 0, event.value * factor)
-        for event in events
-        if event.key == key and isinstance(event.value, int | float)
-    ]
-    if points:
-        steps, values = zip(*points, strict=True)
-        axes.plot(steps, values, label=label, color=color, marker=marker, markersize=4)
+def _cell(text: object) -> str:
+    """Return a text as one cell of a table in Markdown, in which it is nothing but text."""
+    line = " ".join(str(text).split())
+    return re.sub(r"([\\`*_{}\[\]<>|~])", r"\\\1", line)

@@ -43,6 +43,7 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> tuple[RunRecord, 
                 f"the run in {directory} has come to its end",
                 hint=f"trimaran report {directory} judges it again",
             )
+        runs.refuse_foreign(directory)
         request = _request(directory, record, site)
         with reporter.step(1, STEPS, f"data: {record.data.name}"):
             _check_data(request, record, reporter)

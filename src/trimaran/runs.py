@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, computed_field
 
 from trimaran import __version__, paths, process
-from trimaran.engines import Command
+from trimaran.engines import CONTAINERS, Command
 from trimaran.errors import RunError, UsageError
 from trimaran.extending import Modification
-from trimaran.files import locked, write_atomic
+from trimaran.files import leads_outside, locked, open_plain, read_plain, write_atomic
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.initial import InitialRecord
 from trimaran.options import Argument
@@ -23,6 +25,10 @@ from trimaran.parsing import parse_json
 from trimaran.recipes import RecipeFile
 
 Status = Literal["running", "completed", "failed", "interrupted"]
+
+LOCK = ".lock"
+METRICS, RESULT = "metrics.jsonl", "result.json"
+"""What an app leaves (app contract), and a verdict rests on."""
 
 
 class RecipeRecord(BaseModel):
@@ -41,15 +47,20 @@ class SignatureRecord(BaseModel):
 
 
 class ImageRecord(BaseModel):
-    """Which image was run; `publishable` is False outside a container."""
+    """Which image was run."""
 
     name: str
     engine: str
     reference: str
     digest: str | None
     inputs: str
-    publishable: bool
     signature: SignatureRecord | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def publishable(self) -> bool:
+        """Whether it was a container, known by its digest: a file that says so is not believed."""
+        return self.engine in CONTAINERS and self.digest is not None
 
 
 class DataRecord(BaseModel):
@@ -88,7 +99,8 @@ class RunRecord(BaseModel):
     """`run.json`: written when the run starts, completed when it ends.
 
     `seconds` are those of the training command: of all its parts, but for a part that was
-    killed together with the tool and could not tell.
+    killed together with the tool and could not tell. `files` has the SHA-256 of what the app
+    left, from the moment on when it ended.
     """
 
     schema_version: Literal[1] = 1
@@ -108,6 +120,7 @@ class RunRecord(BaseModel):
     ended: datetime | None = None
     seconds: float | None = None
     exit_status: int | None = None
+    files: dict[str, str] = Field(default_factory=dict)
 
     @property
     def hosts(self) -> list[HostFacts]:
@@ -122,11 +135,7 @@ def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
         UsageError: `out` holds something: a run is never overwritten.
     """
     if out is not None:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UsageError(
-                f"{out} exists and is not empty: a run is never overwritten",
-                hint="choose another --out, or leave it out",
-            )
+        _refuse_used(out)
         return out.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     base = Path.cwd() / "runs" / recipe.name / stamp
@@ -135,6 +144,57 @@ def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
         number += 1
         path = base.with_name(f"{stamp}-{number}")
     return path
+
+
+def _refuse_used(out: Path) -> None:
+    # The lock alone is what a run that was killed before it began has left.
+    if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
+        raise UsageError(
+            f"{out} exists and is not empty: a run is never overwritten",
+            hint="choose another --out, or leave it out",
+        )
+
+
+@contextmanager
+def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
+    """Make the run directory, and yield it with the descriptor of its lock, before anything else.
+
+    Where nothing was begun in it, it is gone again afterwards.
+
+    Raises:
+        UsageError: `out` holds something, or another run has it.
+        RunError: it cannot be made.
+    """
+    directory, made = _made(recipe, out)
+    with alone(directory) as lock:
+        _refuse_used(directory)  # now that nobody else begins a run in it
+        try:
+            yield directory, lock
+        finally:
+            with suppress(OSError):
+                if [path.name for path in directory.iterdir()] == [LOCK]:
+                    (directory / LOCK).unlink()
+                    if made:
+                        directory.rmdir()
+
+
+def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
+    """Return the run directory, and whether it was made here: an empty `out` may be there."""
+    while True:
+        directory = new_directory(recipe, out)
+        try:
+            directory.mkdir(parents=True)
+            return directory, True
+        except FileExistsError:
+            if out is not None and directory.is_dir():
+                return directory, False
+            if not directory.is_dir():  # a link to nowhere; else another run was faster
+                raise RunError(f"cannot make the run directory {directory}") from None
+        except OSError as error:
+            raise RunError(
+                f"cannot make the run directory {directory}: {error.strerror}",
+                hint="choose another --out",
+            ) from error
 
 
 def start(
@@ -147,7 +207,11 @@ def start(
     modified: Sequence[Modification] = (),
     initial: InitialRecord | None = None,
 ) -> RunRecord:
-    """Create `directory` with the recipe's text and a `run.json` that says "running"."""
+    """Fill `directory` with the recipe's text and a `run.json` that says "running".
+
+    Raises:
+        RunError: it cannot be written, or another run began there, on a file system without locks.
+    """
     record = RunRecord(
         status="running",
         trimaran=__version__,
@@ -165,7 +229,9 @@ def start(
     )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(recipe.path, directory / "recipe.yaml")
+        copy = open_plain(directory / "recipe.yaml", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(copy, "wb") as file:
+            file.write(recipe.path.read_bytes())
         _write(directory, record)
     except OSError as error:
         raise RunError(f"cannot write the run directory {directory}: {error.strerror}") from error
@@ -180,7 +246,7 @@ def go_on(directory: Path, record: RunRecord) -> RunRecord:
     )
     again = record.model_copy(update={
         "status": "running", "resumed": [*record.resumed, part], "ended": None,
-        "exit_status": None,
+        "exit_status": None, "files": {},
     })
     _write(directory, again)
     return again
@@ -194,7 +260,20 @@ def alone(directory: Path) -> AbstractContextManager[int]:
     Raises:
         UsageError: another process has it.
     """
-    return locked(directory / ".lock", f"the run in {directory} is going on")
+    return locked(directory / LOCK, f"the run in {directory} is going on")
+
+
+def refuse_foreign(directory: Path) -> None:
+    """Refuse a run directory in which the app would write or read what is not of the run.
+
+    Raises:
+        UsageError: it has a link that leads out of it, or what is neither file nor folder.
+    """
+    if (path := leads_outside(directory)) is not None:
+        raise UsageError(
+            f"{path} leads out of the run directory: it is not followed",
+            hint="put the file or folder itself there",
+        )
 
 
 def finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> RunRecord:
@@ -208,10 +287,20 @@ def finish(directory: Path, record: RunRecord, status: Status, exit_status: int)
             "seconds": round((record.seconds or 0) + (ended - begun).total_seconds(), 1),
             "exit_status": exit_status,
             "environment": _environment(directory),
+            "files": hashes(directory),
         }
     )
     _write(directory, done)
     return done
+
+
+def hashes(directory: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file that a verdict rests on and the app has written."""
+    found = {}
+    for name in (METRICS, RESULT):
+        with suppress(OSError, UsageError):  # who judges the run says what is wrong with it
+            found[name] = hashlib.sha256(read_plain(directory / name)).hexdigest()
+    return found
 
 
 def load(directory: Path) -> RunRecord:
@@ -223,12 +312,14 @@ def load(directory: Path) -> RunRecord:
     path = directory / "run.json"
     try:
         # A folder's name may be no UTF-8; it is there to be read by people.
-        record = RunRecord.model_validate_json(path.read_text(encoding="utf-8", errors="replace"))
+        record = RunRecord.model_validate_json(read_plain(path).decode(errors="replace"))
     except FileNotFoundError as error:
         raise UsageError(
             f"{directory} is no run directory: it has no run.json",
             hint="runs lie below runs/<app>/<recipe>/ unless --out named another place",
         ) from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
     if record.environment is None:  # run.sh of a bundle cannot tell whether the file is JSON
@@ -249,8 +340,8 @@ def _write(directory: Path, record: RunRecord) -> None:
 def _environment(directory: Path) -> dict[str, object] | None:
     """Return what the app wrote about its own environment, if it came that far."""
     try:
-        content = parse_json((directory / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = parse_json(read_plain(directory / "environment.json"))
+    except (OSError, ValueError, UsageError):
         return None
     return content if isinstance(content, dict) else None
 

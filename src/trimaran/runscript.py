@@ -25,6 +25,9 @@ from trimaran.hostfacts import HostFacts
 from trimaran.options import Argument
 from trimaran.recipes import RecipeFile
 from trimaran.runs import (
+    LOCK,
+    METRICS,
+    RESULT,
     CommandRecord,
     DataRecord,
     GitRecord,
@@ -85,6 +88,8 @@ def render(contents: Contents) -> str:
         "environment": environment,
         "words": words,
         "record": _record(contents),
+        "outcome": (METRICS, RESULT),
+        "lock": LOCK,
     }
     return template("run.sh.j2", values)
 
@@ -156,7 +161,7 @@ def _record(contents: Contents) -> str:
         ),
         image=ImageRecord(
             name=built.name, engine=built.engine, reference="", digest=built.digest,
-            inputs=built.inputs, publishable=True, signature=contents.signature,
+            inputs=built.inputs, signature=contents.signature,
         ),
         data=DataRecord(name=recipe.data_name, path="", sha256=contents.dataset),
         git=contents.git,
@@ -169,7 +174,7 @@ def _record(contents: Contents) -> str:
     )
     document = record.model_dump(mode="json")
     mark = secrets.token_hex(16)
-    same = ("status", "started", "ended", "seconds", "exit_status")
+    same = ("status", "started", "ended", "seconds", "exit_status", "files")
     _leave_open(document, mark, {key: key for key in same})
     _leave_open(document["image"], mark, {"reference": "image_path"})
     _leave_open(document["data"], mark, {"path": "data_path"})

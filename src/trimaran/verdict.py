@@ -11,8 +11,9 @@ from typing import Literal
 from pydantic import BaseModel
 
 from trimaran.errors import ExitCode, RunError
+from trimaran.files import read_plain
 from trimaran.parsing import parse_json
-from trimaran.recipes import HARDWARE_BOUND, METRIC_UNITS, Expectation, Recipe
+from trimaran.recipes import HARDWARE_BOUND, METRIC_UNITS, UNIT_LIMITS, Expectation, Recipe
 
 Outcome = Literal["PASS", "FAIL", "NO REFERENCE"]
 
@@ -41,11 +42,22 @@ class Event(BaseModel):
     def number(self, name: str) -> int | None:
         """Return an integer of the metadata (`step`, `epoch_num`), if it is there."""
         value = self.metadata.get(name)
-        return value if isinstance(value, int) else None
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    @property
+    def finite(self) -> float | None:
+        """The value, if it is a finite number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            return None
+        try:
+            value = float(self.value)
+        except OverflowError:  # a whole number of hundreds of digits
+            return None
+        return value if math.isfinite(value) else None
 
 
 class Row(BaseModel):
-    """One metric of a verdict. Values and bounds are in `unit`."""
+    """One metric of a verdict. Values and bounds are in `unit`; see `measure`."""
 
     metric: str
     unit: str
@@ -61,7 +73,9 @@ class Row(BaseModel):
     @property
     def measured_text(self) -> str:
         """The measured value with its unit."""
-        return "not reported" if self.measured is None else self._text(self.measured)
+        if self.measured is None:
+            return "not reported"
+        return "not valid" if math.isnan(self.measured) else self._text(self.measured)
 
     @property
     def accepted_text(self) -> str:
@@ -77,11 +91,12 @@ class Row(BaseModel):
 
 
 class Verdict(BaseModel):
-    """The verdict of a run: one outcome, its reasons, and a row per metric."""
+    """The verdict of a run: one outcome, its reasons, a row per metric, and what was compared."""
 
     outcome: Outcome
     reasons: list[str]
     rows: list[Row]
+    checked: list[str] = []
 
 
 def read_events(path: Path) -> list[Event]:
@@ -91,9 +106,13 @@ def read_events(path: Path) -> list[Event]:
         RunError: the file is missing or a line other than the last is no event.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_plain(path).split(b"\n")
     except FileNotFoundError as error:
         raise RunError(f"no metrics: {path} is missing", hint="see log.txt beside it") from error
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    if not lines[-1]:
+        lines.pop()  # after the last line's end
     events = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -108,6 +127,8 @@ def read_events(path: Path) -> list[Event]:
 def measure(events: Sequence[Event], metric: str, at: str) -> float | None:
     """Return `metric` of a run in the recipe's unit, or None if the run did not report it.
 
+    It is NaN where a value that counts is no finite number or one that the metric cannot be.
+
     Args:
         events: the lines of `metrics.jsonl`, in order.
         metric: a key of `METRIC_UNITS`.
@@ -119,20 +140,25 @@ def measure(events: Sequence[Event], metric: str, at: str) -> float | None:
     if at.startswith("median-after-epoch-"):
         first = int(at.rsplit("-", 1)[1])
         found = [event for event in found if (event.number("epoch_num") or 0) > first]
-    values = [
-        event.value * factor
-        for event in found
-        if isinstance(event.value, int | float) and math.isfinite(event.value)
-    ]
+    if at == "end":
+        found = found[-1:]
+    values = [math.nan if event.finite is None else event.finite * factor for event in found]
     if not values:
         return None
-    if at == "end":
-        return values[-1]
-    return max(values) if at == "best" else median(values)
+    lowest, highest = UNIT_LIMITS[METRIC_UNITS[metric]]
+    if not all(lowest <= value <= highest for value in values):
+        return math.nan
+    return median(values) if at.startswith("median") else max(values)
 
 
 def judge(
-    recipe: Recipe, events: Sequence[Event], *, changed: Sequence[str], unlike: Sequence[str]
+    recipe: Recipe,
+    events: Sequence[Event],
+    *,
+    changed: Sequence[str],
+    unlike: Sequence[str],
+    other_data: str | None = None,
+    checked: Sequence[str] = (),
 ) -> Verdict:
     """Judge a finished run.
 
@@ -141,11 +167,16 @@ def judge(
         events: its metrics.
         changed: arguments changed on the command line that make it another experiment.
         unlike: what makes the host another machine than the recipe's target.
+        other_data: what makes the data others than those of the recipe.
+        checked: what was compared before, for the reader.
     """
-    rows = [_row(expected, events, changed, unlike) for expected in recipe.expected]
+    another = bool(changed or other_data)
+    rows = [_row(expected, events, another, unlike) for expected in recipe.expected]
     reasons = []
     if changed:
         reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
+    if other_data:
+        reasons.append(other_data)
     if unlike and any(row.metric in HARDWARE_BOUND for row in rows):
         reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
     outcomes = {row.outcome for row in rows}
@@ -154,23 +185,22 @@ def judge(
         outcome = "FAIL"
     elif "NO REFERENCE" in outcomes:
         outcome = "NO REFERENCE"
-    return Verdict(outcome=outcome, reasons=reasons, rows=rows + _extra_rows(recipe, events))
+    return Verdict(
+        outcome=outcome, reasons=reasons, rows=rows + _extra_rows(recipe, events),
+        checked=list(checked),
+    )
 
 
 def _row(
-    expected: Expectation, events: Sequence[Event], changed: Sequence[str], unlike: Sequence[str]
+    expected: Expectation, events: Sequence[Event], another: bool, unlike: Sequence[str]
 ) -> Row:
     low, high = expected.bounds
     measured = measure(events, expected.metric, expected.at)
-    outcome: Outcome = "PASS"
-    if changed or (unlike and expected.metric in HARDWARE_BOUND):
+    outcome: Outcome = "FAIL"
+    if another or (unlike and expected.metric in HARDWARE_BOUND):
         outcome = "NO REFERENCE"
-    elif (
-        measured is None
-        or (low is not None and measured < low)
-        or (high is not None and measured > high)
-    ):
-        outcome = "FAIL"
+    elif measured is not None and low <= measured <= (math.inf if high is None else high):
+        outcome = "PASS"
     return Row(
         metric=expected.metric, unit=expected.unit, at=expected.at, measured=measured,
         expected=expected.value, low=low, high=high, basis=_basis(expected), outcome=outcome,

@@ -173,12 +173,25 @@ END
     fi
 }
 
-# record STATUS ENDED SECONDS EXIT_STATUS: write run.json, whole at every moment.
+# hashes: the SHA-256 of what the app has left here, as a JSON object.
+hashes() {
+    set --
+    for file in metrics.jsonl result.json; do
+        if [ -f "$file" ] && ! [ -L "$file" ]; then
+            sum=$(sha256sum <"$file")
+            set -- "$@" "$file=${sum%% *}"
+        fi
+    done
+    json_object "$@"
+}
+
+# record STATUS ENDED SECONDS EXIT_STATUS FILES: write run.json, whole at every moment.
 record() {
     status=$1
     ended=$2
     seconds=$3
     exit_status=$4
+    files=$5
     cat >"$out/.run.json.part" <<END
 {
   "schema_version": 1,
@@ -195,8 +208,8 @@ record() {
     "reference": ${image_path},
     "digest": "sha256:2222222222222222222222222222222222222222222222222222222222222222",
     "inputs": "3333333333333333333333333333333333333333333333333333333333333333",
-    "publishable": true,
-    "signature": null
+    "signature": null,
+    "publishable": true
   },
   "modified": [],
   "data": {
@@ -231,7 +244,8 @@ record() {
   "resumed": [],
   "ended": ${ended},
   "seconds": ${seconds},
-  "exit_status": ${exit_status}
+  "exit_status": ${exit_status},
+  "files": ${files}
 }
 END
     mv -f -- "$out/.run.json.part" "$out/run.json"
@@ -352,11 +366,12 @@ data_path=$(json "$data")
 started="\"$(now)\""
 began=$(date +%s)
 # Without -p, so that of two that start in the same second only one gets the folder.
+# In one that is there and empty, it is who makes the file of the lock.
 if ! { [ -d "$out" ] || { mkdir -p -- "$(dirname -- "$out")" && mkdir -- "$out"; }; } ||
-    ! cp -- "$bundle/recipe.yaml" "$out/recipe.yaml"; then
-    fail 73 "the run directory $out cannot be made"
+    ! (set -C && : >"$out/.lock") || ! cp -- "$bundle/recipe.yaml" "$out/recipe.yaml"; then
+    fail 73 "the run directory $out cannot be made, or another run began there"
 fi
-record '"running"' null null null
+record '"running"' null null null '{}'
 printf 'run directory %s\n' "$out" >&2
 
 cd -- "$out"
@@ -382,7 +397,7 @@ elif [ "$code" -eq 75 ] || [ -n "$stopped" ]; then
 else
     status='"failed"'
 fi
-record "$status" "\"$(now)\"" $(($(date +%s) - began)) "$code"
+record "$status" "\"$(now)\"" $(($(date +%s) - began)) "$code" "$(hashes)"
 printf 'run directory %s: exit status %s\n' "$out" "$code" >&2
 if [ "$code" -eq 0 ]; then printf 'its verdict: %s\n' "$(shell_line trimaran report "$out")" >&2; fi
 exit "$code"

@@ -133,7 +133,7 @@ def report(
 
     record, verdict = reports.write(run_dir)
     if evidence is not None:
-        reports.write_evidence(run_dir, evidence)
+        reports.write_evidence(record, verdict, evidence)
     conclude(run_dir, record, verdict, as_json)
 
 

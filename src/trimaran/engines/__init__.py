@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from trimaran.reporting import Reporter
 
 
+CONTAINERS = frozenset({"apptainer", "podman"})
+"""Engines that shield a run from the host: only its results can be evidence."""
+
+
 @dataclass(frozen=True)
 class Bind:
     """A host folder or file shown inside the container; read-only unless `writable`.
@@ -71,7 +75,7 @@ class Engine(Protocol):
     """Builds, finds and runs images of one kind."""
 
     name: str
-    container: bool  # False: not in a container, so a run is no publishable evidence
+    container: bool  # whether `name` is one of CONTAINERS
 
     def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
         """Return the image built or pulled for the current definition, or None.
