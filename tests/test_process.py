@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from trimaran import process
 from trimaran.errors import BuildError, Interrupted, UsageError
+from trimaran.reporting import Silent
 
 FAMILY = """
 import subprocess, sys, time
@@ -31,17 +32,20 @@ def test_run_captures_output_and_checks_the_status() -> None:
 
 
 def test_a_missing_program_is_a_clear_error() -> None:
-    for start in (process.run, process.stream):
-        with pytest.raises(UsageError, match="program not found: no-such-program"):
-            start(["no-such-program"])
+    with pytest.raises(UsageError, match="program not found: no-such-program"):
+        process.run(["no-such-program"])
+    with pytest.raises(UsageError, match="program not found: no-such-program"):
+        process.stream(["no-such-program"], None, Silent())
 
 
 def test_stream_hands_on_each_line_and_keeps_a_log(tmp_path: Path) -> None:
     lines: list[str] = []
+    told = Silent()
     code = "print('a'); print('b'); raise SystemExit(4)"
     status = process.stream(
-        [sys.executable, "-c", code], log=tmp_path / "log", on_line=lines.append
+        [sys.executable, "-c", code], "saying a", told, log=tmp_path / "log", on_line=lines.append
     )
+    assert told.bars == ["saying a"]
     assert (status, lines, (tmp_path / "log").read_text()) == (4, ["a", "b"], "a\nb\n")
 
 
@@ -73,7 +77,7 @@ def test_a_stop_ends_the_child_and_its_children(signum: signal.Signals) -> None:
         later(signum)
 
     with pytest.raises(Interrupted):
-        process.stream([sys.executable, "-c", FAMILY], on_line=on_line)
+        process.stream([sys.executable, "-c", FAMILY], None, Silent(), on_line=on_line)
     assert not is_alive(children[0])
 
 
@@ -83,7 +87,8 @@ def test_a_signal_that_is_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch)
     try:
         code = "import os, signal; os.kill(os.getppid(), signal.SIGHUP); print('still here')"
         lines: list[str] = []
-        assert process.stream([sys.executable, "-c", code], on_line=lines.append) == 0
+        argv = [sys.executable, "-c", code]
+        assert process.stream(argv, None, Silent(), on_line=lines.append) == 0
         assert lines == ["still here"]
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -104,7 +109,7 @@ while True:
 
 def test_the_third_stop_kills_the_child_and_even_ranks_in_sessions_of_their_own() -> None:
     lines: list[str] = []
-    told: list[str] = []
+    told = Silent()
 
     def on_line(line: str) -> None:
         lines.append(line)
@@ -112,9 +117,9 @@ def test_the_third_stop_kills_the_child_and_even_ranks_in_sessions_of_their_own(
             later(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        process.stream([sys.executable, "-c", STUBBORN], on_line=on_line, tell=told.append)
+        process.stream([sys.executable, "-c", STUBBORN], None, told, on_line=on_line)
     assert lines[1:] == ["got SIGTERM", "got SIGINT"], "what it says while it stops is shown"
-    assert [text.split()[0] for text in told] == ["stopping:", "interrupting", "killed"]
+    assert [text.split()[0] for text in told.notes] == ["stopping:", "interrupting", "killed"]
     assert not is_alive(int(lines[0]))
 
 
@@ -126,7 +131,10 @@ def test_a_child_that_ignores_the_stop_is_killed(monkeypatch: pytest.MonkeyPatch
     )
     begin = time.monotonic()
     with pytest.raises(Interrupted):
-        process.stream([sys.executable, "-c", code], on_line=lambda line: later(signal.SIGINT))
+        process.stream(
+            [sys.executable, "-c", code], None, Silent(),
+            on_line=lambda line: later(signal.SIGINT),
+        )
     assert time.monotonic() - begin < 10
 
 
@@ -136,7 +144,7 @@ def test_a_log_that_cannot_be_written_ends_the_child_and_is_named(
     monkeypatch.setattr(process, "open_plain", os.open)  # the full disk here is no plain file
     code = "import time; print('a', flush=True); time.sleep(60)"
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
-        process.stream([sys.executable, "-c", code], log=Path("/dev/full"))
+        process.stream([sys.executable, "-c", code], None, Silent(), log=Path("/dev/full"))
 
 
 HOSTILE = [

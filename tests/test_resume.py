@@ -143,9 +143,11 @@ def test_an_app_that_outlives_the_tool_keeps_the_run_locked(own_place: Path) -> 
         "import subprocess, sys\n"
         "from pathlib import Path\n"
         "from trimaran import process, runs\n"
+        "from trimaran.reporting import Silent\n"
         "with runs.alone(Path('.')) as lock:\n"
         "    app = 'import time; print(1, flush=True); time.sleep(60)'\n"
-        "    process.stream([sys.executable, '-c', app], on_line=print, keep_open=[lock])\n"
+        "    process.stream([sys.executable, '-c', app], None, Silent(), on_line=print,\n"
+        "                   keep_open=[lock])\n"
     )
     with subprocess.Popen(
         [sys.executable, "-uc", program], stdout=subprocess.PIPE, text=True, start_new_session=True

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -12,20 +14,15 @@ from trimaran.terminal import Screen, Terminal, show_error, show_table, show_ver
 from trimaran.verdict import Row, Verdict
 
 
-def test_details_replace_each_other_on_a_terminal_and_are_silent_elsewhere() -> None:
-    screen, pipe = io.StringIO(), io.StringIO()
-    for out, is_terminal in ((screen, True), (pipe, False)):
-        terminal = Terminal(
-            Screen(file=out, force_terminal=is_terminal, width=30, color_system=None)
-        )
-        terminal.detail("unpacking [bold]" + "x" * 40)
-        terminal.detail("installing")
-        terminal.note("built")
-    assert pipe.getvalue() == "built\n"
-    text = screen.getvalue()
-    assert "[bold]" in text, "markup of a child's output is not obeyed"
-    assert text.count("\r\x1b[2K") == 2
-    assert text.count("\n") == 1
+def test_a_terminal_that_is_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as gone:
+        monkeypatch.setattr("sys.stderr", gone)
+        terminal = Terminal()
+        with terminal.bar("training", None):
+            terminal.note("said to nobody")
+        monkeypatch.undo()
+        with suppress(OSError):
+            gone.close()
 
 
 def test_a_step_shows_its_number_and_its_time() -> None:

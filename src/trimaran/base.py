@@ -188,7 +188,8 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> None:
             suite, str(layer), ARCHIVES["debian"][0],
         ]
         status = process.stream(
-            argv, env={**os.environ, "SOURCE_DATE_EPOCH": epoch}, on_line=reporter.detail
+            argv, f"assembling Debian {suite}", reporter,
+            env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
         )
         if status != 0:
             hint = None if os.geteuid() == 0 else "it needs newuidmap (apt-get install uidmap)"

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +19,7 @@ import psutil
 
 from trimaran.errors import Interrupted, TrimaranError, UsageError
 from trimaran.files import named, open_plain
+from trimaran.reporting import Reporter
 
 GRACE_SECONDS = 30.0
 """How long a stopped child may take to write its checkpoint before it is killed."""
@@ -137,37 +138,49 @@ def interrupt(signum: int, frame: object) -> None:
 
 def stream(
     argv: Sequence[str],
+    title: str | None,
+    reporter: Reporter,
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     log: Path | None = None,
-    on_line: Callable[[str], None] = lambda line: None,
-    tell: Callable[[str], None] = lambda text: None,
+    on_line: Callable[[str], None] | None = None,
     keep_open: Sequence[int] = (),
 ) -> int:
-    """Run `argv`, hand each line of output to `on_line` and append it to `log`.
-
-    The child inherits the descriptors in `keep_open`, and no others but its output.
+    """Run `argv` in a bar, and hand on each line of output.
 
     The child leads its own process group. One of `STOPS` here sends SIGTERM to the whole
     group, a second one SIGINT, a third one SIGKILL to it and to all that it has started, as do
-    `GRACE_SECONDS`; `tell` gets each step. What the child says until its end is still handed on.
-    Returns the exit status (negative: the signal that killed the child).
+    `GRACE_SECONDS`. What the child says until its end is still handed on.
+
+    Args:
+        argv: program and arguments; nothing is interpreted by a shell.
+        title: of the bar that shows that it goes on (None: the caller has a better one).
+        reporter: shows the bar, and each step of a stop.
+        env: the whole environment of the child (None: inherited).
+        cwd: working directory.
+        log: file to append the output to.
+        on_line: gets each line of output (None: the bar shows the last one).
+        keep_open: descriptors that the child inherits, and no others but its output.
+
+    Returns:
+        The exit status (negative: the signal that killed the child).
 
     Raises:
         Interrupted: it was stopped, and has ended.
     """
     try:
         with (
+            reporter.bar(title, None) if title else nullcontext(),
             subprocess.Popen(
                 list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1,
                 start_new_session=True, pass_fds=list(keep_open),
             ) as child,
-            _Stopper(child, tell) as stopper,
+            _Stopper(child, reporter.note) as stopper,
         ):
             try:
-                status = _pump(child, log, on_line)
+                status = _pump(child, log, on_line or reporter.detail)
             except BaseException:
                 stopper.stop()
                 _drain(child)

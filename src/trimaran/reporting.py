@@ -27,12 +27,15 @@ class Reporter(Protocol):
         """Pass on one line of a child's output that stays readable (training log)."""
 
     def detail(self, text: str) -> None:
-        """Show one line of a child's output until the next one comes (build log)."""
+        """Show one line of a child's output with the open bar, until the next one comes."""
 
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
     ) -> AbstractContextManager[Advance]:
-        """Show a bar of `total` (unit "B" is shown in bytes); yields its advance function."""
+        """Show a bar of `total` (unit "B": bytes; None: unknown); yields its advance function.
+
+        Whatever may take more than a few seconds stands in one; it may hold others.
+        """
 
     def step(self, number: int, of: int, title: str) -> AbstractContextManager[None]:
         """Frame one of the steps of a longer way; its wall time is shown at its end."""
@@ -42,6 +45,7 @@ class Silent:
     """A reporter that keeps what it was told: for tests and `--json`."""
 
     def __init__(self) -> None:
+        self.bars: list[str] = []
         self.notes: list[str] = []
         self.warnings: list[str] = []
 
@@ -63,7 +67,8 @@ class Silent:
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
     ) -> Iterator[Advance]:
-        """Yield an advance function that does nothing."""
+        """Keep the description, and yield an advance function that does nothing."""
+        self.bars.append(description)
         yield lambda amount: None
 
     @contextmanager

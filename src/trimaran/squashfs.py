@@ -69,7 +69,7 @@ def make(folder: Path, image: Path, reporter: Reporter) -> None:
             reporter.bar(f"writing {image.name}", size, unit="B") as advance,
             _grows(part, advance),
         ):
-            _write(folder, part)
+            _write(folder, part, reporter)
         _check(part, image, folder, dataset)
         follow_umask(part)
         part.replace(image)
@@ -77,12 +77,13 @@ def make(folder: Path, image: Path, reporter: Reporter) -> None:
         part.unlink(missing_ok=True)
 
 
-def _write(folder: Path, part: Path) -> None:
+def _write(folder: Path, part: Path, reporter: Reporter) -> None:
     # Two ways to set the time would be an error, and OPTIONS set it.
     env = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
     output: list[str] = []
     status = process.stream(
-        [_program("mksquashfs"), str(folder), str(part), *OPTIONS], env=env, on_line=output.append
+        [_program("mksquashfs"), str(folder), str(part), *OPTIONS], None, reporter, env=env,
+        on_line=output.append,
     )
     if status != 0:
         tail = "\n".join(output[-10:])

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
-from rich.control import Control
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
 
 from trimaran.errors import Interrupted, TrimaranError
 from trimaran.foreign import message
+from trimaran.progress import Bars
 from trimaran.reporting import Advance
 from trimaran.verdict import Outcome, Verdict
 
@@ -46,12 +35,37 @@ class Screen(Console):
         return super().render_str(message(text), **options)
 
 
+class _Lasting:
+    """Standard error that goes on without a reader: a closed terminal ends no training."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be flushed."""
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+
+    def fileno(self) -> int:
+        """Return the descriptor of standard error."""
+        return sys.stderr.fileno()
+
+    def isatty(self) -> bool:
+        """Return whether somebody may be looking."""
+        return sys.stderr is not None and sys.stderr.isatty()
+
+
 class Terminal:
     """A `Reporter` that writes to standard error, so that results on standard output stay clean."""
 
     def __init__(self, console: Screen | None = None) -> None:
-        self.console = console or Screen(stderr=True)
-        self._detailed = False
+        self.console = console or Screen(file=_Lasting())
+        self._bars = Bars(self.console, self.note)
 
     def note(self, text: str) -> None:
         """Print one line."""
@@ -66,50 +80,18 @@ class Terminal:
         self._print(f"  {text}", style="dim")
 
     def detail(self, text: str) -> None:
-        """Show a line in place of the last one; without a terminal, nothing."""
-        if self.console.is_terminal:
-            self._wipe()
-            self.console.print(
-                f"  {text}", style="dim", end="", no_wrap=True, overflow="ellipsis", crop=True
-            )
-            self._detailed = True
+        """Show a line with the bar that is open, in place of the last one."""
+        self._bars.detail(text)
 
     def _print(self, *parts: str | Text, style: str | None = None) -> None:
-        self._wipe()
+        self._bars.heard()
         self.console.print(*parts, style=style, soft_wrap=True)
 
-    def _wipe(self) -> None:
-        if self._detailed:
-            self.console.control(
-                Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
-            )
-            self._detailed = False
-
-    @contextmanager
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
-    ) -> Iterator[Advance]:
-        """Show a progress bar; without a terminal, one line at the end with the time it took."""
-        amount: list[ProgressColumn] = (
-            [DownloadColumn(), TransferSpeedColumn()]
-            if unit == "B"
-            else [MofNCompleteColumn() if total else TextColumn(""), TextColumn(unit)]
-        )
-        begin = time.monotonic()
-        self._wipe()
-        with Progress(
-            TextColumn("  {task.description}", markup=False),
-            BarColumn(),
-            TaskProgressColumn(),
-            *amount,
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-        ) as progress:
-            task = progress.add_task(message(description), total=total, completed=int(done))
-            yield lambda step: progress.advance(task, step)
-        self.note(f"  {description} ({time.monotonic() - begin:.1f} s)")
+    ) -> AbstractContextManager[Advance]:
+        """Show a bar, or every few seconds a line; at its end one with the time it took."""
+        return self._bars.bar(description, total, unit, done)
 
     @contextmanager
     def step(self, number: int, of: int, title: str) -> Iterator[None]:

@@ -51,8 +51,8 @@ def perform(
     try:
         with locks.using(Path(record.image.reference), reporter) as image:
             status = process.stream(
-                command.argv, env=command.env, cwd=directory, log=directory / LOG,
-                on_line=reporter.line, tell=reporter.note, keep_open=[lock, *image],
+                command.argv, "training", reporter, env=command.env, cwd=directory,
+                log=directory / LOG, on_line=reporter.line, keep_open=[lock, *image],
             )
     except (Interrupted, KeyboardInterrupt):
         _finish(directory, record, "interrupted", 130)

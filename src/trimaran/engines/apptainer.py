@@ -271,7 +271,7 @@ class Apptainer:
             status = process.stream(
                 [sys.executable, "-m", "trimaran.engines.spython_build", "image.sif",
                  "image.def", *options],
-                env=env, cwd=place, log=place / "build.log", on_line=reporter.detail,
+                f"building {image.name}", reporter, env=env, cwd=place, log=place / "build.log",
             )
         made = place / "image.sif"
         if status != 0 or not made.is_file():
@@ -292,6 +292,7 @@ class Apptainer:
         status = process.stream(
             [self.executable, "--quiet", "test", *self._isolation(),
              *gpu.apptainer_options(built.name), "--pwd", "/", built.reference],
+            f"testing {built.name}", reporter,
             env=store.engine_environment(self.executable), on_line=keep,
         )
         if status != 0:

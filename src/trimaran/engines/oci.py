@@ -195,7 +195,7 @@ class Podman:
             status = process.stream(
                 ["buildah", *STORAGE, "build", *ISOLATION, *options,
                  "--volume", f"{folder}:{stages.WHEELHOUSE}:ro", context],
-                env=_environment(), on_line=keep,
+                f"building {image.name}", reporter, env=_environment(), on_line=keep,
             )
         if status != 0:
             tail = "\n".join(output[-20:])

@@ -223,7 +223,7 @@ def _engine(argv: Sequence[str], reporter: Reporter) -> None:
         reporter.detail(line)
 
     env = store.engine_environment(argv[0] if Path(argv[0]).is_absolute() else "/usr/bin/podman")
-    status = process.stream(argv, env=env, on_line=keep)
+    status = process.stream(argv, " ".join(argv[:2]), reporter, env=env, on_line=keep)
     if status != 0:
         tail = "\n".join(output[-10:])
         raise BuildError(
