@@ -80,6 +80,26 @@ def test_lmdb_grows_beyond_its_first_size(
     assert [(one.label, one.image) for one in found if isinstance(one, Read)] == samples
 
 
+@pytest.mark.parametrize("kept", [0.5, 0.9, 0.999])
+def test_an_lmdb_that_is_cut_off_is_a_fault_and_not_the_end_of_the_process(
+    tmp_path: Path, kept: float
+) -> None:
+    samples = [(at, bytes(5_000)) for at in range(400)]
+    path, _ = write("lmdb", tmp_path, samples)
+    with path.open("rb+") as file:
+        file.truncate(int(path.stat().st_size * kept))
+    code = (
+        "import pathlib, sys; from trimaran.packing import caffe_lmdb\n"
+        "print(list(caffe_lmdb.read(pathlib.Path(sys.argv[1]), None)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, "LMDB reads behind the end of the file"
+    assert "is cut off: it has" in done.stdout
+
+
+
 WRITE_LIMITED = """
 import resource, sys
 from pathlib import Path

@@ -58,6 +58,7 @@ binds: {{~/licences: /mnt/licences}}
         ("registry: https://a.org/b", "2: registry: String should match"),
         ("registry: a.org", "2: registry: String should match"),
         ("proxy: proxy:3128", "2: proxy: not http"),
+        ("proxy: http://proxy:99999999", "2: proxy: not http"),
         ("proxy: http://me:secret@proxy", "credentials do not belong in a file"),
         ("signatures: {required: true}", "2: signatures: 'required' needs the fingerprints"),
         ("signatures: {keys: [ABCD]}", "2: signatures.keys.0: String should match"),
@@ -108,3 +109,27 @@ def test_a_bundle_without_certificates_is_refused(tmp_path: Path, text: str) -> 
 def test_a_missing_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read the certificates .*: No such file"):
         sites.apply(sites.Site(), tmp_path / "ca.pem", {})
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["::garbage", "http://[::1", "http://a:b:c", "http://x:99999999", " ", "http://", "http://.",
+     "http://user:secret@", "http://" + "x" * 300, "http://\udcff", "http://a b"],
+)
+@pytest.mark.parametrize("name", ["https_proxy", "HTTP_PROXY", "all_proxy"])
+def test_a_proxy_of_the_environment_that_is_no_address_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"the variable {name} is no address of a proxy") as error:
+        sites.apply(sites.Site(), None, {name: value})
+    assert error.value.hint is not None
+    assert "secret" not in error.value.message + error.value.hint
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "proxy.example:3128", "http://user:secret@proxy.example:3128", "http://[::1]:3128",
+     "https://10.0.0.1", "socks5h://proxy_1.example:1080", "http://größe.example"],
+)
+def test_any_address_of_a_proxy_is_taken(value: str) -> None:
+    environ = {"https_proxy": value}
+    sites.apply(sites.Site(), None, environ)
+    assert environ == {"https_proxy": value}

@@ -15,6 +15,8 @@ from pydantic import BaseModel
 
 from trimaran import paths, process
 from trimaran.engines.apptainer import program, root_lacks_capabilities
+from trimaran.engines.host import tcmalloc
+from trimaran.errors import RunError, TrimaranError
 from trimaran.hostfacts import host_facts
 
 GIB = 2**30
@@ -23,10 +25,13 @@ BUILD_SPACE_GIB = 8
 
 
 class Check(BaseModel):
-    """One finding: what was looked at, how it is, and what to do about it."""
+    """One finding: what was looked at, how it is, and what to do about it.
+
+    "none" is what is not here and need not be.
+    """
 
     name: str
-    status: Literal["ok", "warn", "fail"]
+    status: Literal["ok", "none", "warn", "fail"]
     detail: str
     hint: str = ""
 
@@ -34,10 +39,18 @@ class Check(BaseModel):
 def examine() -> list[Check]:
     """Run all checks; none of them changes anything or touches the network."""
     checks: list[Callable[[], Check]] = [
-        _apptainer, _other_engines, _namespaces, _mapped_users, _fuse, _root, _disk, _cores,
-        _memory, _instructions, _host_python, _user_site,
+        _apptainer, _podman, _namespaces, _mapped_users, _fuse, _root, _disk, _cores,
+        _memory, _instructions, _host_engine, _user_site,
     ]
-    return [check() for check in checks]
+    return [_done(check) for check in checks]
+
+
+def _done(check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except (TrimaranError, OSError) as error:  # such as a program that is not on PATH
+        name = check.__name__.strip("_").replace("_", " ")
+        return Check(name=name, status="warn", detail=f"cannot be looked at: {error}")
 
 
 def _apptainer() -> Check:
@@ -47,17 +60,27 @@ def _apptainer() -> Check:
             name="apptainer", status="warn", detail="not installed: runs use the host engine",
             hint="ask your site for it, or on a Debian family system: make apptainer",
         )
-    result = process.run([found, "--version"], timeout=20)
-    return Check(
-        name="apptainer",
-        status="ok" if result.returncode == 0 else "fail",
-        detail=f"{(result.stdout or result.stderr).strip()}, {found}",
-    )
+    try:
+        said = process.run([found, "--version"], timeout=20, check=RunError).stdout.strip()
+    except (TrimaranError, OSError) as error:
+        return Check(
+            name="apptainer", status="fail", detail=str(error),
+            hint=f"install it anew, or take {found} out of PATH",
+        )
+    return Check(name="apptainer", status="ok", detail=f"{said}, {found}")
 
 
-def _other_engines() -> Check:
-    found = [name for name in ("podman", "buildah", "docker") if shutil.which(name)]
-    return Check(name="OCI engines", status="ok", detail=", ".join(found) or "none")
+def _podman() -> Check:
+    """The engine podman: buildah builds its images."""
+    missing = [name for name in ("podman", "buildah") if shutil.which(name) is None]
+    if not missing:
+        return Check(name="podman", status="ok", detail="podman and buildah are installed")
+    if len(missing) == 1:
+        return Check(
+            name="podman", status="warn", detail=f"{missing[0]} is missing",
+            hint="--engine podman takes both podman and buildah",
+        )
+    return Check(name="podman", status="none", detail="not installed; only --engine podman uses it")
 
 
 def _namespaces() -> Check:
@@ -138,13 +161,20 @@ def _instructions() -> Check:
     )
 
 
-def _host_python() -> Check:
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    usable = sys.version_info[:2] in {(3, 11), (3, 12), (3, 13)}
-    return Check(
-        name="host engine", status="ok" if usable else "warn", detail=f"Python {version}",
-        hint="" if usable else "the locked wheels are for Python 3.11 to 3.13",
-    )
+def _host_engine() -> Check:
+    version = ".".join(str(number) for number in sys.version_info[:2])
+    if sys.version_info[:2] not in {(3, 11), (3, 12), (3, 13)}:
+        return Check(
+            name="host engine", status="warn", detail=f"Python {version}",
+            hint="the locked wheels are for Python 3.11 to 3.13",
+        )
+    if tcmalloc() is None:
+        return Check(
+            name="host engine", status="warn",
+            detail=f"Python {version}; without tcmalloc training is several times slower here",
+            hint="an administrator installs it (Debian: libtcmalloc-minimal4); images have it",
+        )
+    return Check(name="host engine", status="ok", detail=f"Python {version}, tcmalloc")
 
 
 def _user_site() -> Check:

@@ -6,11 +6,12 @@ options of the command line win over both.
 
 from __future__ import annotations
 
+import re
 import ssl
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from platformdirs import user_config_path
 from pydantic import (
@@ -35,6 +36,9 @@ CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
 PROXIES = ("http_proxy", "https_proxy")
 
+READ_PROXIES = (*PROXIES, "all_proxy")
+"""Variables that requests reads, in small or capital letters."""
+
 REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+$"
 """A registry and a namespace in it: `HOST[:PORT]/NAMESPACE`."""
 
@@ -44,10 +48,24 @@ def _fingerprint(value: object) -> object:
     return value.replace(" ", "").upper() if isinstance(value, str) else value
 
 
+def _split(address: str) -> SplitResult:
+    """Return the parts of the address of a proxy; ValueError: it has no host, or no good one."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    host.encode("idna")
+    if parts.port == 0 or not re.fullmatch(r"[\w.:%-]+", host):
+        raise ValueError("no host, or no port")
+    return parts
+
+
 def _proxy(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("not http://HOST[:PORT] or https://HOST[:PORT]")
+    wrong = "not http://HOST[:PORT] or https://HOST[:PORT]"
+    try:
+        parts = _split(value)
+    except ValueError:
+        raise ValueError(wrong) from None
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(wrong)
     if parts.username or parts.password:
         raise PydanticCustomError(
             strict.HIDDEN, "credentials do not belong in a file: set https_proxy instead"
@@ -151,8 +169,10 @@ def apply(site: Site, ca_bundle: Path | None, environ: MutableMapping[str, str])
         environ: changed in place, usually `os.environ`.
 
     Raises:
-        UsageError: the certificates cannot be read, or are none.
+        UsageError: the certificates cannot be read, or are none; or a proxy of the environment
+            is no address.
     """
+    _check_proxies(environ)
     if ca_bundle is not None:
         bundle = str(check_bundle(ca_bundle.absolute()))
         environ.update(dict.fromkeys(CERTIFICATES, bundle))
@@ -164,6 +184,20 @@ def apply(site: Site, ca_bundle: Path | None, environ: MutableMapping[str, str])
         for name in PROXIES:
             if name.upper() not in environ:
                 environ.setdefault(name, site.proxy)
+
+
+def _check_proxies(environ: Mapping[str, str]) -> None:
+    for name in (spelled for low in READ_PROXIES for spelled in (low, low.upper())):
+        value = environ.get(name, "")
+        try:
+            if value:
+                _split(value if "://" in value else f"http://{value}")
+        except ValueError:
+            # Not the value: it may hold a password.
+            raise UsageError(
+                f"the variable {name} is no address of a proxy",
+                hint=f"set it to http://HOST[:PORT], or: unset {name}",
+            ) from None
 
 
 def check_bundle(path: Path) -> Path:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +18,9 @@ from trimaran.foreign import message
 from trimaran.progress import Bars
 from trimaran.reporting import Advance
 from trimaran.verdict import Outcome, Verdict
+
+NARROWEST = 12
+"""Columns of a table are not made narrower than this on a narrow terminal."""
 
 STYLES: dict[Outcome, str] = {"PASS": "green", "FAIL": "red", "NO REFERENCE": "yellow"}
 
@@ -116,11 +120,33 @@ def show_error(error: TrimaranError) -> None:
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table to standard output."""
     table = Table(title=title, title_justify="left", header_style="bold")
-    for column in columns:  # a name is there to be copied: whole while there is room for it
-        table.add_column(column, overflow="fold", no_wrap=column == "name")
+    for column in columns:
+        table.add_column(column)
     for row in rows:
         table.add_row(*row)
-    Screen().print(table)
+    _print_whole(Screen(), table, whole={"name"})
+
+
+def _print_whole(screen: Screen, table: Table, whole: Collection[str]) -> None:
+    """Print `table` with the columns `whole` in one line each, which are there to be copied.
+
+    A terminal that is too narrow for that wraps the lines of the table.
+    """
+    least = []
+    for column in table.columns:
+        column.overflow, column.no_wrap = "fold", column.header in whole
+        widest = max(_width(cell) for cell in (column.header, *column.cells))
+        least.append(widest if column.no_wrap else min(widest, NARROWEST))
+    needed = sum(least) + 3 * len(least) + 1
+    if needed > screen.width:
+        screen.width = needed
+        for column, width in zip(table.columns, least, strict=True):
+            column.width = width
+    screen.print(table)
+
+
+def _width(cell: object) -> int:
+    return max((cell_len(line) for line in message(str(cell)).split("\n")), default=0)
 
 
 def show_verdict(verdict: Verdict, title: str, notes: Sequence[str]) -> None:
@@ -132,7 +158,7 @@ def show_verdict(verdict: Verdict, title: str, notes: Sequence[str]) -> None:
     for row in verdict.rows:
         outcome = Text(row.outcome, STYLES[row.outcome]) if row.required else Text("shown", "dim")
         table.add_row(row.metric, row.measured_text, row.accepted_text, row.basis, outcome)
-    console.print(table)
+    _print_whole(console, table, whole={"metric", "verdict"})
     for note in [*verdict.reasons, *notes]:
         console.print(f"  {note}", soft_wrap=True)
     console.print("VERDICT", Text(verdict.outcome, f"bold {STYLES[verdict.outcome]}"))

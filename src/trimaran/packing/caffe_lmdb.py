@@ -79,17 +79,25 @@ def _errors_of_files() -> Iterator[None]:
 def read(path: Path, index: Path | None) -> Iterator[Read | str]:
     """Yield every record in the order of the keys."""
     try:
-        with (
-            lmdb.open(str(path.parent), readonly=True, lock=False) as environment,
-            environment.begin(buffers=False) as transaction,
-        ):
-            for number, (key, datum) in enumerate(transaction.cursor()):
-                name = key.decode(errors="replace")
-                if name != f"{number:08d}":
-                    yield Read(name, fault=f"is not the key {number:08d}")
-                yield _parse(name, datum)
+        with lmdb.open(str(path.parent), readonly=True, lock=False) as environment:
+            # What lies behind the end of the file would end the process (SIGBUS).
+            size = path.stat().st_size
+            whole = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+            if size < whole:
+                yield f"is cut off: it has {size:,} bytes of {whole:,}"
+            else:
+                yield from _records(environment)
     except lmdb.Error as error:
         yield f"cannot be read by LMDB: {error}"
+
+
+def _records(environment: lmdb.Environment) -> Iterator[Read]:
+    with environment.begin(buffers=False) as transaction:
+        for number, (key, datum) in enumerate(transaction.cursor()):
+            name = key.decode(errors="replace")
+            if name != f"{number:08d}":
+                yield Read(name, fault=f"is not the key {number:08d}")
+            yield _parse(name, datum)
 
 
 def _parse(name: str, datum: bytes) -> Read:
