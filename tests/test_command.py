@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,25 @@ def test_a_change_beyond_all_limits_is_refused_by_its_name(text: str) -> None:
 
 def test_only_what_makes_another_experiment_counts_as_a_change() -> None:
     assert real_changes(RECIPE, {"seed": 3, "epochs": 2, "base-lr": 0.2}) == ["base-lr"]
+
+
+def test_a_change_of_the_recipe_takes_the_place_of_its_argument() -> None:
+    words = app_arguments(RECIPE, {"nesterov": False, "base-lr": 0.2}, data="/d", out="/o")
+    assert words == [
+        "train", "--data=/d", "--out=/o", "--model=resnet20", "--epochs=2", "--base-lr=0.2",
+        "--no-nesterov", "--no-synthetic", "--seed=17",
+    ]
+
+
+@pytest.mark.parametrize(("changes", "real"), [
+    ({}, []),
+    ({"seed": 3}, []),
+    ({"model": "resnet32", "seed": 3}, ["model"]),
+    ({"epochs": 1, "nesterov": False}, ["epochs", "nesterov"]),
+    ({"title": "x"}, ["title"]),  # an option that the recipe does not have
+])
+def test_changes_are_compared_with_the_recipe(changes: dict[str, Any], real: list[str]) -> None:
+    assert real_changes(RECIPE, changes) == real
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), TEXT)

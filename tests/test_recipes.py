@@ -112,6 +112,25 @@ def test_expectations_without_source_margin_or_unit_are_refused(
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize(("lower", "upper", "bounds"), [
+    (-0.1, None, (72.0, None)), (None, 0.25, (None, 100.0)), (-0.5, 0.1, (40.0, 88.0)),
+    (0, 0, (80.0, 80.0)),
+])
+def test_margins_are_relative_to_the_value(
+    lower: float | None, upper: float | None, bounds: tuple[float | None, float | None]
+) -> None:
+    expected = {**GOOD["expected"][0], "value": 80.0, "lower": lower, "upper": upper}
+    low, high = recipes.Expectation.model_validate(expected).bounds
+    for found, wanted in zip((low, high), bounds, strict=True):
+        assert found == (wanted if wanted is None else pytest.approx(wanted))
+
+
+def test_units_and_what_depends_on_the_machine() -> None:
+    assert recipes.METRIC_UNITS == {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
+    assert {"throughput"} == recipes.HARDWARE_BOUND
+    assert {"seed"} == recipes.NEUTRAL_OPTIONS
+
+
 @pytest.mark.parametrize("name", ["cpu-quickstart", "gpu-smoke"])
 def test_the_path_is_the_identity(checkout: Path, name: str) -> None:
     write(checkout, GOOD, name)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from samples import GOOD
 from trimaran.errors import RunError
-from trimaran.recipes import Recipe
-from trimaran.verdict import Event, judge, measure, read_events
+from trimaran.recipes import METRIC_UNITS, Recipe
+from trimaran.verdict import EXIT_CODES, Event, judge, measure, read_events
 
 
 def event(key: str, value: Any, **metadata: int) -> Event:
@@ -73,6 +73,98 @@ def test_a_value_below_its_bound_or_not_reported_fails(
 ) -> None:
     events = [] if accuracy is None else [event("eval_accuracy", accuracy)]
     assert judge(recipe(ACCURACY), events, changed=[], unlike=[]).outcome == outcome
+
+
+@pytest.mark.parametrize(("speed", "outcome"), [
+    (899.9, "FAIL"), (900.0, "PASS"), (1000.0, "PASS"), (1500.0, "PASS"), (1500.1, "FAIL"),
+])
+def test_bounds_belong_to_what_is_accepted(speed: float, outcome: str) -> None:
+    """1000 img/s, -10 % to +50 %."""
+    events = [event("throughput", speed, epoch_num=2)]
+    verdict = judge(recipe(SPEED), events, changed=[], unlike=[])
+    assert verdict.outcome == outcome
+    row = verdict.rows[0]
+    assert (row.low, row.high) == (pytest.approx(900), pytest.approx(1500))
+    assert (row.measured, row.expected, row.unit) == (speed, 1000.0, "img/s")
+
+
+def test_only_the_bounds_that_a_recipe_gives_hold() -> None:
+    at_most = {**ACCURACY, "lower": None, "upper": 0.01}
+    for accuracy, outcome in ((0.2, "PASS"), (0.908, "PASS"), (0.92, "FAIL")):
+        events = [event("eval_accuracy", accuracy)]
+        assert judge(recipe(at_most), events, changed=[], unlike=[]).outcome == outcome
+    events = [event("eval_accuracy", 1.0)]
+    assert judge(recipe(ACCURACY), events, changed=[], unlike=[]).outcome == "PASS"
+
+
+def test_each_metric_is_read_from_its_own_key_in_its_unit() -> None:
+    events = [
+        event("eval_accuracy", 0.5, epoch_num=1), event("eval_accuracy_top5", 0.75, epoch_num=1),
+        event("throughput", 123.0, epoch_num=1), event("eval_loss", 2.0, epoch_num=1),
+        event("train_loss", 3.0, epoch_num=1),
+    ]
+    found = {metric: measure(events, metric, "end") for metric in METRIC_UNITS}
+    assert found == {"val_top1": 50.0, "val_top5": 75.0, "throughput": 123.0}
+
+
+@pytest.mark.parametrize(("values", "middle"), [
+    ([5.0], 5.0), ([1.0, 9.0], 5.0), ([100.0, 1.0, 2.0], 2.0), ([4.0, 1.0, 2.0, 50.0], 3.0),
+])
+def test_a_median_is_of_all_values_after_the_epoch_and_of_no_other(
+    values: list[float], middle: float
+) -> None:
+    late = [event("throughput", value, epoch_num=2) for value in values]
+    early = [event("throughput", 1e6, epoch_num=1)] * 9
+    assert measure(early + late, "throughput", "median-after-epoch-1") == middle
+    assert measure(early, "throughput", "median-after-epoch-1") is None
+
+
+def test_a_missing_metric_fails_whatever_the_machine_does_not_judge() -> None:
+    for expected, unlike, outcome in (
+        (ACCURACY, [], "FAIL"), (SPEED, [], "FAIL"), (ACCURACY, ["8 cores"], "FAIL"),
+        (SPEED, ["8 cores"], "NO REFERENCE"),
+    ):
+        assert judge(recipe(expected), [], changed=[], unlike=unlike).outcome == outcome
+
+
+def test_a_failure_counts_more_than_a_missing_reference_and_both_than_a_pass() -> None:
+    good, bad = [event("eval_accuracy", 0.95)], [event("eval_accuracy", 0.2)]
+    speed = [event("throughput", 1000.0, epoch_num=2)]
+    for events, unlike, outcome in (
+        (good + speed, [], "PASS"), (good + speed, ["8 cores"], "NO REFERENCE"),
+        (bad + speed, ["8 cores"], "FAIL"), (bad + speed, [], "FAIL"),
+    ):
+        verdict = judge(recipe(ACCURACY, SPEED), events, changed=[], unlike=unlike)
+        assert verdict.outcome == outcome
+
+
+def test_each_outcome_has_its_exit_code() -> None:
+    assert {outcome: int(code) for outcome, code in EXIT_CODES.items()} == {
+        "PASS": 0, "FAIL": 1, "NO REFERENCE": 5,
+    }
+
+
+def test_the_basis_tells_publications_from_measurements() -> None:
+    measured = {
+        **ACCURACY, "source": None, "measured": {
+            "date": "2026-11-01", "host": "a host", "command": "c", "image_digest": None,
+            "seeds": {1: 90.0, 2: 90.5},
+        },
+    }
+    rows = [
+        judge(recipe(one), [], changed=[], unlike=[]).rows[0].basis for one in (ACCURACY, measured)
+    ]
+    assert rows == ["published: a paper", "measured 2026-11-01 on a host, 2 seeds"]
+
+
+def test_values_are_shown_with_their_unit_and_range() -> None:
+    events = [event("eval_accuracy", 0.9123), event("throughput", 1234.5, epoch_num=2)]
+    top1, speed = judge(recipe(ACCURACY, SPEED), events, changed=[], unlike=[]).rows
+    assert (top1.measured_text, top1.accepted_text) == ("91.23 %", ">= 89.10 %")
+    assert (speed.measured_text, speed.accepted_text) == ("1,234 img/s", "900 img/s to 1,500 img/s")
+    missing = judge(recipe({**ACCURACY, "lower": None, "upper": 0.01}), [], changed=[], unlike=[])
+    assert missing.rows[0].measured_text == "not reported"
+    assert missing.rows[0].accepted_text == "<= 90.90 %"
 
 
 def test_throughput_has_no_reference_on_other_hardware_and_says_why() -> None:

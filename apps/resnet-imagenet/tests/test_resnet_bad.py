@@ -168,6 +168,7 @@ def test_a_defect_of_the_pipeline_is_no_bad_record(
     assert bad.found == []
 
 
+@pytest.mark.slow
 def test_the_training_names_them_in_metrics_and_on_the_console(
     bad_folder: Path, tmp_path: Path, train, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,6 +184,7 @@ def test_the_training_names_them_in_metrics_and_on_the_console(
     assert train(bad_folder, tmp_path / "strict", "--epochs", "1", "--max-bad-records", "2") == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_knows_those_it_met(bad_folder: Path, tmp_path: Path, train) -> None:
     out, more = tmp_path / "run", ["--eval-every", "0", "--max-bad-records", "3"]
     assert train(bad_folder, out, *more, "--max-steps", "7") == 0
@@ -194,6 +196,7 @@ def test_a_run_that_goes_on_knows_those_it_met(bad_folder: Path, tmp_path: Path,
     assert len([line for line in lines if line["key"] == "bad_record"]) == 3
 
 
+@pytest.mark.slow
 def test_the_limit_holds_for_all_ranks_together(bad_folder: Path, tmp_path: Path) -> None:
     words = [
         *["train", "--data", str(bad_folder), "--out", str(tmp_path / "run"), "--engine", "ddp"],

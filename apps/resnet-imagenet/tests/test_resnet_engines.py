@@ -55,6 +55,7 @@ def finished(process: "subprocess.Popen[str]", code: int = 0) -> str:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "share"), [(2, 16), (4, 16), (3, 11)])
 def test_ranks_train_as_one_does_with_as_many_parts(
     ranks: int, share: int, tiny: Path, tmp_path: Path
@@ -72,6 +73,7 @@ def test_ranks_train_as_one_does_with_as_many_parts(
             torch.testing.assert_close(many[name], tensor, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_average_are_found(tmp_path: Path, tiny: Path) -> None:
     program = tmp_path / "broken.py"
     program.write_text(
@@ -93,6 +95,7 @@ def test_ranks_that_do_not_average_are_found(tmp_path: Path, tiny: Path) -> None
     assert done.stderr.count("the ranks have different weights after step 1") == 1  # rank 0 tells
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_rank_stops_all_and_they_go_on(tiny: Path, tmp_path: Path) -> None:
     long = ["--epochs", "400", "--batch-size-per-rank", "8", "--eval-every", "0"]
     process = launch(2, tiny, tmp_path / "run", *long)
@@ -107,6 +110,7 @@ def test_a_signal_to_one_rank_stops_all_and_they_go_on(tiny: Path, tmp_path: Pat
     assert len(values(tmp_path / "run", "train_loss")) == steps + 5
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_others_soon_and_by_name(tiny: Path, tmp_path: Path) -> None:
     long = ["--epochs", "400", "--batch-size-per-rank", "8", "--eval-every", "0"]
     process = launch(2, tiny, tmp_path / "run", *long)
@@ -120,6 +124,7 @@ def test_a_killed_rank_ends_the_others_soon_and_by_name(tiny: Path, tmp_path: Pa
     assert "resnet_imagenet/train.py" not in said  # no traceback but the launcher's
 
 
+@pytest.mark.slow
 def test_a_bad_record_on_one_rank_is_the_first_error_shown(tiny: Path, tmp_path: Path) -> None:
     import shutil
 

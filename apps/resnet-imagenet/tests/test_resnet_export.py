@@ -17,6 +17,8 @@ from resnet_imagenet import export
 from resnet_imagenet.__main__ import main
 from resnet_imagenet.evaluate import load_checkpoint, restore_network
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def exported(run: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

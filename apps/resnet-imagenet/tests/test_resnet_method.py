@@ -1,14 +1,22 @@
 """The optimizer and the rates of the published runs."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-from resnet_imagenet.method import compile_network, learning_rate, make_optimizer
+from resnet_imagenet.method import (
+    compile_network,
+    learning_rate,
+    make_optimizer,
+    summed_cross_entropy,
+)
 from resnet_imagenet.settings import TrainSettings
+from trainkit.optim import Lars
 
 
 @pytest.fixture
@@ -80,6 +88,69 @@ def test_a_constant_warm_up_trains_at_the_small_batch_s_rate_then_at_the_scaled_
     assert [rate(step) for step in (0, 779, 780, 30 * 156)] == pytest.approx([0.1, 0.1, 3.2, 0.32])
 
 
+@pytest.mark.parametrize(("more", "rates"), [
+    # 10 steps an epoch, 6 epochs, 2 of them warm-up: the peak 0.8 for a batch of 64
+    (
+        {"schedule": "cosine"},
+        {0: 0.04, 1: 0.08, 18: 0.76, 19: 0.8, 20: 0.8, 30: 0.4 * (1 + 0.5**0.5), 40: 0.4, 60: 0.0},
+    ),
+    ({"schedule": "cosine", "warmup_lr": 0.2}, {0: 0.2, 10: 0.5, 19: 0.77, 20: 0.8, 60: 0.0}),
+    ({"schedule": "polynomial"}, {19: 0.8, 20: 0.8, 30: 0.45, 40: 0.2, 50: 0.05, 60: 0.0}),
+    ({"schedule": "polynomial", "power": 1.0}, {20: 0.8, 30: 0.6, 40: 0.4, 59: 0.02, 60: 0.0}),
+    (
+        {"schedule": "step", "milestones": (3.0, 5.05)},
+        {0: 0.04, 20: 0.8, 29: 0.8, 30: 0.08, 49: 0.08, 50: 0.008, 59: 0.008},
+    ),
+    ({"schedule": "constant"}, {0: 0.04, 19: 0.8, 20: 0.8, 59: 0.8}),
+    ({"schedule": "constant", "warmup_epochs": 0.25}, {0: 0.4, 1: 0.8, 59: 0.8}),
+    ({"schedule": "constant", "warmup_steps": 4}, {0: 0.2, 3: 0.8, 4: 0.8}),
+    ({"schedule": "constant", "warmup_steps": 0}, {0: 0.8}),
+    ({"schedule": "constant", "warmup": "constant", "warmup_lr": 0.1}, {0: 0.1, 19: 0.1, 20: 0.8}),
+    (
+        {"schedule": "cyclic", "cycle_epochs": 3.0, "power": 1.0, "warmup_lr": 0.2},
+        {0: 0.2, 10: 0.5, 20: 0.8, 25: 0.4, 29: 0.08, 30: 0.2, 50: 0.8, 55: 0.4},
+    ),
+    ({"schedule": "polynomial", "steps": 30}, {20: 0.8, 25: 0.2, 30: 0.0}),
+    ({"schedule": "constant", "base_batch": None}, {20: 0.2}),
+])
+def test_each_schedule_has_the_rates_of_its_corners(
+    more: dict[str, Any], rates: dict[int, float]
+) -> None:
+    asked = {"base_lr": 0.2, "base_batch": 16, "epochs": 6, "warmup_epochs": 2.0, "power": 2.0}
+    rate = learning_rate(TrainSettings(**asked | more), batch=64, steps=10)
+    assert {step: rate(step) for step in rates} == pytest.approx(rates, abs=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_the_sum_over_the_images_in_fp32(smoothing: float) -> None:
+    logits = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0]], dtype=torch.bfloat16)
+    expected = 0.0
+    for row, label in zip(logits.tolist(), (0, 2), strict=True):
+        whole = math.log(sum(math.exp(value) for value in row))
+        wanted = [smoothing / 3 + (1 - smoothing) * (n == label) for n in range(3)]
+        expected += sum(share * (whole - value) for share, value in zip(wanted, row, strict=True))
+    loss = summed_cross_entropy(logits, torch.tensor([0, 2]), smoothing)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_optimizers_get_the_settings_and_decay_weights_only() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    asked = {"base_lr": 0.5, "momentum": 0.8, "weight_decay": 0.01}
+    sgd = make_optimizer(network, TrainSettings(**asked, nesterov=True))
+    lars = make_optimizer(network, TrainSettings(**asked, optimizer="lars", trust=0.02))
+    assert isinstance(lars, Lars)
+    for optimizer in (sgd, lars):
+        weights, others = optimizer.param_groups
+        assert [p.ndim for p in weights["params"]] == [2]
+        assert [p.ndim for p in others["params"]] == [1, 1, 1]
+        assert [(g["lr"], g["momentum"]) for g in (weights, others)] == [(0.5, 0.8)] * 2
+        assert (weights["weight_decay"], others["weight_decay"]) == (0.01, 0.0)
+    assert [group["nesterov"] for group in sgd.param_groups] == [True, True]
+    assert [group["trust"] for group in lars.param_groups] == [0.02, None]
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's own modules use it
 def test_compiled_code_is_kept_where_it_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -110,3 +110,46 @@ def test_option_a_subsamples_pads_with_zeros_and_has_no_parameters() -> None:
     assert y[:, :2].abs().sum() == y[:, 4:].abs().sum() == 0
     assert parameters(shortcut) == 0
     assert parameters(model.build("resnet20", classes=10)) == 269_722
+
+
+@pytest.mark.parametrize(("name", "last"), [("resnet18", "bn2"), ("resnet50", "bn3")])
+def test_first_weights_are_those_of_the_papers(name: str, last: str) -> None:
+    """He et al., arXiv:1502.01852, equation 14; Goyal et al., arXiv:1706.02677, section 5.1."""
+    torch.manual_seed(1)
+    network = model.build(name, classes=1000)
+    for key, module in network.named_modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
+            spread = 1.5 / module.weight.numel() ** 0.5
+            assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=spread * 2)
+            assert module.bias is None
+        elif isinstance(module, nn.BatchNorm2d):
+            gamma = 0.0 if key.endswith(last) else 1.0
+            assert set(module.weight.tolist()) == {gamma}, key
+            assert set(module.bias.tolist()) == {0.0}
+    assert network.head.weight.std().item() == pytest.approx(0.01, rel=0.01)
+    assert network.head.bias.abs().max() == 0
+
+
+def test_a_block_adds_its_branch_to_its_input_and_cuts_below_zero() -> None:
+    for name in ("resnet20", "resnet50"):
+        block = model.build(name, classes=10).stages[0][1].eval()
+        last = block.bn2 if name == "resnet20" else block.bn3
+        with torch.no_grad():
+            last.weight.fill_(0.5)
+            last.bias.fill_(-0.1)
+        x = torch.randn(2, 16 if name == "resnet20" else 256, 8, 8)
+        out = torch.relu(block.bn1(block.conv1(x)))
+        if name == "resnet20":
+            out = block.bn2(block.conv2(out))
+        else:
+            out = block.bn3(block.conv3(torch.relu(block.bn2(block.conv2(out)))))
+        torch.testing.assert_close(block(x), torch.relu(out + x))
+
+
+def test_features_are_the_means_over_the_places() -> None:
+    network = model.build("resnet20", classes=3).eval()
+    x = torch.randn(2, 3, 16, 16)
+    maps = network.stages(network.stem(x))
+    wanted = maps.sum((2, 3)) / 16 @ network.head.weight.T + network.head.bias
+    torch.testing.assert_close(network(x), wanted)

@@ -88,6 +88,7 @@ def test_the_legend_says_which_run_and_how_far(tmp_path: Path) -> None:
     assert plot.names([curves.read(runs[0])]) == ["a"]
 
 
+@pytest.mark.slow
 def test_a_running_training_is_drawn_again_and_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_running_training_is_drawn_again_and_again(
     assert sorted(path.name for path in run.iterdir()) == ["metrics.jsonl", "plot.png"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
 )

@@ -111,6 +111,7 @@ def test_predict_says_how_far_it_is(
     assert [line.split(",")[0] for line in lines] == ["2 of 3 images", "3 of 3 images"]
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_ends_it_quietly(run: Path, pictures: Path) -> None:
     arguments = ["predict", "--data", str(pictures), "--out", str(run)]
     code = "import sys; from resnet_imagenet.__main__ import main; sys.exit(main(sys.argv[1:]))"
@@ -125,6 +126,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(run: Path, pictures: Path
     assert process.wait() == 0
 
 
+@pytest.mark.slow
 def test_photographs_get_five_classes_in_order(
     imagenet: list[Path], photograph_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

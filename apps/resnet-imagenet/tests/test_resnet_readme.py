@@ -9,6 +9,8 @@ import pytest
 from resnet_imagenet.__main__ import COMMANDS, main, parser
 from resnet_imagenet.dataset import open_dataset
 
+pytestmark = pytest.mark.slow
+
 README = (Path(__file__).parents[1] / "README.md").read_text().replace("\\\n", " ")
 SHOWN = [line.split() for line in re.findall(r"^    python -m resnet_imagenet (.*)$", README, re.M)]
 

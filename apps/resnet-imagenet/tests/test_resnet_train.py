@@ -17,6 +17,8 @@ from resnet_imagenet.state import Trained
 from resnet_imagenet.train import Training
 from trainkit import checkpoint
 
+pytestmark = pytest.mark.slow
+
 LAST = "step-00000028.pt"
 
 

@@ -80,6 +80,7 @@ print(torch.get_num_threads())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variable", "threads"), [(None, "2"), ("1", "1")])
 def test_a_rank_computes_with_its_share_of_the_cores_unless_told_otherwise(
     variable: str | None, threads: str
@@ -103,6 +104,7 @@ print(sorted(os.sched_getaffinity(0)))
 """
 
 
+@pytest.mark.slow
 def test_a_rank_of_torchrun_binds_itself_and_a_single_process_does_not() -> None:
     whole = sorted(os.sched_getaffinity(0))
     share = affinity.share(affinity.cores(whole), 1, 2)

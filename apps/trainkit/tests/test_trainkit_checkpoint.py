@@ -139,6 +139,7 @@ for step in range(1, 10**6):
 """
 
 
+@pytest.mark.slow
 def test_kill_9_while_saving_leaves_a_readable_checkpoint(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE, text=True

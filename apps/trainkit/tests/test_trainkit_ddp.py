@@ -1,5 +1,6 @@
 """Ranks of torch.distributed that are not equally fast."""
 
+import json
 import os
 import subprocess
 import sys
@@ -34,6 +35,7 @@ except PeerError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "said"), [("unhurried", "together [2.0]"), ("usual", "lost")])
 def test_a_slow_rank_is_waited_for_where_nothing_is_hurried(
     way: str, said: str, tmp_path: Path
@@ -48,3 +50,57 @@ def test_a_slow_rank_is_waited_for_where_nothing_is_hurried(
     )
     assert said in [file.read_text() for file in tmp_path.glob("said-*")], done.stderr
     assert (done.returncode == 0) == (way == "unhurried")
+
+
+COLLECTIVES = """
+import json, os, sys
+import torch
+from trainkit import engine
+ranks = engine.start("ddp", device="cpu", compression=sys.argv[1])
+rank = ranks.rank
+network = torch.nn.Linear(2, 1)
+with torch.no_grad():
+    network.weight.fill_(1.0 + rank)
+model = ranks.distribute(network)
+start = network.weight.tolist()
+for part in (0, 1):
+    with ranks.backward(model, last=part == 1):
+        model(torch.full((1, 2), 1.0 + rank + 10.001 * part)).sum().backward()
+with ranks.averaged():
+    gradient = network.weight.grad.tolist()
+norm = torch.nn.BatchNorm1d(1, momentum=0.5)
+own = ranks.distribute(norm)
+for _ in range(2):
+    own(torch.full((2, 1), 8.0 * rank))
+mean = torch.tensor([float(rank)])
+ranks.average([mean])
+found = [start, gradient, ranks.sum([1.0, rank]), ranks.any(rank == 1), ranks.any(False),
+         ranks.share(f"of {rank}"), ranks.gather(10 * rank), mean.tolist(),
+         ranks.communicating > 0, norm.running_mean.item()]
+ranks.close()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("compression", ["none", "fp16"])
+def test_sums_means_and_gradients_are_those_of_all_ranks(compression: str) -> None:
+    """Started as Open MPI starts ranks: torchrun takes longer than the test."""
+    job = {"PMIX_NAMESPACE": f"{os.getpid()}-{compression}", "OMP_NUM_THREADS": "1"}
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", COLLECTIVES, compression], stdout=subprocess.PIPE, text=True,
+            env=os.environ | job | {
+                "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            },
+        )
+        for rank in (0, 1)
+    ]
+    for rank, child in enumerate(children):
+        found = json.loads(child.communicate(timeout=100)[0])
+        # The gradient is the sum of a rank's inputs: 1 + 11.001 and 2 + 12.001.
+        mean = 13.0 if compression == "fp16" else pytest.approx(13.001, abs=1e-5)
+        assert found == [
+            [[1.0, 1.0]], [[mean, mean]], [2.0, 1.0], True, False, "of 0", [0, 10], [0.5], True,
+            6.0 * rank,  # each rank has statistics of its own batches
+        ]

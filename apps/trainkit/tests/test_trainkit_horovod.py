@@ -1,0 +1,75 @@
+"""The engine for Horovod on ranks that are threads: every sum, mean and gradient by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from thread_ranks import on_ranks
+from torch import Tensor, nn
+
+from trainkit.engine import Engine
+
+Results = list[Any]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_collectives_are_over_all_ranks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(engine: Engine) -> Results:
+        rank = engine.rank
+        mean = torch.full((2, 2), float(rank))
+        engine.average([mean])
+        return [
+            engine.sum([1.0, rank]), engine.any(rank == 1), engine.any(False),
+            engine.share(f"of {rank}"), engine.gather(rank * 10), mean.tolist(),
+            engine.start_sum(torch.tensor([2.0 * rank])).result(), engine.is_main,
+        ]
+
+    total = sum(range(size))
+    for rank, found in enumerate(on_ranks(size, work, monkeypatch)):
+        assert found == [
+            [size, total], True, False, "of 0", [10 * n for n in range(size)],
+            [[total / size] * 2] * 2, [2.0 * total], rank == 0,
+        ]
+
+
+def network_of(rank: int) -> nn.Module:
+    network = nn.Conv2d(2, 3, 1).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        network.weight.fill_(1.0 + rank)
+        network.bias.fill_(10.0 * rank)
+    return network
+
+
+def images_of(rank: int, part: int) -> Tensor:
+    return torch.full((1, 2, 1, 1), 1.0 + rank + 10.001 * part)
+
+
+@pytest.mark.parametrize("compression", ["none", "fp16"])
+def test_gradients_of_all_parts_are_averaged_once_and_begin_from_rank_0(
+    compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(engine: Engine) -> Results:
+        network = network_of(engine.rank)
+        model = engine.distribute(network)
+        start = [p.detach().flatten().tolist() for p in network.parameters()]
+        for part in (0, 1):
+            with engine.backward(model, last=part == 1):
+                model(images_of(engine.rank, part)).sum().backward()
+        with engine.averaged():
+            return [start, network.weight.grad.flatten().tolist(), network.bias.grad.tolist()]
+
+    # d/dw of the sum is the image: rank 0 has 1 and 11.001, rank 1 has 2 and 12.001.
+    mean = 13.0 if compression == "fp16" else pytest.approx(13.001, abs=1e-5)
+    for found in on_ranks(2, work, monkeypatch, compression):
+        assert found == [[[1.0] * 6, [0.0] * 3], [mean] * 6, [2.0] * 3]
+
+
+def test_waiting_for_gradients_counts_as_communication(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(engine: Engine) -> float:
+        with engine.averaged():
+            pass
+        return engine.communicating
+
+    assert all(seconds > 0 for seconds in on_ranks(2, work, monkeypatch))

@@ -1,0 +1,182 @@
+"""Ranks that are threads of this process: Horovod's interface without MPI, Gloo and processes.
+
+Trainkit's engine for Horovod and the loop of the app run on it as they are, several ranks in a
+fraction of a second. What a rank gives to a collective is kept until all have given theirs.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainkit.engine_horovod import Horovod
+from trainkit.ranks import Ranks
+
+PATIENCE = 20.0  # seconds until a rank that waits for a failed one gives up
+
+
+class World:
+    """What the ranks have given so far, by the name of the collective."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._given: dict[Any, dict[int, Any]] = {}
+        self._changed = threading.Condition()
+
+    def give(self, key: Any, rank: int, value: Any) -> None:
+        with self._changed:
+            self._given.setdefault(key, {})[rank] = value
+            self._changed.notify_all()
+
+    def take(self, key: Any) -> list[Any]:
+        """Return what all ranks gave, in their order."""
+        with self._changed:
+            all_there = self._changed.wait_for(
+                lambda: len(self._given.get(key, {})) == self.size, PATIENCE
+            )
+            assert all_there, f"{key}: only some ranks take part"
+            return [self._given[key][rank] for rank in range(self.size)]
+
+
+class Handle:
+    """A collective under way: its key, how it ends, where the result goes."""
+
+    def __init__(self, key: Any, op: str, into: Tensor | None) -> None:
+        self.key, self.op, self.into = key, op, into
+
+
+class Half:
+    """Horovod's compression to fp16."""
+
+    @staticmethod
+    def compress(tensor: Tensor) -> tuple[Tensor, Any]:
+        return tensor.half(), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: Tensor, kind: Any) -> Tensor:
+        return tensor.to(kind)
+
+
+class Full:
+    """Horovod's compression that is none."""
+
+    @staticmethod
+    def compress(tensor: Tensor) -> tuple[Tensor, Any]:
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Tensor, _: Any) -> Tensor:
+        return tensor
+
+
+class ThreadHorovod(ModuleType):
+    """`horovod.torch` for the ranks of one `World`."""
+
+    Average, Sum = "average", "sum"
+
+    class Compression:
+        none, fp16 = Full, Half
+
+    def __init__(self, world: World) -> None:
+        super().__init__("horovod.torch")
+        self._world, self._here = world, threading.local()
+
+    def enter(self, rank: int) -> None:
+        """Make the running thread a rank."""
+        self._here.rank, self._here.calls = rank, Counter()
+
+    def init(self) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def rank(self) -> int:
+        return self._here.rank
+
+    def size(self) -> int:
+        return self._world.size
+
+    local_rank, local_size = rank, size
+
+    def _begin(self, name: str, value: Any) -> Any:
+        """Give `value`; the n-th collective of a name belongs to the n-th of the other ranks."""
+        self._here.calls[name] += 1
+        key = (name, self._here.calls[name])
+        self._world.give(key, self._here.rank, value)
+        return key
+
+    def _exchange(self, name: str, value: Any) -> list[Any]:
+        return self._world.take(self._begin(name, value))
+
+    def allreduce_async(self, tensor: Tensor, *, op: str, name: str = "sum") -> Handle:
+        assert tensor.is_contiguous()  # as Horovod demands
+        return Handle(self._begin(name, tensor.detach().clone()), op, None)
+
+    def allreduce_async_(self, tensor: Tensor, *, op: str, name: str = "in place") -> Handle:
+        handle = self.allreduce_async(tensor, op=op, name=name)
+        handle.into = tensor
+        return handle
+
+    def synchronize(self, handle: Handle) -> Tensor:
+        given = self._world.take(handle.key)
+        total = torch.stack(given).sum(0)
+        if handle.op == self.Average:
+            total = total / self._world.size
+        if handle.into is None:
+            return total
+        with torch.no_grad():
+            handle.into.copy_(total)
+        return handle.into
+
+    def broadcast_parameters(self, named: list[tuple[str, Tensor]], root_rank: int) -> None:
+        for name, tensor in named:
+            first = self._exchange(f"parameter {name}", tensor.detach().clone())[root_rank]
+            with torch.no_grad():
+                tensor.copy_(first)
+
+    def broadcast_object(self, value: Any, root_rank: int) -> Any:
+        return copy.deepcopy(self._exchange("broadcast", value)[root_rank])
+
+    def allgather_object(self, value: Any) -> list[Any]:
+        return copy.deepcopy(self._exchange("gather", value))
+
+
+def on_ranks(
+    size: int, work: Callable[[Horovod], Any], monkeypatch: pytest.MonkeyPatch,
+    compression: str = "none",
+) -> list[Any]:
+    """Return what `work` returns on each of `size` ranks; raise the first error of one."""
+    hvd = ThreadHorovod(World(size))
+    package = ModuleType("horovod")
+    package.torch = hvd  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "horovod", package)
+    monkeypatch.setitem(sys.modules, "horovod.torch", hvd)
+    results: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def begin(rank: int) -> None:
+        hvd.enter(rank)
+        try:
+            engine = Horovod(
+                Ranks(None, rank, size, rank, size), torch.device("cpu"), compression
+            )
+            results[rank] = work(engine)
+        except BaseException as error:  # to be raised where the test is
+            errors.append(error)
+
+    threads = [threading.Thread(target=begin, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
