@@ -56,7 +56,7 @@ def test_data_set_is_got_once(contract: Contract, get: Get, place: Path, told: S
     folder = get()
     assert folder == data.folder(contract)
     assert data.state(contract) == "packed"
-    assert sorted(p.name for p in home().iterdir()) == [".lock", "packed", "raw"]
+    assert sorted(p.name for p in home().iterdir()) == ["packed", "raw"]
     assert data.size(contract) > sum(content.size for content in contract.files.values())
     assert told.warnings == []
     shutil.rmtree(place)
@@ -292,7 +292,7 @@ def test_ctrl_c_is_said_and_leaves_nothing_half_made(
         patch.setattr("trimaran.pack._png", interrupted)
         with pytest.raises(Interrupted):
             get()
-    assert sorted(path.name for path in home().iterdir()) == [".lock", "download", "raw"]
+    assert sorted(path.name for path in home().iterdir()) == ["download", "raw"]
     assert data.state(contract) == "downloaded"
 
 

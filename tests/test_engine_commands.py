@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -127,12 +126,12 @@ def test_the_pinned_base_is_pulled_once_and_kept(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_assembled_base_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def assemble(suite: str, destination: Path, reporter: Silent) -> None:
-        destination.parent.mkdir(parents=True)
-        destination.write_text("archive")
-        about = {"bootstrap": "docker-archive", "reference": "x", "name": "Debian by hand",
-                 "digest": "sha256:2"}
-        destination.with_suffix(".json").write_text(json.dumps(about))
+    def assemble(suite: str, destination: Path, reporter: Silent) -> base.Base:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        made = destination.with_name("made")
+        made.write_text("archive")
+        about = base.Base("docker-archive", "x", "Debian by hand", "sha256:2")
+        return base._keep(made, destination, about)
 
     monkeypatch.setattr(base, "unreachable", lambda image: "no registry")
     monkeypatch.setattr(base, "assemble", assemble)

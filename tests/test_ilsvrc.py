@@ -130,7 +130,7 @@ def test_a_set_that_lacks_a_shard_is_packed_anew(contract: Licensed, tars: Path)
     (folder / "val-00000.tar").unlink()
     data.get(contract, offline=True, reporter=Silent(), source=tars)
     assert files(folder) == before
-    assert sorted(path.name for path in folder.parent.iterdir()) == [".lock", "packed"]
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["packed"]
 
 
 def test_a_stopped_repair_goes_on_and_the_old_set_is_kept_until_its_end(
@@ -154,14 +154,14 @@ def test_a_stopped_repair_goes_on_and_the_old_set_is_kept_until_its_end(
     data.get(contract, offline=True, reporter=told, source=tars)
     assert told.notes[-1] == "  1 of 2 shards are there already"
     assert data.verify(contract, reporter=Silent(), workers=1) == []
-    assert sorted(path.name for path in folder.parent.iterdir()) == [".lock", "packed"]
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["packed"]
 
 
 def test_an_old_set_that_a_killed_repair_left_is_removed(contract: Licensed, tars: Path) -> None:
     folder = data.get(contract, offline=True, reporter=Silent(), source=tars)
     (folder.parent / "replaced").mkdir()
     assert data.get(contract, offline=True, reporter=Silent()) == folder
-    assert sorted(path.name for path in folder.parent.iterdir()) == [".lock", "packed"]
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["packed"]
 
 
 def test_wrong_md5_is_said_for_each_file(contract: Licensed, tars: Path) -> None:

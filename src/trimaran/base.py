@@ -14,18 +14,18 @@ import os
 import shutil
 import tarfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 import requests
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from trimaran import locks, paths, process
 from trimaran.debian import ARCHIVES, KEYRING
 from trimaran.errors import BuildError, UsageError
-from trimaran.files import sha256, write_atomic
+from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.image_parts import RegistryBase
-from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
 REGISTRY_SECONDS = 4.0
@@ -59,6 +59,18 @@ class Base:
     digest: str
 
 
+@with_config(ConfigDict(extra="forbid", strict=True))
+@dataclass(frozen=True)
+class _Kept:
+    """What lies beside a base in the cache: what it is, and the SHA-256 of its file."""
+
+    base: Base
+    sha256: str
+
+
+_KEPT = TypeAdapter(_Kept)
+
+
 def resolve(
     wanted: RegistryBase,
     *,
@@ -90,21 +102,57 @@ def resolve(
         )
     tag = wanted.image.rpartition("/")[2].replace(":", "-")
     pinned = paths.cache("bases", f"{tag}-{wanted.digest.removeprefix('sha256:')[:12]}{suffix}")
+    if (kept := _kept(pinned, reporter)) is not None:
+        return kept
+    why = "offline" if offline else unreachable(wanted.image)
+    if why is not None:
+        return _instead(wanted, why, offline, reporter)
     agent = "localimage" if suffix == ".sif" else "oci-archive"
-    if not pinned.is_file():
-        why = "offline" if offline else unreachable(wanted.image)
-        if why is not None:
-            return _instead(wanted, why, offline, reporter)
-        _pull(wanted, pinned, pull, reporter)
-    return Base(agent, str(pinned), wanted.image, wanted.digest)
+    return _pull(wanted, wanted.digest, agent, pinned, pull, reporter)
 
 
-def _pull(wanted: RegistryBase, place: Path, pull: Pull, reporter: Reporter) -> None:
-    reporter.note(f"  pulling {wanted.image} ({str(wanted.digest)[:19]}…)")
-    with locks.scratch(place.parent, "pull-") as folder:
+def _kept(file: Path, reporter: Reporter) -> Base | None:
+    """Return the base that lies at `file`, or None; a damaged one is said and set aside."""
+    about = _about(file)
+    if not os.path.lexists(file):
+        return None
+    try:
+        kept = _KEPT.validate_json(about.read_bytes())
+        found = sha256(file)
+        if found == kept.sha256:
+            return replace(kept.base, reference=str(file))
+        fault = f"{file} is damaged: expected SHA-256 {kept.sha256}, found {found}"
+    except OSError as error:
+        fault = f"{error.filename} cannot be read: {error.strerror}"
+    except ValidationError:
+        fault = f"{about} is damaged"
+    asides = [set_aside(path).name for path in (file, about) if os.path.lexists(path)]
+    reporter.warn(f"{fault}; set aside as {' and '.join(asides)}")
+    return None
+
+
+def _keep(made: Path, file: Path, base: Base) -> Base:
+    """Put the file `made` at `file`, with what is known of it beside it."""
+    text = json.dumps({"base": asdict(base), "sha256": sha256(made)}, indent=1)
+    write_atomic(_about(file), text + "\n")
+    made.rename(file)
+    return replace(base, reference=str(file))
+
+
+def _pull(
+    wanted: RegistryBase, digest: str, agent: str, place: Path, pull: Pull, reporter: Reporter
+) -> Base:
+    reporter.note(f"  pulling {wanted.image} ({digest[:19]}…)")
+    with (
+        locks.making(place, reporter),
+        locks.scratch(place.parent, "pull-") as folder,
+        reporter.bar(f"pulling {wanted.image}", None),
+    ):
+        if (kept := _kept(place, reporter)) is not None:  # by another process meanwhile
+            return kept
         part = folder / place.name
-        pull(f"{wanted.image.rpartition(':')[0]}@{wanted.digest}", part)
-        part.rename(place)
+        pull(f"{wanted.image.rpartition(':')[0]}@{digest}", part)
+        return _keep(part, place, Base(agent, place.name, wanted.image, digest))
 
 
 def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) -> Base:
@@ -114,17 +162,18 @@ def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) 
             f"{wanted.image}: {why}", hint="give an archive or SIF of it with --base"
         )
     assembled = paths.cache("bases", f"debian-{wanted.suite}.docker.tar")
-    if not assembled.is_file():
+    kept = _kept(assembled, reporter)
+    if kept is None:
         if offline:
             raise BuildError(
                 f"no base image for {wanted.image} in {assembled.parent}, and --offline was given",
                 hint="build once with a network, or give an archive or SIF with --base",
             )
         reporter.warn(f"{wanted.image}: {why}; assembling Debian {wanted.suite} instead")
-        assemble(wanted.suite, assembled, reporter)
-    found = parse_json(_about(assembled).read_text(encoding="utf-8"))
-    reporter.note(f"  base: {found['name']} ({why})")
-    return Base(**{**found, "reference": str(assembled)})
+        with locks.making(assembled, reporter):
+            kept = _kept(assembled, reporter) or assemble(wanted.suite, assembled, reporter)
+    reporter.note(f"  base: {kept.name} ({why})")
+    return kept
 
 
 def from_user(given: str) -> Base:
@@ -159,7 +208,7 @@ def unreachable(image: str) -> str | None:
     return None
 
 
-def assemble(suite: str, destination: Path, reporter: Reporter) -> None:
+def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
     """Make an archive of a minimal Debian `suite` at `destination`, whole or not at all.
 
     Raises:
@@ -198,9 +247,7 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> None:
         archive = folder / "image.tar"
         digest = pack_archive(layer, archive, int(epoch))
         name = f"Debian {suite} minbase, assembled by mmdebstrap on {day}"
-        about = Base("docker-archive", destination.name, name, digest)
-        write_atomic(_about(destination), json.dumps(asdict(about), indent=1) + "\n")
-        archive.rename(destination)
+        return _keep(archive, destination, Base("docker-archive", destination.name, name, digest))
 
 
 def pack_archive(layer: Path, archive: Path, epoch: int) -> str:

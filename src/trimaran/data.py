@@ -8,26 +8,25 @@ set with a fault, while a new one is made.
 
 from __future__ import annotations
 
-import fcntl
+import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from trimaran import packed, paths, pool, squashfs
+from trimaran import locks, packed, paths, pool, squashfs
 from trimaran.contracts import AnyContract, FormatName, Licensed
 from trimaran.contracts import Contract as Contract
 from trimaran.contracts import load as load
 from trimaran.contracts import names as names
 from trimaran.errors import Interrupted, RunError, UsageError
-from trimaran.files import refusal, sha256
+from trimaran.files import make_folder, refusal, sha256
 from trimaran.reporting import Reporter
 
-State = Literal["absent", "downloaded", "packed"]
+State = Literal["absent", "downloaded", "packed", "damaged"]
 
 _DAMAGED = ".damaged"
-"""Left by `verify` when it found something, so that the next `get` repairs it."""
+"""Left by `verify` when it found something, so that the next `get` looks as thoroughly."""
 
 _REPLACED = "replaced"
 """The packed set with a fault, kept until the new one is whole."""
@@ -39,9 +38,9 @@ def folder(contract: AnyContract) -> Path:
 
 
 def state(contract: AnyContract) -> State:
-    """Return how much of the data set is here, judged by sizes (see `verify` for hashes)."""
+    """Return how much of the data set is here, by sizes and by what `verify` has found."""
     if _is_complete(contract):
-        return "packed"
+        return "damaged" if os.path.lexists(_home(contract) / _DAMAGED) else "packed"
     raw = _home(contract) / "raw"
     present = isinstance(contract, Contract) and all(
         (raw / name).is_file() and (raw / name).stat().st_size == content.size
@@ -59,7 +58,9 @@ def size(contract: AnyContract) -> int:
 def get(
     contract: AnyContract, *, offline: bool, reporter: Reporter, source: Path | None = None
 ) -> Path:
-    """Return the folder of the packed data set; download, verify and pack what is lacking.
+    """Return the folder of the packed data set, every shard verified by its hash.
+
+    What is lacking or damaged is downloaded, verified and packed.
 
     Args:
         contract: the data set.
@@ -75,15 +76,12 @@ def get(
     if source is not None and isinstance(contract, Contract):
         raise UsageError(f"{contract.name} is downloaded, --from is for what needs a licence")
     home = _home(contract)
-    if _is_complete(contract) and not (home / _REPLACED).exists():
-        return folder(contract)
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with _alone(home, contract, reporter):
-            # Another process may have got it while this one waited.
-            if not _is_complete(contract):
-                _get(contract, home, offline, reporter, source)
-            shutil.rmtree(home / _REPLACED, ignore_errors=True)
+        again = any(os.path.lexists(home / name) for name in (_DAMAGED, _REPLACED))
+        if again or _faults(contract, reporter):
+            make_folder(home, reporter)
+            with locks.making(folder(contract), reporter):
+                _mend(contract, home, offline, reporter, source)
     except KeyboardInterrupt:
         raise Interrupted(
             f"stopped while getting {contract.name}", hint="run it again to go on"
@@ -91,6 +89,39 @@ def get(
     except OSError as error:
         raise RunError(f"cannot write into {home}: {refusal(error, home)}") from error
     return folder(contract)
+
+
+def _mend(
+    contract: AnyContract, home: Path, offline: bool, reporter: Reporter, source: Path | None
+) -> None:
+    """Get what is lacking or has a fault: another process may have done so meanwhile."""
+    thorough = os.path.lexists(home / _DAMAGED)
+    faults = _faults(contract, reporter, records=thorough)
+    if faults:
+        if os.path.lexists(folder(contract)):
+            for fault in faults:
+                reporter.warn(fault)
+        _get(contract, home, offline, reporter, source)
+    elif thorough and not _mend_raw(contract, home, offline, reporter):
+        return
+    for done in (home / _REPLACED, home / _DAMAGED):
+        if os.path.lexists(done):
+            shutil.rmtree(done) if done.is_dir() else done.unlink()
+
+
+def _mend_raw(contract: AnyContract, home: Path, offline: bool, reporter: Reporter) -> bool:
+    """Get the files anew that the packed data set was made of; a run does not need them."""
+    from trimaran.sources import fetch_raw
+
+    if isinstance(contract, Licensed) or not _raw_faults(contract, home / "raw"):
+        return True
+    try:
+        fetch_raw(contract, home / "raw", home / "download", offline=offline, reporter=reporter)
+    except RunError as error:
+        reporter.warn(f"{error.message}\n{folder(contract)}, which a run reads, is whole")
+        return False
+    shutil.rmtree(home / "download", ignore_errors=True)
+    return True
 
 
 def _get(
@@ -111,7 +142,6 @@ def _get(
         fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
         pack(contract, raw, folder(contract), reporter)
         shutil.rmtree(downloads, ignore_errors=True)
-        (home / _DAMAGED).unlink(missing_ok=True)
 
 
 def _set_aside(contract: Licensed, home: Path, reporter: Reporter) -> None:
@@ -119,12 +149,10 @@ def _set_aside(contract: Licensed, home: Path, reporter: Reporter) -> None:
     from trimaran.packing import packer
 
     place = folder(contract)
-    if place.exists() and not packer.is_under_way(place):
+    if os.path.lexists(place) and not packer.is_under_way(place):
         shutil.rmtree(home / _REPLACED, ignore_errors=True)
         place.rename(home / _REPLACED)
         reporter.note(f"{contract.name} is packed anew; until then {home / _REPLACED} is kept")
-    # Only now: what is here is no longer what `verify` has found damaged.
-    (home / _DAMAGED).unlink(missing_ok=True)
 
 
 def verify(
@@ -243,33 +271,33 @@ def _home(contract: AnyContract) -> Path:
 def _is_complete(contract: AnyContract) -> bool:
     """Return True if the packed data set is here, by sizes, and made from these contents."""
     place = folder(contract)
-    if (_home(contract) / _DAMAGED).exists() or not (place / packed.DATASET).is_file():
-        return False
     try:
         dataset = packed.read(place)
     except UsageError:
         return False
-    contents = (
-        {name: content.sha256 for name, content in contract.files.items()}
-        if isinstance(contract, Contract) else {}
-    )
     return (
-        dataset.origin is not None
-        and dataset.origin.contents == contents
+        _is_made_from(contract, dataset)
         and not packed.mismatches(contract, dataset, {})
         and not packed.missing_files(place, dataset)
     )
 
 
-@contextmanager
-def _alone(home: Path, contract: AnyContract, reporter: Reporter) -> Iterator[None]:
-    """Let one process at a time work in `home`."""
-    with (home / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            reporter.note(f"{contract.name}: another process is getting it; waiting")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a file system without locks: every step is a rename, the last one wins
-        yield
+def _faults(contract: AnyContract, reporter: Reporter, *, records: bool = False) -> list[str]:
+    """Return the faults of the packed data set in the cache, whose every shard is hashed."""
+    place = folder(contract)
+    if not os.path.lexists(place):
+        return [f"{place} is missing"]
+    try:
+        if not _is_made_from(contract, packed.read(place)):
+            return [f"{place} was made from other files than {contract.name} has now"]
+    except UsageError as error:
+        return error.message.splitlines()
+    return verify_folder(contract, place, records=records, reporter=reporter)
+
+
+def _is_made_from(contract: AnyContract, dataset: packed.Dataset) -> bool:
+    contents = (
+        {name: content.sha256 for name, content in contract.files.items()}
+        if isinstance(contract, Contract) else {}
+    )
+    return dataset.origin is not None and dataset.origin.contents == contents

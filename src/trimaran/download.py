@@ -22,7 +22,7 @@ from typing import IO
 import requests
 
 from trimaran.errors import Interrupted, RunError, TrimaranError
-from trimaran.files import refusal
+from trimaran.files import refusal, set_aside
 from trimaran.files import sha256 as sha256_of
 from trimaran.reporting import Reporter
 from trimaran.transfer import SourceFailed, is_remote, place, transfer
@@ -108,6 +108,7 @@ class _Job:
     def is_there(self) -> bool:
         """Return True if the destination is right; a wrong file there is moved aside."""
         if not self.destination.is_file():
+            self._clear(self.destination)
             return False
         found = sha256_of(self.destination)
         if found != self.sha256:
@@ -194,10 +195,17 @@ class _Job:
             f" (kept aside as {aside.name})"
         )
 
+    def _clear(self, path: Path) -> None:
+        """Set aside what is no file: a folder, or a link that leads nowhere."""
+        if os.path.lexists(path):
+            self.reporter.warn(f"{path} is no file; set aside as {set_aside(path).name}")
+
     @contextmanager
     def _partial(self) -> Iterator[IO[bytes]]:
         """Open the `.part` for this process alone, after waiting for one that is filling it."""
         while True:
+            if self.part.is_symlink() or not self.part.is_file():
+                self._clear(self.part)
             with self.part.open("ab") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

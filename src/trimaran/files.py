@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran.errors import RunError, UsageError
+from trimaran.reporting import Reporter
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -51,6 +52,13 @@ def set_aside(path: Path) -> Path:
         number += 1
         aside = path.with_name(f"{path.name}.damaged-{number}")
     return path.rename(aside)
+
+
+def make_folder(path: Path, reporter: Reporter) -> None:
+    """Make the folder `path`; what lies there and is none is set aside, and said."""
+    if os.path.lexists(path) and not path.is_dir():
+        reporter.warn(f"{path} is no folder; set aside as {set_aside(path).name}")
+    path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -199,7 +200,7 @@ def load(built: BuiltImage) -> Inventory | None:
     """Return the inventory that was kept of exactly these bytes, or None."""
     try:
         found = Inventory.model_validate_json(gzip.decompress(place(built).read_bytes()))
-    except (OSError, EOFError, ValidationError):
+    except (OSError, EOFError, ValidationError, zlib.error):
         return None  # never collected, damaged, or of another version of the tool
     return found if found.digest == built.digest else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -177,7 +178,7 @@ def _describe(
 def _replace(temporary: Path, folder: Path) -> None:
     """Put `temporary` in the place of `folder`; a folder cannot be renamed onto a filled one."""
     old = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
-    if folder.exists():
+    if os.path.lexists(folder):
         folder.rename(old / "old")
     temporary.rename(folder)
     shutil.rmtree(old, ignore_errors=True)

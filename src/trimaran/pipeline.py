@@ -142,15 +142,15 @@ def prepare_data(
         RunError: the data cannot be had, or are not what the recipe needs.
     """
     folder = request.folder
-    if folder is None:
+    if folder is None:  # every shard of it is verified there
         folder = data.get(contract, offline=request.offline, reporter=reporter)
     use = request.recipe.recipe.data[contract.name]
     digest = data.check(contract, folder, use.samples, use.format)
-    if not data.is_image(folder):
+    if request.folder is not None and not data.is_image(folder):
         faults = data.verify_folder(contract, folder, records=False, reporter=reporter)
         if faults:
             raise RunError(
-                "\n".join(faults), hint=f"`trimaran data get {contract.name}` makes it anew"
+                "\n".join(faults), hint="pack it again into a new folder: trimaran data pack"
             )
     reporter.note(f"  {folder}")
     return folder.absolute(), digest

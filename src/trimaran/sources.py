@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
+import os
 import shutil
 import sys
 import tarfile
@@ -23,6 +24,7 @@ from trimaran import process
 from trimaran.contracts import Archive, Content, Contract, DebianSource, Source, UrlSource
 from trimaran.download import SPARE_BYTES, check_space, fetch
 from trimaran.errors import RunError
+from trimaran.files import make_folder, set_aside
 from trimaran.reporting import Reporter
 
 DEBIAN = "http://deb.debian.org/debian/"
@@ -57,8 +59,12 @@ def fetch_raw(
     Raises:
         RunError: no source gave what is missing.
     """
-    raw.mkdir(parents=True, exist_ok=True)
-    downloads.mkdir(parents=True, exist_ok=True)
+    for folder in (raw, downloads):
+        make_folder(folder, reporter)
+    for name in missing(contract, raw):
+        if os.path.lexists(raw / name):
+            aside = set_aside(raw / name).name
+            reporter.warn(f"{raw / name} is not what the contract names; set aside as {aside}")
     failures: list[str] = []
     for number, source in enumerate(contract.sources, start=1):
         needed = missing(contract, raw)
@@ -79,7 +85,8 @@ def fetch_raw(
                 )
     if offline:
         raise RunError(
-            f"data set {contract.name} is not here, and offline forbids the network",
+            f"{', '.join(missing(contract, raw))} of {contract.name} are not in {raw}, and offline"
+            " forbids the network",
             hint=f"run `trimaran data get {contract.name}` where there is a network, or put one"
             f" of these into {downloads}: {', '.join(_sent_names(contract))}",
         )

@@ -23,13 +23,13 @@ from pathlib import Path
 
 from packaging.tags import Tag, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from pydantic import ConfigDict, TypeAdapter, with_config
 
 from trimaran import debian, images, indexes, lock, locks, paths, process
 from trimaran.download import fetch as download
 from trimaran.errors import BuildError, Interrupted
-from trimaran.files import write_atomic
+from trimaran.files import make_folder, set_aside, write_atomic
 from trimaran.images import Image, package_folder
-from trimaran.parsing import parse_json
 from trimaran.reporting import Advance, Reporter, Silent
 
 PARALLEL = 4
@@ -42,6 +42,7 @@ _GLIBC_MINOR = 36
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
+@with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True)
 class Item:
     """One locked file: where it belongs in a view, its hash, and where it can be had."""
@@ -56,6 +57,9 @@ class Item:
     def kept(self) -> Path:
         """Its place in the cache."""
         return paths.cache("wheelhouse", "files", self.sha256) / self.filename
+
+
+_ITEMS = TypeAdapter(list[Item])
 
 
 def fetch(
@@ -217,15 +221,19 @@ def _wheels(image: Image, offline: bool, reporter: Reporter) -> list[Item]:
     known = _choice(image)
     if known is None:
         return []
-    if known.is_file():
-        return chosen_wheels(image)
+    if os.path.lexists(known):
+        try:
+            return _read_choice(known, image)
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            reporter.warn(f"{known} is damaged ({reason}); set aside as {set_aside(known).name}")
     if offline:
         raise BuildError(
             f"the wheels of {image.name} were never fetched here",
             hint=f"run `trimaran fetch {image.name}` once with a network",
         )
-    items = _select(image, lock.read(image.folder / "requirements.lock"), reporter)
-    known.parent.mkdir(parents=True, exist_ok=True)
+    items = _select(image, reporter)
+    make_folder(known.parent, reporter)
     write_atomic(known, json.dumps([asdict(item) for item in items], indent=1) + "\n")
     return items
 
@@ -233,10 +241,33 @@ def _wheels(image: Image, offline: bool, reporter: Reporter) -> list[Item]:
 def chosen_wheels(image: Image) -> list[Item]:
     """Return the wheels that were chosen for `image` when it was fetched; none if never here."""
     known = _choice(image)
-    if known is None or not known.is_file():
+    try:
+        return _read_choice(known, image) if known else []
+    except (OSError, ValueError):
         return []
-    entries = parse_json(known.read_text(encoding="utf-8"))
-    return [Item(**{**entry, "urls": tuple(entry["urls"])}) for entry in entries]
+
+
+def _read_choice(known: Path, image: Image) -> list[Item]:
+    """Return the wheels that the file names: one for each requirement, with a hash of the lock.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or names something else.
+    """
+    items = _ITEMS.validate_json(known.read_bytes())
+    for item, entry in zip(items, _wanted(image), strict=True):
+        name, *_ = parse_wheel_filename(item.filename)
+        named = item.folder == "wheels" and name == canonicalize_name(entry.name)
+        if not named or item.sha256 not in entry.hashes:
+            raise ValueError(f"{item.filename} is not what the lock has for {entry.name}")
+    return items
+
+
+def _wanted(image: Image) -> list[lock.Locked]:
+    """Return the requirements that the image's Python takes from the lock."""
+    if image.python is None:
+        return []
+    locked = lock.read(image.folder / "requirements.lock")
+    return [entry for entry in locked if entry.applies_to(image.python.version)]
 
 
 def _choice(image: Image) -> Path | None:
@@ -248,7 +279,7 @@ def _choice(image: Image) -> Path | None:
     return paths.cache("wheelhouse", "resolved", f"{key[:16]}.json")
 
 
-def _select(image: Image, locked: list[lock.Locked], reporter: Reporter) -> list[Item]:
+def _select(image: Image, reporter: Reporter) -> list[Item]:
     """Choose, for each locked requirement, the best wheel whose hash the lock has."""
     if image.python is None:
         return []
@@ -258,15 +289,13 @@ def _select(image: Image, locked: list[lock.Locked], reporter: Reporter) -> list
         wheel.sha256: indexes.File(lock.file_name(wheel), wheel.url, wheel.sha256, None)
         for wheel in image.python.elsewhere
     }
-    wanted = [entry for entry in locked if entry.applies_to(image.python.version)]
-
     def choose(entry: lock.Locked) -> Item:
         own = [file for hash_, file in elsewhere.items() if hash_ in entry.hashes]
         offered = own or sources.files(entry.name)
         return best(entry, offered, tags, sources)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
-        items = list(pool.map(choose, wanted))
+        items = list(pool.map(choose, _wanted(image)))
     for index, reason in sources.silent.items():
         reporter.warn(f"{index} did not answer ({reason}); went on without it")
     return items
