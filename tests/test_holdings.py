@@ -14,7 +14,7 @@ from trimaran import cli, digests, holdings, images, locks, paths
 from trimaran.cli import cache as commands
 from trimaran.engines import host, store, workplace
 from trimaran.engines.oci import Podman
-from trimaran.errors import BuildError
+from trimaran.errors import BuildError, TrimaranError
 from trimaran.reporting import Silent
 
 CONTAINERS = paths.repository() / "containers"
@@ -60,7 +60,7 @@ def states() -> dict[str, str]:
 
 def prune(*words: str) -> tuple[int, str]:
     done = CliRunner().invoke(cli.app, ["cache", "prune", *words])
-    if isinstance(done.exception, cli.TrimaranError):
+    if isinstance(done.exception, TrimaranError):
         return int(done.exception.exit_code), f"{done.exception} {done.exception.hint}"
     return done.exit_code, done.output
 
