@@ -6,14 +6,18 @@ import base64
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
 
+import hostile
+import rawserver
 from trimaran import images, registry
 from trimaran.digests import Publication
 from trimaran.engines import store
@@ -21,10 +25,14 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.here import here
 from trimaran.engines.host import Host
 from trimaran.errors import BuildError, UsageError
+from trimaran.foreign import message
 from trimaran.registry import forms, logins
 from trimaran.registry.api import Client, Repository, is_loopback
 from trimaran.reporting import Silent
 from trimaran.sites import Site
+
+# A server that is cut off leaves a socket of urllib3's to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 BASIC = base64.b64encode(b"sailor:secret").decode()
 LAYER = "sha256:" + "1" * 64
@@ -55,7 +63,7 @@ class Harbour(ThreadingHTTPServer):
     def host(self) -> str:
         return f"127.0.0.1:{self.server_port}"
 
-    @property
+    @cached_property
     def client(self) -> Client:
         return Client(Repository(self.host, "fleet/tiny"))
 
@@ -127,6 +135,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+def _questions(client: Client) -> list[Callable[[], object]]:
+    return [
+        client.check, client.tags, lambda: client.manifest("1"), lambda: client.manifest(LAYER),
+        lambda: client.blob_size(LAYER), lambda: client.not_there("1").message,
+    ]
+
+
 def log_in(path: Path, key: str, **more: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"auths": {key: {"auth": BASIC}}, **more}))
@@ -137,7 +152,7 @@ def test_a_basic_challenge_gets_the_login(harbour: Harbour, home: Path) -> None:
     with pytest.raises(BuildError, match="wants a login"):
         harbour.client.check()
     log_in(home / ".docker/config.json", harbour.host)
-    harbour.client.check()
+    Client(harbour.client.repository).check()
 
 
 def test_a_token_is_fetched_with_the_login_and_again_when_it_expires(
@@ -304,6 +319,84 @@ def test_a_broken_file_of_logins_is_named_without_its_content(home: Path) -> Non
     with pytest.raises(UsageError, match=r"config\.json is no file of registry logins") as caught:
         logins.find("host.example", "team/tiny")
     assert BASIC not in caught.value.message + str(caught.value.__cause__)
+
+
+HOSTILE = [  # of each an answer with status 200
+    *hostile.JSON,
+    json.dumps({"config": 5, "layers": 5}),
+    json.dumps({"config": {}, "layers": {}}),
+    json.dumps({"config": {"mediaType": "image", "digest": LAYER, "size": 10**30}, "layers": []}),
+    json.dumps({"config": {"mediaType": "image", "digest": LAYER, "size": -1}, "layers": []}),
+    json.dumps({"config": {"mediaType": "image", "digest": "../../x", "size": 1}, "layers": []}),
+    json.dumps({"tags": 5}), json.dumps({"tags": [1, {}, None]}), json.dumps({"tags": {"a": 1}}),
+    json.dumps({"token": 5}), json.dumps({"token": {"a": 1}}), json.dumps({"token": "a\r\nX: y"}),
+    json.dumps({"token": "\u20ac"}), json.dumps({"access_token": []}), " " * 5_000_000,
+]
+
+
+def test_no_answer_of_a_registry_gives_more_than_one_error(harbour: Harbour) -> None:
+    for body in HOSTILE:
+        for path in ("tags/list", "manifests/1", f"manifests/{LAYER}"):
+            harbour.reply[f"/v2/fleet/tiny/{path}"] = (200, {}, body.encode())
+        for ask in _questions(harbour.client):
+            hostile.keeps_the_property(ask)
+
+
+@hostile.quick
+@given(hostile.spoiled(json.loads(manifest()), hostile.json_values))
+def test_a_manifest_with_any_value_spoiled_is_one_error(harbour: Harbour, content: Any) -> None:
+    harbour.reply["/v2/fleet/tiny/manifests/1"] = (200, {}, json.dumps(content).encode())
+    hostile.keeps_the_property(lambda: harbour.client.manifest("1"))
+
+
+CHALLENGES = [
+    "Bearer", "Bearer ", 'Bearer realm=""', 'Bearer realm="http://["', 'Bearer realm="file:///a"',
+    'Bearer realm="/token"', "Bearer realm=http://127.0.0.1:zz/", "Basic", "", "=", "\x1b[31m",
+    'Bearer realm="http://127.0.0.1:1/token"', 'Bearer ,,,="', "Bearer realm",
+]
+
+
+def test_no_challenge_gives_more_than_one_error(harbour: Harbour, home: Path) -> None:
+    log_in(home / ".docker/config.json", harbour.host)
+    for challenge in CHALLENGES:
+        answer = (401, {"WWW-Authenticate": challenge}, b"")
+        harbour.reply = dict.fromkeys(["/v2/", "/v2/fleet/tiny/manifests/1"], answer)
+        for ask in (harbour.client.check, lambda: harbour.client.manifest("1")):
+            error = hostile.refusal(ask)
+            assert error is not None
+            assert error.exit_code == 3
+            assert BASIC not in f"{error.message}{error.hint}"
+
+
+def test_what_is_no_token_is_one_error(harbour: Harbour) -> None:
+    challenge = f'Bearer realm="http://{harbour.host}/realm"'
+    harbour.reply["/v2/"] = (401, {"WWW-Authenticate": challenge}, b"")
+    for body in HOSTILE:
+        harbour.reply["/realm"] = (200, {}, body.encode())
+        error = hostile.refusal(harbour.client.check)
+        assert error is not None
+        assert error.exit_code == 3
+
+
+def test_what_a_server_writes_of_a_status_is_cut_and_reaches_no_terminal_as_a_code(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rawserver.serving() as server:
+        head = b"HTTP/1.1 500 \x1b]0;a\x07" + b"no" * 9999
+        server.reply = head + b"\r\nContent-Length: 0\r\n\r\n"
+        client = Client(Repository(server.host, "fleet/tiny"))
+        error = hostile.refusal(client.check)
+    assert error is not None
+    assert len(error.message) < 200
+    assert hostile.is_harmless(message(error.message))
+
+
+def test_a_registry_that_says_more_than_a_manifest_can_have_is_cut_off(harbour: Harbour) -> None:
+    with rawserver.serving() as server:
+        server.reply = rawserver.endless(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 65536)
+        client = Client(Repository(server.host, "fleet/tiny"))
+        with pytest.raises(BuildError, match="sends more than 4,194,304 bytes"):
+            client.manifest("1")
 
 
 def test_option_goes_before_environment_before_site_file(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import hostile
 from trimaran import images, indexes, lock, paths, wheelhouse
 from trimaran.errors import BuildError
 from trimaran.reporting import Silent
@@ -126,3 +128,26 @@ def test_indexes_are_read_in_both_forms_and_a_silent_one_is_passed_over(
 def test_the_wheelhouse_is_in_the_cache() -> None:
     item = wheelhouse.Item("wheels", "a.whl", "ab", None, ())
     assert item.kept == paths.cache("wheelhouse", "files", "ab", "a.whl")
+
+
+@pytest.mark.parametrize("text", [
+    *hostile.JSON, '{"files": 5}', '{"files": [5]}', '{"files": [{"filename": "a.whl"}]}',
+    '{"files": [{"filename": 5, "url": {}, "hashes": []}]}',
+])
+def test_a_page_that_is_none_is_a_reason_to_go_to_the_next_index(text: str) -> None:
+    with suppress(ValueError):
+        assert indexes._parse_json(text, "https://host/simple/a/") == []
+
+
+@pytest.mark.parametrize("text", ["<![x", "<a href='http://['>", "<!-- ", "\0", "<a href>"])
+def test_markup_that_is_none_is_a_reason_as_well(text: str) -> None:
+    with suppress(ValueError):
+        assert indexes._parse_html(text, "https://host/simple/a/") == []
+
+
+@pytest.mark.parametrize("name", ["../a.whl", "a/b.whl", "..", "a\x1b.whl", ""])
+def test_a_file_that_an_index_calls_by_a_path_is_left_out(name: str) -> None:
+    page = {"files": [{"filename": name, "url": "a.whl", "hashes": {"sha256": "x"}}]}
+    assert indexes._parse_json(json.dumps(page), "https://host/simple/a/") == []
+    quoted = name.replace("/", "%2F")
+    assert indexes._parse_html(f'<a href="{quoted}#sha256=x">', "https://host/simple/a/") == []

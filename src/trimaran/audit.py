@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
+from pydantic import BaseModel
 
 from trimaran import images, lock, process
 from trimaran.errors import RunError, UsageError
@@ -19,8 +20,33 @@ from trimaran.image_parts import PYTHONS
 from trimaran.images import Image
 from trimaran.parsing import parse_json
 
+PROGRAM = (
+    "import runpy, sys, truststore; truststore.inject_into_ssl();"
+    " sys.argv[0] = 'pip-audit'; runpy.run_module('pip_audit', run_name='__main__')"
+)
+"""pip-audit with the system's certificates; it has no option for them."""
+
 TIMEOUT = 15
 """Seconds that the service may take for one answer."""
+
+
+class _Advisory(BaseModel):
+    id: str
+    aliases: tuple[str, ...]
+    fix_versions: tuple[str, ...]
+
+
+class _Dependency(BaseModel):
+    name: str
+    version: str = "unknown"
+    skip_reason: str | None = None
+    vulns: tuple[_Advisory, ...] = ()
+
+
+class _Answer(BaseModel):
+    """What pip-audit prints."""
+
+    dependencies: tuple[_Dependency, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +94,7 @@ def audit(image: Image) -> Audit:
         pins = Path(folder) / "requirements.txt"
         pins.write_text(requirements(image), encoding="utf-8")
         result = process.run([
-            sys.executable, "-m", "pip_audit", "--requirement", str(pins), "--no-deps",
+            sys.executable, "-c", PROGRAM, "--requirement", str(pins), "--no-deps",
             "--disable-pip", "--format", "json", "--progress-spinner", "off",
             "--timeout", str(TIMEOUT),
             "--cache-dir", str(Path(folder) / "cache"),  # an old answer is none
@@ -97,15 +123,15 @@ def read(result: process.Result) -> Audit:
         RunError: it printed no answer, or one about no package at all.
     """
     try:
-        dependencies = parse_json(result.stdout)["dependencies"]
-    except (ValueError, KeyError, TypeError) as error:
+        dependencies = _Answer.model_validate(parse_json(result.stdout)).dependencies
+    except ValueError as error:  # pydantic's error is one
         said = [line for line in result.stderr.splitlines() if line.strip()]
         raise RunError(
             "no answer from the vulnerability service, so nothing is known:"
             f" {said[-1] if said else f'pip-audit ended with status {result.returncode}'}",
             hint="it needs https://pypi.org; a proxy is taken from https_proxy or the site file",
         ) from error
-    skipped = {d["name"]: d["skip_reason"] for d in dependencies if "skip_reason" in d}
+    skipped = {d.name: d.skip_reason for d in dependencies if d.skip_reason is not None}
     checked = len(dependencies) - len(skipped)
     if not checked:
         reason = next(iter(skipped.values()), "the lock has none")
@@ -113,9 +139,6 @@ def read(result: process.Result) -> Audit:
             f"the vulnerability service knows none of the {len(dependencies)} packages: {reason}"
         )
     return Audit(checked, skipped, tuple(
-        Vulnerability(
-            dependency["name"], dependency["version"], (found["id"], *found["aliases"]),
-            tuple(found["fix_versions"]),
-        )
-        for dependency in dependencies for found in dependency.get("vulns", [])
+        Vulnerability(one.name, one.version, (found.id, *found.aliases), found.fix_versions)
+        for one in dependencies for found in one.vulns
     ))

@@ -21,7 +21,7 @@ from pathlib import Path
 import requests
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from trimaran import locks, paths, process
+from trimaran import locks, paths, process, web
 from trimaran.debian import ARCHIVES, KEYRING
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
@@ -197,9 +197,9 @@ def unreachable(image: str) -> str | None:
     """Return why the registry of `image` cannot be asked, or None when it answers."""
     host = image.split("/")[0]
     try:
-        requests.get(
-            f"https://{_API_HOSTS.get(host, host)}/v2/", timeout=REGISTRY_SECONDS,
-            allow_redirects=False,
+        web.answer(
+            f"https://{_API_HOSTS.get(host, host)}/v2/", method="HEAD", most=0, auth=web.NOBODY,
+            seconds=REGISTRY_SECONDS,
         )
     except requests.Timeout:
         return f"the registry {host} does not answer"

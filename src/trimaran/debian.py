@@ -29,6 +29,13 @@ ARCHIVES = {
 }
 """Archive -> its mirror and the name of the suite in it."""
 
+LINE = re.compile(r"(\S+ +){2}(?P<archive>\S+) +\S+ +(?P<path>\S+) +[0-9]{1,15} +[0-9a-f]{64}")
+"""A line of a lock."""
+
+PRINTED = re.compile(r"'(?P<url>[^' ]+)' (?P<name>[^_ ]+)_(?P<version>[^_ ]+)_[^_ ]+"
+                     r" (?P<size>[0-9]{1,15}) SHA256:(?P<sha256>[0-9a-f]{64})")
+"""What apt prints of a package."""
+
 SNAPSHOT = "https://snapshot.debian.org/archive/{archive}/{stamp}/{path}"
 
 
@@ -72,24 +79,29 @@ def read(path: Path) -> list[Package]:
     """
     if not path.is_file():
         raise UsageError(f"{path} is missing", hint=f"run `trimaran lock {path.parent.name}`")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no debian.lock: {error}") from error
     packages = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        words = line.split()
-        sound = (
-            len(words) == 7 and words[2] in ARCHIVES and words[5].isdigit()
-            and re.fullmatch(r"[0-9a-f]{64}", words[6])
-        )
-        if not sound:
+        found = LINE.fullmatch(line.strip())
+        if found is None or found["archive"] not in ARCHIVES or not _is_below(found["path"]):
             raise UsageError(
                 f"{path}:{number}: not 'name version archive snapshot path size sha256'"
             )
-        name, version, archive, snapshot, below, size, checksum = words
+        name, version, archive, snapshot, below, size, checksum = line.split()
         packages.append(
             Package(name, version, archive, snapshot, below, int(size), checksum)
         )
     return packages
+
+
+def _is_below(path: str) -> bool:
+    """Whether `path` names a file below the archive, and one in the folder that it is put into."""
+    return ".." not in path.split("/") and re.search("%2f", path, re.IGNORECASE) is None
 
 
 def write(packages: Sequence[Package], image: str) -> str:
@@ -194,14 +206,13 @@ def _utc(text: str) -> datetime:
 
 def _package(line: str, stamps: dict[str, str]) -> Package:
     """Parse apt's `'URL' FILE SIZE SHA256:HASH`."""
-    url, filename, size, checksum = line.split()
-    url = url.strip("'")
-    name, version, _ = unquote(filename).rsplit("_", 2)
+    found = PRINTED.fullmatch(line)
+    url = found["url"] if found else line
     for archive, (mirror, _) in ARCHIVES.items():
-        if url.startswith(f"{mirror}/"):
+        if found and url.startswith(f"{mirror}/"):
             return Package(
-                name=name, version=version, archive=archive, snapshot=stamps[archive],
-                path=url.removeprefix(f"{mirror}/"), size=int(size),
-                sha256=checksum.removeprefix("SHA256:"),
+                name=unquote(found["name"]), version=unquote(found["version"]), archive=archive,
+                snapshot=stamps[archive], path=url.removeprefix(f"{mirror}/"),
+                size=int(found["size"]), sha256=found["sha256"],
             )
     raise BuildError(f"apt offers a file from an unknown archive: {url}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,13 +20,18 @@ from urllib.request import url2pathname
 
 import requests
 from platformdirs import site_config_path, user_config_path
+from pydantic import BaseModel, ValidationError
 
-from trimaran.parsing import parse_json
+from trimaran import web
+from trimaran.parsing import JSON_BYTES, parse_json
 
 PYPI = "https://pypi.org/simple"
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
-CONNECT_SECONDS = 4.0
-READ_SECONDS = 60.0
+PAGE_SECONDS = 300.0
+"""For one page, of which some have megabytes."""
+
+FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
+"""What a file of an index may be called: never a path."""
 
 
 @dataclass(frozen=True)
@@ -119,36 +125,59 @@ def _listing(index: str, project: str) -> list[File]:
         listing = folder / project / "index.html"
         text = listing.read_text(encoding="utf-8") if listing.is_file() else ""
         return _parse_html(text, page)
-    answer = requests.get(
-        page, headers={"Accept": ACCEPT}, timeout=(CONNECT_SECONDS, READ_SECONDS)
+    answer = web.answer(
+        page, headers={"Accept": ACCEPT}, most=JSON_BYTES, seconds=PAGE_SECONDS
     )
-    if answer.status_code == 404:
+    if answer.status == 404:
         return []
-    answer.raise_for_status()
+    if answer.status >= 400:
+        raise ValueError(answer.phrase)
+    text = answer.content.decode("utf-8", errors="replace")
     if "json" in answer.headers.get("Content-Type", ""):
-        return _parse_json(answer.text, answer.url)
-    return _parse_html(answer.text, answer.url)
+        return _parse_json(text, answer.url)
+    return _parse_html(text, answer.url)
 
 
 def _parse_json(text: str, page: str) -> list[File]:
+    try:
+        found = _Page.model_validate(parse_json(text))
+    except ValidationError as error:
+        raise ValueError("no page of a package index") from error
     return [
-        File(entry["filename"], urljoin(page, entry["url"]), entry["hashes"]["sha256"],
-             entry.get("size"))
-        for entry in parse_json(text)["files"]
-        if "sha256" in entry["hashes"]
+        File(entry.filename, urljoin(page, entry.url), entry.hashes["sha256"], entry.size)
+        for entry in found.files
+        if "sha256" in entry.hashes and FILENAME.fullmatch(entry.filename)
     ]
 
 
 def _parse_html(text: str, page: str) -> list[File]:
     links = _Links()
-    links.feed(text)
+    try:
+        links.feed(text)
+    except AssertionError as error:  # how html.parser calls some markup wrong
+        raise ValueError("no page of a package index") from error
     found = []
     for href in links.hrefs:
         url, fragment = urldefrag(urljoin(page, href))
         if fragment.startswith("sha256="):
             filename = unquote(urlsplit(url).path.rpartition("/")[2])
+            if not FILENAME.fullmatch(filename):
+                continue
             found.append(File(filename, url, fragment.removeprefix("sha256="), None))
     return found
+
+
+class _Entry(BaseModel):
+    """What is used of a file in the JSON form of an index."""
+
+    filename: str
+    url: str
+    hashes: dict[str, str]
+    size: int | None = None
+
+
+class _Page(BaseModel):
+    files: list[_Entry]
 
 
 class _Links(HTMLParser):

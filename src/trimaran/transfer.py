@@ -19,14 +19,10 @@ import requests
 from requests.utils import get_environ_proxies, select_proxy
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from trimaran import __version__
+from trimaran import web
+from trimaran.foreign import excerpt
 from trimaran.reporting import Advance, Reporter
-
-CONNECT_SECONDS = 6.0  # a resolver asks a second time after 5 s, when a packet was lost
-"""For resolving a name and connecting, together."""
-
-READ_SECONDS = 15.0
-"""Without one byte, after which a transfer counts as stalled."""
+from trimaran.web import CONNECT_SECONDS, READ_SECONDS
 
 ATTEMPTS = 4
 """Fruitless attempts in a row (less than one chunk gained) before a source is given up."""
@@ -88,12 +84,7 @@ def transfer(
         return False
     _require_answer(url)
     fruitless = 0
-    with session or requests.Session() as session:
-        session.headers.update({
-            "User-Agent": f"trimaran/{__version__}",
-            # The bytes as they lie there: a .gz must not be unpacked on the way.
-            "Accept-Encoding": "identity",
-        })
+    with session or web.session() as session:
         while True:
             before = _length(part)
             try:
@@ -147,8 +138,8 @@ class _Attempt:
         with self._open(session, offset) as response:
             offset = self._accept(response, offset)
             self.validator = _validator(response)
-            announced = response.headers.get("Content-Length")
-            total = self.size or (offset + int(announced) if announced else None)
+            announced = web.length(response.headers)
+            total = self.size or (None if announced is None else offset + announced)
             try:
                 with self.reporter.bar(self.name, total, unit="B", done=offset) as advance:
                     # read1 gives what has come, so that a stall loses none of it.
@@ -163,15 +154,13 @@ class _Attempt:
                 raise _Broken("the connection ended early")
 
     def _open(self, session: requests.Session, offset: int) -> requests.Response:
-        headers = {}
+        headers = {"Accept-Encoding": "identity"}  # a .gz must not be unpacked on the way
         if offset:
             headers["Range"] = f"bytes={offset}-"
             if self.validator:
                 headers["If-Range"] = self.validator
         try:
-            return session.get(
-                self.url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)
-            )
+            return web.ask(session, self.url, headers=headers)
         except requests.exceptions.SSLError as problem:
             raise SourceFailed(
                 f"its certificate is not trusted ({innermost(problem)});"
@@ -200,8 +189,8 @@ class _Attempt:
             self._start_anew()
             raise _Stale("the server's file has another length, starting anew")
         if status in (408, 429) or status >= 500:
-            raise _Broken(f"HTTP {status} {response.reason}".rstrip())
-        raise SourceFailed(f"HTTP {status} {response.reason}".rstrip())
+            raise _Broken(web.phrase(response))
+        raise SourceFailed(web.phrase(response))
 
     def _start_anew(self) -> None:
         self.part.truncate(0)
@@ -244,12 +233,15 @@ def _require_answer(url: str) -> None:
     eight dead addresses, or a name server behind a closed firewall, would take half a
     minute and more. A thread that is simply left behind bounds both together.
     """
-    parts = urlsplit(url)
     proxy = select_proxy(url, get_environ_proxies(url, no_proxy=None))
-    if proxy:
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    host = parts.hostname or ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    door = url if not proxy else proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        parts = urlsplit(door)
+        host = parts.hostname or ""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as problem:
+        what = f"the proxy {excerpt(proxy)}" if proxy else excerpt(url)
+        raise SourceFailed(f"{what} is no address: {problem}") from problem
     when, reason = _dead_hosts.get((host, port), (float("-inf"), ""))
     if time.monotonic() - when < REMEMBER_SECONDS:
         raise SourceFailed(f"{reason} (a moment ago)")

@@ -13,22 +13,21 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 from requests.auth import AuthBase
 from requests.utils import parse_dict_header
 
-from trimaran import __version__
+from trimaran import web
 from trimaran.digests import Digest
 from trimaran.errors import BuildError
+from trimaran.foreign import excerpt
 from trimaran.parsing import parse_json
 from trimaran.registry import logins
 from trimaran.registry.logins import Login
-from trimaran.transfer import CONNECT_SECONDS, READ_SECONDS, innermost
-
-TIMEOUT = (CONNECT_SECONDS, READ_SECONDS)
+from trimaran.transfer import innermost
+from trimaran.web import Answer
 
 MANIFESTS = (
     "application/vnd.oci.image.manifest.v1+json",
@@ -38,6 +37,12 @@ MANIFESTS = (
 
 API_HOSTS = {"docker.io": "registry-1.docker.io"}
 """Registry -> the host that answers for it, where that is another one."""
+
+MANIFEST_BYTES = 4 * 1024 * 1024
+"""What a manifest may have at most (OCI distribution specification); every SIF has more."""
+
+TOKEN_BYTES = 64 * 1024
+"""What an answer with a token may have at most."""
 
 SHOWN_TAGS = 8
 """How many tags an error names."""
@@ -64,7 +69,7 @@ class Blob(BaseModel):
 
     media_type: str = Field(alias="mediaType")
     digest: Digest
-    size: int = Field(ge=0)
+    size: int = Field(ge=0, lt=1 << 50)
 
 
 class Content(BaseModel):
@@ -72,6 +77,17 @@ class Content(BaseModel):
 
     config: Blob
     layers: list[Blob]
+
+
+class _Token(BaseModel):
+    """What is used of an answer with a token; it becomes part of a header."""
+
+    token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
+    access_token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
+
+
+class _Tags(BaseModel):
+    tags: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -96,8 +112,7 @@ class Client:
         self.login = logins.find(repository.host, repository.path)
         self.plain_http = (insecure or is_loopback(repository.host)) and _lacks_tls(repository)
         self._root = f"{'http' if self.plain_http else 'https'}://{repository.api}/v2/"
-        self.session = requests.Session()
-        self.session.headers["User-Agent"] = f"trimaran/{__version__}"
+        self.session = web.session()
         self.session.auth = _Authorization(self._root, self.login)
 
     def check(self) -> None:
@@ -114,7 +129,7 @@ class Client:
             "GET", f"{self.repository.path}/manifests/{reference}",
             headers={"Accept": ", ".join(MANIFESTS)},
         )
-        if answer.status_code == 404:
+        if answer.status == 404:
             return None
         self._refuse_errors(answer)
         digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
@@ -125,7 +140,7 @@ class Client:
             )
         try:
             return Manifest(digest, Content.model_validate(parse_json(answer.content)))
-        except (ValueError, ValidationError) as error:
+        except ValueError as error:  # pydantic's error is one
             raise BuildError(
                 f"what {self.repository}@{digest} names is no manifest of one image"
             ) from error
@@ -133,10 +148,10 @@ class Client:
     def blob_size(self, digest: str) -> int | None:
         """Return the size of a blob in bytes, or None if the repository has none such."""
         answer = self._ask("HEAD", f"{self.repository.path}/blobs/{digest}")
-        if answer.status_code == 404:
+        if answer.status == 404:
             return None
         self._refuse_errors(answer)
-        return int(answer.headers.get("Content-Length", 0))
+        return answer.length or 0
 
     def blob_url(self, digest: str) -> str:
         """Return the address of a blob."""
@@ -145,8 +160,11 @@ class Client:
     def tags(self) -> list[str]:
         """Return the tags of the repository; none if it has none or does not say."""
         answer = self._ask("GET", f"{self.repository.path}/tags/list")
-        found = answer.json().get("tags") if answer.status_code == 200 else None
-        return sorted(found or [])
+        try:
+            found = _Tags.model_validate(parse_json(answer.content)).tags
+        except ValueError:  # pydantic's error is one
+            return []
+        return sorted(found or []) if answer.status == 200 else []
 
     def not_there(self, reference: str) -> BuildError:
         """Return the error for a digest or tag that the repository lacks; names what it has."""
@@ -158,19 +176,18 @@ class Client:
             hint="check --registry and --digest; `trimaran push` publishes an image",
         )
 
-    def _ask(
-        self, method: str, path: str, headers: dict[str, str] | None = None
-    ) -> requests.Response:
+    def _ask(self, method: str, path: str, headers: dict[str, str] | None = None) -> Answer:
         try:
-            return self.session.request(
-                method, self._root + path, headers=headers, timeout=TIMEOUT, allow_redirects=True
+            return web.answer(
+                self._root + path, method=method, headers=headers, most=MANIFEST_BYTES,
+                asking=self.session,
             )
         except requests.RequestException as error:
             raise _unreachable(self.repository.host, error) from error
 
-    def _refuse_errors(self, answer: requests.Response) -> None:
+    def _refuse_errors(self, answer: Answer) -> None:
         """Raise BuildError unless the answer's status says success."""
-        host, status = self.repository.host, answer.status_code
+        host, status = self.repository.host, answer.status
         if status < 400:
             return
         if status in (401, 403):
@@ -180,7 +197,7 @@ class Client:
                 hint=f"log in with `apptainer registry login docker://{host}`"
                 f" or `podman login {host}`",
             )
-        raise BuildError(f"{host} answers HTTP {status} {answer.reason}".rstrip(),
+        raise BuildError(f"{host} answers {answer.phrase}",
                          hint="try again later, or another --registry")
 
 
@@ -191,7 +208,7 @@ class _Authorization(AuthBase):
     """
 
     def __init__(self, root: str, login: Login | None) -> None:
-        self.origin = urlsplit(root)[:2]
+        self.origin = web.origin(root)
         self.basic = login.basic if login else None
         self.value: str | None = None
 
@@ -204,12 +221,11 @@ class _Authorization(AuthBase):
 
     def _answer(self, response: requests.Response, **options: Any) -> requests.Response:
         # A registry may redirect to another host, which must not get the login.
-        if response.status_code != 401 or urlsplit(response.url)[:2] != self.origin:
+        if response.status_code != 401 or web.origin(response.url) != self.origin:
             return response
         self.value = self._meet(response.headers.get("WWW-Authenticate", ""))
         if self.value is None:
             return response
-        response.content  # noqa: B018 - read to its end, so that the connection is free again
         response.close()
         again = response.request.copy()
         again.headers["Authorization"] = self.value
@@ -225,22 +241,32 @@ class _Authorization(AuthBase):
             return self.basic
         asked: dict[str, Any] = parse_dict_header(rest)  # type: ignore[no-untyped-call]
         realm = str(asked.get("realm") or "")
-        if scheme.lower() != "bearer" or urlsplit(realm).scheme not in ("https", self.origin[0]):
+        if scheme.lower() != "bearer" or web.origin(realm)[0] not in ("https", self.origin[0]):
             return None
-        answer = requests.get(
-            realm, params={key: asked[key] for key in ("service", "scope") if key in asked},
-            auth=self._log_in, timeout=TIMEOUT,
+        answer = web.answer(
+            realm, most=TOKEN_BYTES, auth=self._log_in,
+            params={key: str(asked[key]) for key in ("service", "scope") if key in asked},
         )
-        if answer.status_code != 200:
+        if answer.status != 200:
             return None
-        token = answer.json().get("token") or answer.json().get("access_token")
-        return f"Bearer {token}" if token else None
+        token = _token(answer.content)
+        if token is None:
+            raise requests.exceptions.InvalidHeader(f"what {excerpt(realm)} gives is no token")
+        return f"Bearer {token}"
 
     def _log_in(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         # Given as a function even without a login: else requests would look into ~/.netrc.
         if self.basic:
             request.headers["Authorization"] = self.basic
         return request
+
+
+def _token(content: bytes) -> str | None:
+    try:
+        found = _Token.model_validate(parse_json(content))
+    except ValueError:  # pydantic's error is one; its text would hold the token
+        return None
+    return found.token or found.access_token
 
 
 def is_loopback(host: str) -> bool:
@@ -257,7 +283,7 @@ def is_loopback(host: str) -> bool:
 def _lacks_tls(repository: Repository) -> bool:
     """Whether a registry that may do without TLS does; a bad certificate is no reason to."""
     try:
-        requests.head(f"https://{repository.api}/v2/", timeout=TIMEOUT, auth=lambda asked: asked)
+        web.answer(f"https://{repository.api}/v2/", method="HEAD", most=0, auth=web.NOBODY)
     except requests.exceptions.SSLError as error:
         return not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
     except requests.RequestException:
@@ -276,6 +302,11 @@ def _unreachable(host: str, error: requests.RequestException) -> BuildError:
         return BuildError(
             f"{host} speaks no TLS: {innermost(error)}",
             hint="--insecure does without, for a registry in a network that you trust",
+        )
+    if not isinstance(error, (requests.ConnectionError, requests.Timeout)):
+        return BuildError(
+            f"the registry {host} gives no sound answer: {innermost(error)}",
+            hint="check the address, or try another --registry",
         )
     return BuildError(
         f"the registry {host} cannot be reached: {innermost(error)}",

@@ -17,13 +17,10 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.oci import STORAGE, Podman
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import Image
-from trimaran.registry.api import Client, Manifest
+from trimaran.registry.api import MANIFEST_BYTES, Client, Manifest
 from trimaran.reporting import Reporter
 
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
-
-MANIFEST_BYTES = 4 * 1024 * 1024
-"""What a manifest may have at most (OCI distribution specification); every SIF has more."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import BaseModel, Field
 
 from trimaran import process
 from trimaran.errors import UsageError
@@ -19,6 +21,10 @@ from trimaran.parsing import parse_json
 
 DOCKER_HUB = {"docker.io": "index.docker.io"}
 """Registry -> the name under which the login commands keep it, where that is another one."""
+
+
+_Helper = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")]
+"""What follows `docker-credential-` in the name of a program."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,25 @@ class Login:
 
     file: Path
     basic: str = field(repr=False)
+
+
+class _Entry(BaseModel):
+    auth: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/=_-]*$")] | None = None
+
+
+class _Config(BaseModel):
+    """What is used of a file of logins; they all have Docker's form."""
+
+    auths: dict[str, _Entry] = {}
+    helpers: dict[str, _Helper] = Field(default={}, alias="credHelpers")
+    store: _Helper | None = Field(default=None, alias="credsStore")
+
+
+class _Answer(BaseModel):
+    """What a credential helper prints."""
+
+    user: str = Field(alias="Username")
+    secret: str = Field(alias="Secret")
 
 
 def files() -> list[Path]:
@@ -72,23 +97,19 @@ def _is_there(path: Path) -> bool:
 
 def _from_file(path: Path, host: str, repository: str) -> str | None:
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-        known = {_place(key): entry for key, entry in content.get("auths", {}).items()}
-        helpers: dict[str, str] = content.get("credHelpers", {})
-        store: str | None = content.get("credsStore")
-    except (OSError, ValueError, AttributeError) as error:
-        # The text itself stays out of the message: it may be half of a password.
-        raise UsageError(f"{path} is no file of registry logins that can be read") from error
+        content = _Config.model_validate(parse_json(path.read_bytes()))
+    except (OSError, ValueError):
+        content = None
+    if content is None:
+        # The text itself stays out of the message, and out of what caused it: it may be half
+        # of a password.
+        raise UsageError(f"{path} is no file of registry logins that can be read")
+    known = {_place(key): entry for key, entry in content.auths.items()}
     for place in _places(host, repository):
-        if basic := _inline(known.get(place)):
+        if place in known and (basic := known[place].auth):
             return f"Basic {basic}"
-    helper = helpers.get(host) or store
+    helper = content.helpers.get(host) or content.store
     return _ask_helper(helper, host, path) if helper else None
-
-
-def _inline(entry: Any) -> str | None:
-    found = entry.get("auth") if isinstance(entry, dict) else None
-    return found if isinstance(found, str) and found else None
 
 
 def _place(key: str) -> str:
@@ -116,8 +137,9 @@ def _ask_helper(name: str, host: str, path: Path) -> str | None:
             return None  # how every helper says that it has no login for this host
         raise UsageError(f"{program}, which {path} names, fails with {answer.returncode}")
     try:
-        found = parse_json(answer.stdout)
-        pair = f"{found['Username']}:{found['Secret']}"
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{program}, which {path} names, gives no login") from error
-    return "Basic " + base64.b64encode(pair.encode()).decode()
+        found = _Answer.model_validate(parse_json(answer.stdout))
+    except ValueError:
+        found = None
+    if found is None:
+        raise UsageError(f"{program}, which {path} names, gives no login")
+    return "Basic " + base64.b64encode(f"{found.user}:{found.secret}".encode()).decode()

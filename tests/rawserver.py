@@ -1,0 +1,76 @@
+"""A server that sends bytes as they are, however wrong; once or without end."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import repeat
+
+Reply = bytes | Callable[[str], "bytes | Iterator[bytes]"]
+"""What is sent: bytes, or what a function makes of the request's path."""
+
+
+class RawServer(socketserver.ThreadingTCPServer):
+    """Sends `reply` to whoever asks; `asked` has the head of each request."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.reply: Reply = b""
+        self.asked: list[str] = []
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of clients that hang up."""
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: RawServer
+
+    def handle(self) -> None:
+        head = self.request.recv(65536)
+        if not head.startswith((b"GET", b"HEAD")):
+            return  # a client that tries TLS
+        self.server.asked.append(head.decode("latin-1"))
+        reply = self.server.reply
+        if callable(reply):
+            reply = reply(head.split()[1].decode("latin-1"))
+        with suppress(OSError):
+            for part in [reply] if isinstance(reply, bytes) else reply:
+                self.request.sendall(part)
+            self.request.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def serving() -> Iterator[RawServer]:
+    with RawServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ok(body: bytes = b"", *headers: str, length: str | None = None) -> bytes:
+    """Return an answer with status 200."""
+    lines = ["HTTP/1.1 200 OK", f"Content-Length: {length or len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+def endless(head: bytes, part: bytes) -> Callable[[str], Iterator[bytes]]:
+    """Return a reply that begins with `head` and goes on with `part` for ever."""
+    def reply(path: str) -> Iterator[bytes]:
+        yield head
+        yield from repeat(part)
+
+    return reply
