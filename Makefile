@@ -17,7 +17,7 @@ export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.ca
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart test test-unit test-apps test-apps-quick test-integration lint apptainer generate generate-apps lock prune clean
+.PHONY: help setup dev quickstart test test-unit test-apps test-apps-quick test-integration mutants lint apptainer generate generate-apps lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -34,12 +34,16 @@ test: lint test-unit test-apps test-integration ## Run all tests
 test-unit: $(DEV_STAMP) ## Run the tool's tests; needs no engine, under 60 s
 	$(PYTEST) tests --ignore=tests/integration -n 2
 
-test-apps: $(APPS_STAMP) ## Run the tests of trainkit and the apps (PyTorch and DALI)
+test-apps: $(APPS_STAMP) $(DEV_STAMP) ## Run the tests of trainkit and the apps (PyTorch and DALI)
 	$(APPS)/bin/python -m mypy --config-file pyproject.toml apps/trainkit/src/trainkit
 	$(APPS)/bin/python -m pytest apps -n 2
+	$(BIN)/python scripts/mutants.py --sample 10
 
 test-apps-quick: $(APPS_STAMP) ## Run those that guard numbers, under 60 s: at each change
 	OMP_NUM_THREADS=1 $(APPS)/bin/python -m pytest apps -n 2 -m "not slow"
+
+mutants: $(APPS_STAMP) $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice each
+	$(BIN)/python scripts/mutants.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
 test-integration: $(DEV_STAMP) ## Run the tests with real engines (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
 	$(PYTEST) tests/integration

@@ -92,7 +92,7 @@ class ThreadHorovod(ModuleType):
 
     def enter(self, rank: int) -> None:
         """Make the running thread a rank."""
-        self._here.rank, self._here.calls = rank, Counter()
+        self._here.rank, self._here.calls, self._here.under_way = rank, Counter(), set()
 
     def init(self) -> None: ...
 
@@ -121,12 +121,16 @@ class ThreadHorovod(ModuleType):
         return Handle(self._begin(name, tensor.detach().clone()), op, None)
 
     def allreduce_async_(self, tensor: Tensor, *, op: str, name: str = "in place") -> Handle:
+        # Horovod refuses a second gradient of a name while the first is under way.
+        assert name == "in place" or name not in self._here.under_way, name
+        self._here.under_way.add(name)
         handle = self.allreduce_async(tensor, op=op, name=name)
         handle.into = tensor
         return handle
 
     def synchronize(self, handle: Handle) -> Tensor:
         given = self._world.take(handle.key)
+        self._here.under_way.discard(handle.key[0])
         total = torch.stack(given).sum(0)
         if handle.op == self.Average:
             total = total / self._world.size

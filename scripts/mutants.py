@@ -1,0 +1,317 @@
+"""Make the programs wrong on purpose, one fault at a time, and see that a test notices.
+
+Each entry of `scripts/mutants.yaml` is a wrong method ("the evaluation is not summed over the
+ranks") as a replacement of text, with the quickest test that must fail with it. It is a table
+and not mutmut or cosmic-ray because those flip operators by the thousand and run a whole suite
+for each, which takes hours and says little of the method.
+
+    python scripts/mutants.py                       # all of them; about 10 minutes on 2 cores
+    python scripts/mutants.py --sample 10           # ten, chosen by the revision
+    python scripts/mutants.py --only evaluate.py    # those whose file or words contain this
+
+Faults are put into copies of the tree under a temporary folder, one for each core, never into
+the tree itself. Exit codes: 0 all were noticed, 1 a fault survived, 2 the table or a test is
+wrong (a text that is not there exactly once, a test that fails without a fault).
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import queue
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from trimaran.hostfacts import host_facts
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = "scripts/mutants.yaml"
+SOURCES = ("src", "apps/trainkit/src", "apps/resnet-imagenet/src")
+LIMIT = 180.0  # seconds for one test; a pytest process takes about five
+Outcome = Literal["killed", "survived", "timed out", "does not run"]
+
+
+class TableError(Exception):
+    """An entry that does not apply, or a test that fails without any fault."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: in `file` the `text`, which is there once, `becomes` another one.
+
+    Attributes:
+        what: the fault in words.
+        test: the quickest test that notices, `test_file.py::test_name`.
+    """
+
+    file: str
+    what: str
+    text: str
+    becomes: str
+    test: str
+
+    def applied(self, source: str) -> str:
+        """Return `source` with the fault.
+
+        Raises:
+            TableError: the text is not there, or more than once, or the fault changes nothing.
+        """
+        found = source.count(self.text)
+        if found != 1:
+            raise TableError(f"{self.file}: {self.what}: {self.text!r} is there {found} times")
+        if self.text == self.becomes:
+            raise TableError(f"{self.file}: {self.what}: nothing changes")
+        return source.replace(self.text, self.becomes)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of a mutant."""
+
+    mutant: Mutant
+    outcome: Outcome
+    seconds: float
+
+
+def load(root: Path) -> list[Mutant]:
+    """Return the entries of the table in `root`, all of which apply.
+
+    Raises:
+        TableError: one does not apply, or its test is not there.
+    """
+    document = yaml.safe_load((root / TABLE).read_text(encoding="utf-8"))
+    found = [Mutant(file, **entry) for file, entries in document.items() for entry in entries]
+    for mutant in found:
+        mutant.applied((root / mutant.file).read_text(encoding="utf-8"))
+        test_path(root, mutant)
+    return found
+
+
+def test_path(root: Path, mutant: Mutant) -> str:
+    """Return the test of `mutant` with its folder, as pytest wants it.
+
+    Raises:
+        TableError: there is no such file or no such test in it.
+    """
+    file, _, name = mutant.test.partition("::")
+    for folder in (root / "tests", *sorted(root.glob("apps/*/tests"))):
+        path = folder / file
+        if path.is_file() and f"def {name.partition('[')[0]}(" in path.read_text(encoding="utf-8"):
+            return f"{path.relative_to(root)}::{name}"
+    raise TableError(f"{mutant.file}: {mutant.what}: no test {mutant.test}")
+
+
+def copy(root: Path, folder: Path) -> Path:
+    """Return a copy of the tree, committed or not, without what git ignores."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
+        cwd=root, capture_output=True, check=True,
+    )
+    for name in listed.stdout.decode().split("\0"):
+        if name and (root / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, folder / name)
+    return folder
+
+
+def python(root: Path, test: str) -> str:
+    """Return the interpreter of the environment that has what `test` needs."""
+    return str(root / (".venv-apps" if test.startswith("apps/") else ".venv") / "bin/python")
+
+
+def pytest(root: Path, tree: Path, tests: Sequence[str], *options: str, limit: float) -> int | None:
+    """Return the exit status of pytest in `tree`, None if it took longer than `limit` seconds."""
+    words = [python(root, tests[0]), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(str(tree / source) for source in SOURCES),
+        # Compiled files are told by size and second, which two faults may share.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    environment.pop("TRIMARAN_ROOT", None)
+    log = tree / "pytest.log"
+    with log.open("wb") as file:
+        child = subprocess.Popen(
+            [*words, *options, *tests], cwd=tree, env=environment, stdin=subprocess.DEVNULL,
+            stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
+        )
+        try:
+            return child.wait(limit)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:  # also what the test itself has started, and on Ctrl-C
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def check_tests(root: Path, tree: Path, mutants: Sequence[Mutant], jobs: int) -> None:
+    """Run the tests of `mutants` without any fault.
+
+    Raises:
+        TableError: one fails, or the copy's sources are not those that the tests import.
+    """
+    named = sorted({test_path(root, mutant) for mutant in mutants})
+    for environment in sorted({python(root, test) for test in named}):
+        tests = [test for test in named if python(root, test) == environment]
+        if pytest(root, tree, tests, "-n", str(jobs), limit=LIMIT * len(tests)) != 0:
+            tail = (tree / "pytest.log").read_text(errors="replace")[-3000:]
+            raise TableError(f"a test fails without any fault:\n{tail}")
+
+
+def try_mutant(root: Path, tree: Path, mutant: Mutant, limit: float) -> Found:
+    """Return whether the test of `mutant` fails in `tree`, which is left as it was."""
+    path, started = tree / mutant.file, time.monotonic()
+    right = path.read_text(encoding="utf-8")
+    path.write_text(mutant.applied(right), encoding="utf-8")
+    try:
+        status = pytest(root, tree, [test_path(root, mutant)], limit=limit)
+    finally:
+        path.write_text(right, encoding="utf-8")
+    # 1: tests failed. Other codes are pytest's own: no module can be loaded, no test is there.
+    outcomes: dict[int | None, Outcome] = {0: "survived", 1: "killed", None: "timed out"}
+    outcome = outcomes.get(status, "does not run")
+    return Found(mutant, outcome, round(time.monotonic() - started, 1))
+
+
+def try_all(
+    root: Path, trees: Sequence[Path], mutants: Sequence[Mutant], limit: float
+) -> Iterator[Found]:
+    """Yield what came of each mutant, as it comes; each tree is used by one at a time."""
+    free: queue.Queue[Path] = queue.Queue()
+    for tree in trees:
+        free.put(tree)
+
+    def work(mutant: Mutant) -> Found:
+        tree = free.get()
+        try:
+            return try_mutant(root, tree, mutant, limit)
+        finally:
+            free.put(tree)
+
+    with concurrent.futures.ThreadPoolExecutor(len(trees)) as pool:
+        futures = [pool.submit(work, mutant) for mutant in mutants]
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def revision(root: Path) -> str:
+    """Return the commit of `root`, with a `+` where something was changed since."""
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=root, capture_output=True, text=True, check=True,  # noqa: S607
+        )
+        return done.stdout.strip()
+
+    return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else "")
+
+
+def choose(mutants: list[Mutant], asked: argparse.Namespace, root: Path) -> list[Mutant]:
+    """Return the mutants that were asked for."""
+    if asked.only:
+        mutants = [m for m in mutants if asked.only in f"{m.file}: {m.what}"]
+    if asked.sample is not None and asked.sample < len(mutants):
+        seed = asked.seed or revision(root)
+        say(f"a sample of {asked.sample}: --seed {seed}")
+        mutants = random.Random(seed).sample(mutants, asked.sample)  # noqa: S311
+    return mutants
+
+
+def report(root: Path, found: Sequence[Found], seconds: float, words: Sequence[str]) -> str:
+    """Return the evidence of a run as JSON."""
+    host = host_facts().model_dump(include={"processor", "cores", "memory_gib", "kernel", "os"})
+    document = {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M +0000"),
+        "command": shlex.join(["python", "scripts/mutants.py", *words]),
+        "revision": revision(root),
+        "host": host,
+        "seconds": round(seconds, 1),
+        "outcomes": Counter(one.outcome for one in found),
+        "mutants": [
+            {
+                "file": one.mutant.file, "what": one.mutant.what, "test": one.mutant.test,
+                "outcome": one.outcome, "seconds": one.seconds,
+            }
+            for one in sorted(found, key=lambda one: (one.mutant.file, one.mutant.what))
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def say(text: str) -> None:
+    """Tell how far it is."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def run(root: Path, asked: argparse.Namespace, words: Sequence[str]) -> int:
+    """Try the mutants that were asked for; return the exit code."""
+    started, mutants = time.monotonic(), choose(load(root), asked, root)
+    if not mutants:
+        raise TableError(f"no entry of {TABLE} has '{asked.only}'")
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        count = min(asked.jobs, len(mutants))
+        trees = [copy(root, Path(folder) / str(number)) for number in range(count)]
+        say(f"the tests of {len(mutants)} mutants, without any fault")
+        check_tests(root, trees[0], mutants, asked.jobs)
+        found: list[Found] = []
+        for one in try_all(root, trees, mutants, asked.limit):
+            found.append(one)
+            say(
+                f"{len(found):4}/{len(mutants)}  {one.outcome:12} {one.seconds:6.1f} s  "
+                f"{Path(one.mutant.file).name}: {one.mutant.what}"
+            )
+    seconds = time.monotonic() - started
+    if asked.json:
+        asked.json.parent.mkdir(parents=True, exist_ok=True)
+        asked.json.write_text(report(root, found, seconds, words), encoding="utf-8")
+    bad = [one for one in found if one.outcome != "killed"]
+    say(f"{len(found) - len(bad)} of {len(found)} killed in {seconds:.0f} s")
+    for one in bad:
+        say(f"{one.outcome}: {one.mutant.file}: {one.mutant.what}\n  {one.mutant.test}")
+    return 1 if bad else 0
+
+
+def options(words: Sequence[str]) -> argparse.Namespace:
+    """Return what the words ask for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--sample", type=int, metavar="N", help="try N of them only")
+    parser.add_argument("--seed", help="chooses the sample (default: the revision)")
+    parser.add_argument("--only", metavar="WORDS", help="those whose file or words contain this")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
+    parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS", help="of a test")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the evidence")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str], root: Path = ROOT) -> int:
+    """Try what the words ask for; return the exit code."""
+    try:
+        return run(root, options(words), words)
+    except TableError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
