@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 APPS   := .venv-apps
 PYTEST := $(BIN)/python -m pytest
+TELL   := sh scripts/tell.sh
 
 # A stamp is named after the content of its lock file: another lock, another installation.
 TOOL_STAMP := $(VENV)/.tool-$(shell sha256sum requirements/tool.lock pyproject.toml | sha256sum | cut -c1-12)
@@ -75,27 +76,31 @@ prune: $(TOOL_STAMP) ## Remove from the cache what this checkout no longer uses,
 clean: ## Remove the virtual environments (the cache and runs/ stay)
 	rm -rf $(VENV) $(APPS)
 
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
-
-$(TOOL_STAMP): requirements/tool.lock | $(VENV)/bin/python
-	@echo "installing the tool (requirements/tool.lock, verified by hash)"
-	$(BIN)/python -m pip install -q --require-hashes -r requirements/tool.lock
-	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+# Without a stamp, an installation was cut off: what it left is no use.
+$(TOOL_STAMP): requirements/tool.lock
+	@ls $(VENV)/.tool-* >/dev/null 2>&1 || $(TELL) "making $(VENV)" $(PYTHON) -m venv --clear $(VENV)
+	@rm -f $(VENV)/.tool-*
+	@$(TELL) "installing the tool (requirements/tool.lock, verified by hash)" \
+	    $(BIN)/python -m pip install -q --require-hashes -r requirements/tool.lock
+	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(DEV_STAMP): requirements/dev.lock | $(TOOL_STAMP)
-	@echo "installing the test tools (requirements/dev.lock, verified by hash)"
-	$(BIN)/python -m pip install -q --require-hashes -r requirements/dev.lock
+$(DEV_STAMP): requirements/dev.lock $(TOOL_STAMP)
+	@rm -f $(VENV)/.tool-* $(VENV)/.dev-*
+	@$(TELL) "installing the test tools (requirements/dev.lock, verified by hash)" \
+	    $(BIN)/python -m pip install -q --require-hashes -r requirements/dev.lock
+	@touch $(TOOL_STAMP)
 	@touch $@
 
 $(APPS_STAMP): requirements/apps-test.lock containers/frameworks/torch-cpu/requirements.lock | $(TOOL_STAMP)
 	$(PYTHON) -m venv --clear $(APPS)
 	$(BIN)/trimaran fetch torch-cpu --to $(APPS)/wheelhouse \
 	    --python $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-	$(APPS)/bin/python -m pip install -q --no-index --require-hashes \
+	@$(TELL) "installing PyTorch and DALI (torch-cpu's requirements.lock)" \
+	    $(APPS)/bin/python -m pip install -q --no-index --require-hashes \
 	    --find-links $(APPS)/wheelhouse/wheels -r $(APPS)/wheelhouse/requirements.lock
-	$(APPS)/bin/python -m pip install -q --require-hashes -r requirements/apps-test.lock
+	@$(TELL) "installing the apps' test tools (requirements/apps-test.lock)" \
+	    $(APPS)/bin/python -m pip install -q --require-hashes -r requirements/apps-test.lock
 	$(APPS)/bin/python -m pip install -q --no-deps --no-build-isolation -e apps/trainkit -e apps/resnet-imagenet
 	rm -rf $(APPS)/wheelhouse
 	@touch $@
