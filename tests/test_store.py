@@ -2,72 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from trimaran import images, inspection, inventory, paths, render, wheelhouse
-from trimaran.base import Base
-from trimaran.engines import BuiltImage, store
+import sifs
+from damage import spoil
+from sifs import GOOD, TINY
+from trimaran import inspection, paths
 from trimaran.engines import here as listing
+from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError
 from trimaran.files import sha256
 from trimaran.reporting import Silent
 
-TINY = images.read(Path(__file__).with_name("images") / "tiny" / "image.yaml")
-GOOD = b"SIF" * 1000
-
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Apptainer:
-    """Makes SIF files without Apptainer."""
-    @contextmanager
-    def made(*words: Any) -> Any:
-        folder = paths.cache("images", "part-0")
-        folder.mkdir(parents=True)
-        (folder / "image.sif").write_bytes(GOOD)
-        yield BuiltImage("tiny", "apptainer", str(folder / "image.sif"),
-                         f"sha256:{hashlib.sha256(GOOD).hexdigest()}", "ab" * 32, len(GOOD))
-        folder.rmdir()
-
-    engine = Apptainer("/opt/apptainer/bin/apptainer")
-    base = Base("localimage", "/base.sif", "debian", "sha256:1")
-    monkeypatch.setattr("trimaran.engines.apptainer.root_lacks_capabilities", lambda: False)
-    monkeypatch.setattr(render, "check", lambda image: None)
-    monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
-    monkeypatch.setattr(engine, "_base", lambda *words: base)
-    monkeypatch.setattr(engine, "_made", made)
-    monkeypatch.setattr(engine, "test", lambda *words: None)
-    monkeypatch.setattr(inventory, "record", lambda *words: None)
-    return engine
+def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
+    return sifs.engine(monkeypatch)
 
 
 def build(engine: Apptainer, told: Silent | None = None) -> Path:
     built = engine.build(TINY, base=None, offline=True, reporter=told or Silent())
     return Path(built.reference)
-
-
-def spoil(file: Path, how: str) -> None:
-    """Damage `file` in one of the ways of the standing suite."""
-    content = file.read_bytes()
-    if how == "cut":
-        file.write_bytes(content[: len(content) // 2])
-    elif how == "flipped":
-        file.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
-    elif how == "emptied":
-        file.write_bytes(b"")
-    else:
-        file.unlink()
-        if how == "link":
-            file.symlink_to("nowhere")
-        elif how == "folder":
-            file.mkdir()
 
 
 @pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "link", "folder"])
@@ -79,7 +39,7 @@ def test_a_damaged_sif_is_named_everywhere_set_aside_and_built_anew(
     spoil(sif, how)
     assert [one.state for one in listing.here([TINY])["tiny"]] == ["damaged"]
     assert engine.find(TINY) is None
-    expected = f"expected sha256:{hashlib.sha256(GOOD).hexdigest()}, found"
+    expected = f"expected {sifs.DIGEST}, found"
     with pytest.raises(BuildError) as refused:
         inspection.examine(engine, TINY)
     assert f"{sif}" in refused.value.message

@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from trimaran import paths, strict
 from trimaran.engines import BuiltImage, Engine
 from trimaran.errors import BuildError
-from trimaran.files import write_atomic
+from trimaran.files import set_aside, write_atomic
 from trimaran.parsing import parse_json
 
 Kind = Literal["debian", "python", "environment", "label", "entry point", "file"]
@@ -191,6 +191,8 @@ def record(engine: Engine, built: BuiltImage) -> Inventory:
     found = collect(engine, built)
     path = place(built)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        set_aside(path)
     text = found.model_dump_json(by_alias=True, exclude_none=True)
     write_atomic(path, gzip.compress(text.encode(), compresslevel=1, mtime=0))
     return found

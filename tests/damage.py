@@ -1,0 +1,27 @@
+"""The ways in which a file gets damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+WAYS = ("cut", "flipped", "emptied", "link", "folder", "removed")
+
+
+def spoil(file: Path, how: str) -> None:
+    """Damage `file`: a link leads nowhere, a bit in the middle is turned round."""
+    content = file.read_bytes()
+    middle = len(content) // 2
+    if how == "cut":
+        file.write_bytes(content[:middle])
+    elif how == "flipped":
+        file.write_bytes(
+            content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1:]
+        )
+    elif how == "emptied":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+        if how == "link":
+            file.symlink_to("nowhere")
+        elif how == "folder":
+            file.mkdir()

@@ -1,0 +1,42 @@
+"""An Apptainer that makes SIF files of three thousand bytes, without Apptainer."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimaran import images, inventory, paths, render, wheelhouse
+from trimaran.base import Base
+from trimaran.engines import BuiltImage
+from trimaran.engines.apptainer import Apptainer
+
+TINY = images.read(Path(__file__).with_name("images") / "tiny" / "image.yaml")
+GOOD = b"SIF" * 1000
+DIGEST = f"sha256:{hashlib.sha256(GOOD).hexdigest()}"
+
+
+def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
+    """Return it."""
+    @contextmanager
+    def made(*words: Any) -> Any:
+        folder = paths.cache("images", "part-0")
+        folder.mkdir(parents=True)
+        (folder / "image.sif").write_bytes(GOOD)
+        inputs = words[4]
+        yield BuiltImage("tiny", "apptainer", str(folder / "image.sif"), DIGEST, inputs, len(GOOD))
+        folder.rmdir()
+
+    found = Apptainer("/opt/apptainer/bin/apptainer")
+    base = Base("localimage", "/base.sif", "debian", "sha256:1")
+    monkeypatch.setattr("trimaran.engines.apptainer.root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr(render, "check", lambda image: None)
+    monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
+    monkeypatch.setattr(found, "_base", lambda *words: base)
+    monkeypatch.setattr(found, "_made", made)
+    monkeypatch.setattr(found, "test", lambda *words: None)
+    monkeypatch.setattr(inventory, "record", lambda *words: None)
+    return found
