@@ -11,20 +11,15 @@ import tarfile
 from pathlib import Path
 
 import pytest
-import yaml
 
-import datasets
-from samples import GOOD
-from trimaran import archive, bundle, cli, data, images, paths, recipes, runs, unbundle
-from trimaran.engines import apptainer, store
-from trimaran.engines.apptainer import Apptainer
+import bundles
+from bundles import NAME, SIF, image
+from trimaran import archive, bundle, cli, data, paths, runs, unbundle
 from trimaran.engines.host import Host
 from trimaran.errors import RunError, UsageError
 from trimaran.pipeline import Request
 from trimaran.reporting import Silent
 
-NAME = "resnet-imagenet/cpu-smoke"
-SIF = b"a SIF" * 1000
 ALWAYS = ["README.txt", "bundle.json", "run.sh", "recipe.yaml", "target.yaml", "contract.yaml",
           "data.sha256", "data/dataset.json"]
 SHARDS = ["data/train-00000.tar", "data/train-00000.idx", "data/test-00000.tar",
@@ -34,35 +29,7 @@ SHARDS = ["data/train-00000.tar", "data/train-00000.idx", "data/test-00000.tar",
 @pytest.fixture
 def request_(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     """A recipe on the small data set and an image that is built already."""
-    monkeypatch.setattr(apptainer, "root_lacks_capabilities", lambda: False)
-    shutil.copytree(
-        Path(__file__).with_name("images") / "tiny", checkout / "containers/frameworks/tiny"
-    )
-    (tmp_path / "sources").mkdir()
-    datasets.write(checkout / "recipes/data/small.yaml", datasets.document(tmp_path / "sources"))
-    recipe = checkout / f"recipes/{NAME}.yaml"
-    recipe.parent.mkdir()
-    recipe.write_text(yaml.safe_dump({
-        **GOOD, "image": {"name": "tiny", "digest": None},
-        "data": {"small": {"format": "webdataset", "samples": datasets.COUNTS}},
-    }))
-    sif = paths.cache("images", "tiny-0.sif")
-    sif.parent.mkdir(parents=True)
-    sif.write_bytes(SIF)
-    store.save(store.Record(
-        name="tiny", engine="apptainer", reference=str(sif),
-        digest=f"sha256:{hashlib.sha256(SIF).hexdigest()}", content=images.content(image()),
-        inputs="ab" * 32, built="2026-01-01T00:00:00Z", base_name="base", base_digest="sha256:1",
-        size=len(SIF),
-    ))
-    program = tmp_path / "apptainer"
-    program.write_text("#!/bin/sh\necho apptainer version 1.4.5\n")
-    program.chmod(0o755)
-    return Request(recipes.load(NAME), Apptainer(str(program)), {"epochs": 2})
-
-
-def image() -> images.Image:
-    return images.load("tiny")
+    return bundles.request(checkout, tmp_path, monkeypatch)
 
 
 def pack(request: Request, file: Path, *, with_data: bool = True) -> bundle.Packed:

@@ -12,6 +12,7 @@ import datasets
 from trimaran import contracts
 from trimaran.contracts import DebianSource, UrlSource
 from trimaran.errors import UsageError
+from trimaran.packing import pictures
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -68,3 +69,8 @@ def test_fault_is_named(checkout: Path, tmp_path: Path, edit: Edit, fault: str) 
     datasets.write(checkout / "recipes/data/small.yaml", document)
     with pytest.raises(UsageError, match=fault):
         contracts.load("small")
+
+
+def test_the_pinned_packing_is_that_of_the_locked_encoder() -> None:
+    """A new Pillow may compress to other bytes: then `data get fashion-mnist` says so, renew it."""
+    assert pictures.ENCODER == "Pillow 13.0.0", "see `packed` in recipes/data/fashion-mnist.yaml"

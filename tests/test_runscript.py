@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from samples import write_outcome
 from trimaran import pipeline, recipes, runs, runscript
 from trimaran.engines import BuiltImage, gpu, store
 from trimaran.engines.apptainer import Apptainer
@@ -214,6 +215,16 @@ def test_it_leaves_a_run_directory_that_trimaran_reads(place: Place) -> None:
         update={"python": None}
     ).model_dump(exclude={"memory_gib"})
     assert found.host.memory_gib == pytest.approx(here.memory_gib, abs=0.1)
+
+
+def test_run_json_has_the_hashes_of_what_the_app_left(place: Place) -> None:
+    write_outcome(place.root, 0.95)
+    act = "cp ../metrics.jsonl ../result.json ."
+    assert place.run("--data", place.data.name, "--out", "out", act=act).returncode == 0
+    out = place.root / "out"
+    assert runs.load(out).files == {
+        name: sha256(place.root / name) for name in ("metrics.jsonl", "result.json")
+    }
 
 
 @pytest.mark.parametrize(

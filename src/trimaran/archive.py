@@ -111,6 +111,7 @@ class Archive:
 
     Attributes:
         folder: the one folder in it.
+        sums: the listed SHA-256 of each member, by its name below the folder.
     """
 
     def __init__(self, file: Path, tar: tarfile.TarFile) -> None:
@@ -126,8 +127,8 @@ class Archive:
             self._list = source.read()
         lines = self._list.decode("ascii", errors="replace").splitlines()
         found = [_LINE.fullmatch(line) for line in lines]
-        self._sums = {match[2]: match[1] for match in found if match}
-        if not lines or len(self._sums) != len(lines):
+        self.sums = {match[2]: match[1] for match in found if match}
+        if not lines or len(self.sums) != len(lines):
             raise RunError(f"{file} is damaged: its {SUMS} is no list of hashes", hint=_AGAIN)
 
     def check(self, to: Path | None, reporter: Reporter) -> None:
@@ -137,7 +138,7 @@ class Archive:
             RunError: a member is damaged, missing, or one that should not be there; or `to`
                 cannot be written.
         """
-        left = dict(self._sums)
+        left = dict(self.sums)
         size = self._file.stat().st_size
         try:
             with reporter.bar(f"verifying {self._file.name}", size, unit="B") as advance:
@@ -158,7 +159,7 @@ class Archive:
 
     def text(self, name: str) -> bytes:
         """Return the content of a short member, after `check`."""
-        if name not in self._sums:
+        if name not in self.sums:
             raise RunError(f"{self._file} is no bundle: it has no {name}")
         member = self._tar.getmember(f"{self.folder}/{name}")
         if member.size > LARGEST_LIST:

@@ -188,13 +188,9 @@ def _members(
 
 def _packed_files(place: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of the packed data set, `dataset.json` first."""
-    found = {packed.DATASET: sha256(place / packed.DATASET)}
-    for split in packed.read(place).splits.values():
-        for shard in split.shards:
-            found[shard.file] = shard.sha256
-            if shard.index is not None:
-                found[shard.index] = sha256(place / shard.index)
-    return found
+    return {
+        packed.DATASET: sha256(place / packed.DATASET), **packed.hashes(packed.read(place))
+    }
 
 
 def _image(built: BuiltImage, signature: SignatureRecord | None) -> BundledImage:

@@ -211,7 +211,10 @@ def verify_folder(
         dataset = packed.read(place)
     except UsageError as error:
         return error.message.splitlines()
-    own = packed.mismatches(contract, dataset, {}) if contract is not None else []
+    own: list[str] = []
+    if contract is not None:
+        own = packed.mismatches(contract, dataset, {})
+        own += packed.unpinned(contract, sha256(place / packed.DATASET))
     found = [f"{place}: {fault}" for fault in own] + verification.faults(
         place, dataset, records=records, workers=workers or pool.cores(), reporter=reporter
     )
@@ -244,7 +247,8 @@ def check(
         dataset = packed.read(place)
         digest = sha256(place / packed.DATASET)
         faults = packed.missing_files(place, dataset)
-    faults = [*packed.mismatches(contract, dataset, samples), *faults]
+    faults = [*packed.mismatches(contract, dataset, samples), *packed.unpinned(contract, digest),
+              *faults]
     hint = f"`trimaran data get {contract.name}` makes it"
     if dataset.format != kind:
         faults.insert(0, f"its format is {dataset.format}, the recipe needs {kind}")

@@ -9,7 +9,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimaran import strict
-from trimaran.contracts import AnyContract, FileName, FormatName, Name, RelativePath, Sha256
+from trimaran.contracts import (
+    AnyContract,
+    Contract,
+    FileName,
+    FormatName,
+    Name,
+    RelativePath,
+    Sha256,
+)
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 
@@ -22,6 +30,7 @@ class Shard(strict.Model):
 
     file: RelativePath
     index: FileName | None = None
+    index_sha256: Sha256 | None = None
     samples: Count
     bytes: Count
     sha256: Sha256
@@ -72,14 +81,23 @@ def read(folder: Path) -> Dataset:
     """Read `dataset.json` of `folder`.
 
     Raises:
-        UsageError: it is missing or malformed.
+        UsageError: it is missing or malformed, or lists indexes without their hashes.
     """
     if not (folder / DATASET).is_file():
         raise UsageError(
             f"{folder} holds no packed data set (no {DATASET})",
             hint="give the folder that `trimaran data get` or `data pack` made",
         )
-    return strict.load_json(Dataset, folder / DATASET)
+    dataset = strict.load_json(Dataset, folder / DATASET)
+    # A reader finds images and classes by the index: another one gives other labels.
+    if any(shard.index is not None and shard.index_sha256 is None for shard in _shards(dataset)):
+        raise UsageError(
+            f"{folder / DATASET} lists no hashes of the indexes: an earlier version of Trimaran"
+            " packed it",
+            hint=f"pack it again: `trimaran data get {dataset.name}`, or `trimaran data pack` into"
+            " a new folder",
+        )
+    return dataset
 
 
 def write(folder: Path, dataset: Dataset) -> None:
@@ -106,6 +124,27 @@ def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, in
         if split.samples != sum(shard.samples for shard in split.shards):
             faults.append(f"split {name}: its shards do not add up to {split.samples:,} samples")
     return faults
+
+
+def unpinned(contract: AnyContract, digest: str) -> list[str]:
+    """Return a fault unless `digest` is the SHA-256 of `dataset.json` that `contract` pins."""
+    pinned = contract.packed if isinstance(contract, Contract) else None
+    if pinned is None or digest == pinned.sha256:
+        return []
+    return [
+        f"its {DATASET} has the SHA-256 {digest}, the contract pins {pinned.sha256}: it was"
+        " changed, or packed by another version of Trimaran"
+    ]
+
+
+def hashes(dataset: Dataset) -> dict[str, str]:
+    """Return the listed SHA-256 of each shard and index."""
+    found = {}
+    for shard in _shards(dataset):
+        found[shard.file] = shard.sha256
+        if shard.index is not None:
+            found[shard.index] = str(shard.index_sha256)  # `read` saw to it
+    return found
 
 
 def missing_files(folder: Path, dataset: Dataset) -> list[str]:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trimaran import archive, data, images, paths
+from trimaran import archive, data, images, packed, paths
+from trimaran.archive import Archive
 from trimaran.bundle import MANIFEST, Manifest
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
 from trimaran.files import refusal
+from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
 from trimaran.runscript import IMAGE
 
@@ -27,7 +29,7 @@ def verify(file: Path, reporter: Reporter) -> Manifest:
     """
     with archive.opened(file) as bundle:
         bundle.check(None, reporter)
-        return _manifest(file, bundle.text(MANIFEST))
+        return _manifest(file, bundle)
 
 
 def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Manifest]:
@@ -58,7 +60,7 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
                 whole = Path(place) / "whole"
                 whole.mkdir()
                 bundle.check(whole, reporter)
-                manifest = _manifest(file, bundle.text(MANIFEST))
+                manifest = _manifest(file, bundle)
                 whole.rename(target)
         except OSError as error:
             raise RunError(f"cannot write {target}: {refusal(error, target)}") from error
@@ -126,11 +128,51 @@ def _link(source: Path, target: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def _manifest(file: Path, text: bytes) -> Manifest:
+def _manifest(file: Path, bundle: Archive) -> Manifest:
+    """Return `bundle.json` of a checked bundle, with which the other files must agree.
+
+    Raises:
+        RunError: they do not, or it is damaged.
+    """
     try:
-        return Manifest.model_validate_json(text)
+        manifest = Manifest.model_validate(parse_json(bundle.text(MANIFEST)))
     except ValidationError as error:
         raise RunError(
             f"{file}: {MANIFEST}: {error.errors()[0]['msg']}",
             hint="another version of Trimaran may have written it",
         ) from error
+    except Malformed as error:
+        raise RunError(f"{file}: {MANIFEST}: {error}", hint="copy it again") from error
+    faults = [
+        f"{name} has the SHA-256 {bundle.sums.get(name, 'of nothing')}, listed is {listed}"
+        for name, listed in _listed(file, bundle, manifest).items()
+        if bundle.sums.get(name) != listed
+    ]
+    if faults:
+        raise RunError(
+            "\n".join([f"{file}: its files disagree", *faults]),
+            hint="do not use it; get the bundle anew from where it was packed",
+        )
+    return manifest
+
+
+def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
+    """Return the SHA-256 of each file that `bundle.json` or `dataset.json` names."""
+    dataset = f"data/{packed.DATASET}"
+    listed = {
+        IMAGE: manifest.image.digest.removeprefix("sha256:"),
+        "recipe.yaml": manifest.recipe.sha256,
+        dataset: manifest.data.sha256,
+    }
+    if manifest.data.included and dataset in bundle.sums:
+        with tempfile.TemporaryDirectory() as place:
+            (Path(place) / packed.DATASET).write_bytes(bundle.text(dataset))
+            try:
+                found = packed.read(Path(place))
+            except UsageError as error:
+                raise RunError(
+                    error.message.replace(place, f"{file}: data"), hint=error.hint
+                ) from error
+        for name, digest in packed.hashes(found).items():
+            listed[f"data/{name}"] = digest
+    return listed

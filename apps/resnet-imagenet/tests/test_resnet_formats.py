@@ -1,6 +1,7 @@
 """Every format gives the same samples, each once, and names what is wrong with it."""
 
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -336,4 +337,16 @@ def test_an_entry_without_its_size_is_named(broken) -> None:
     del document["splits"]["train"]["shards"][0]["bytes"]
     (folder / "dataset.json").write_text(json.dumps(document))
     with pytest.raises(DataError, match=r"dataset\.json: missing or malformed entry \('bytes'\)"):
+        open_dataset(folder).records("train")
+
+
+@pytest.mark.parametrize("kind", ["webdataset", "tfrecord", "recordio"])
+def test_an_index_with_another_checksum_than_listed_is_named(tmp_path: Path, kind: str) -> None:
+    """Two samples in the other order: each is in the shard, and has the class of the other."""
+    folder = tmp_path / "data"
+    shutil.copytree(Path(__file__).with_name("data") / "packed" / kind, folder)
+    assert len(open_dataset(folder).records("train")) == 6
+    path = folder / "train-00000.idx"
+    path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    with pytest.raises(DataError, match=r"index .*train-00000\.idx has another checksum than"):
         open_dataset(folder).records("train")

@@ -139,6 +139,16 @@ def test_a_damaged_shard_is_named_and_gets_no_name(
     assert not list((tmp_path / "node").rglob("train-00001*.tar*"))
 
 
+def test_a_damaged_index_gets_no_name(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(Path(__file__).with_name("data") / "packed" / "webdataset", source)
+    index = source / "train-00001.idx"
+    index.write_bytes(index.read_bytes()[:-2] + b"0\n")
+    with pytest.raises(DataError, match=f"{index} has another checksum"):
+        stage(source, tmp_path / "node", local_rank=0)
+    assert not list((tmp_path / "node").rglob("train-00001.idx*"))
+
+
 def test_a_missing_file_is_named(source: Path, tmp_path: Path) -> None:
     (source / "train-00001.tar").unlink()
     with pytest.raises(DataError, match=r"train-00001\.tar cannot be read"):

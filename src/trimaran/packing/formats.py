@@ -42,6 +42,7 @@ def write_shard(
         writer.close()
     path = folder / writer.file
     return packed.Shard(
-        file=writer.file, index=writer.index, samples=count, bytes=path.stat().st_size,
-        sha256=sha256(path),
+        file=writer.file, index=writer.index,
+        index_sha256=sha256(folder / writer.index) if writer.index else None,
+        samples=count, bytes=path.stat().st_size, sha256=sha256(path),
     )

@@ -156,7 +156,8 @@ def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
         path = folder / shard.file
         if not path.is_file() or path.stat().st_size != shard.bytes or sha256(path) != shard.sha256:
             return None
-        if shard.index is not None and not (folder / shard.index).is_file():
+        index = folder / shard.index if shard.index else None
+        if index is not None and not (index.is_file() and sha256(index) == shard.index_sha256):
             return None
     return Done(note.stem, shard, bad)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trimaran import packed, pool
 from trimaran.contracts import FormatName
+from trimaran.files import sha256
 from trimaran.packing import formats, pictures
 from trimaran.packing.records import Read
 from trimaran.reporting import Advance, Reporter
@@ -119,6 +120,11 @@ def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
         if not right:
             yield (f"{task.folder / task.shard.file} is damaged: SHA-256 {digest},"
                    f" {task.shard.sha256} is listed")
+    if (index := task.shard.index) is not None and (task.folder / index).is_file():
+        digest = sha256(task.folder / index)
+        if digest != task.shard.index_sha256:
+            yield (f"{task.folder / index} is damaged: SHA-256 {digest},"
+                   f" {task.shard.index_sha256} is listed")
     # Else whoever compared the sizes has said so already.
     if task.records and (right or formats.load(task.format).READS_DAMAGED):
         yield from _record_faults(task, 1 - share, advance)

@@ -36,7 +36,7 @@ class File:
         source: from where.
         target: to where.
         size: in bytes.
-        sha256: None where `dataset.json` has none (indexes).
+        sha256: None for `dataset.json` itself, and indexes that it lists without.
         content: of `dataset.json`: an edit may leave size and shards as they are.
     """
 
@@ -105,7 +105,7 @@ def _files(folder: Path, place: Path, splits: list[list[dict[str, Any]]]) -> lis
     for entry in (entry for split in splits for entry in split):
         wanted.append((entry["file"], entry["bytes"], entry["sha256"]))
         if entry.get("index"):
-            wanted.append((entry["index"], None, None))
+            wanted.append((entry["index"], None, entry.get("index_sha256")))
     try:
         files = [
             File(

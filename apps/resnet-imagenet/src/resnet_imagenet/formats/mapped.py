@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,17 @@ def map_shard(folder: Path, entry: dict[str, Any]) -> tuple[Path, Bytes]:
 
 
 def read_index(folder: Path, entry: dict[str, Any]) -> tuple[Path, str]:
-    """Return the path and the text of a shard's index."""
+    """Return the path and the text of a shard's index, which has the listed checksum, if any."""
     path = folder / entry["index"]
     try:
-        return path, path.read_text("ascii")
+        content = path.read_bytes()
+        listed = entry.get("index_sha256", "")
+        if listed and hashlib.sha256(content).hexdigest() != listed:
+            raise DataError(
+                f"index {path} has another checksum than dataset.json says: it is damaged or of "
+                "another version; `trimaran data verify` tells more"
+            )
+        return path, content.decode("ascii")
     except FileNotFoundError as error:
         raise DataError(f"index {path} does not exist, dataset.json lists it") from error
     except (OSError, UnicodeDecodeError) as error:
