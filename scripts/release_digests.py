@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     try:
         for file in parser.parse_args(arguments).files:
             for publication in strict.load(digests.Digests, file).published:
-                digests.record(publication)
+                digests.record(publication, digests.project_path())
     except TrimaranError as error:
         sys.stderr.write(f"error: {error}\n")
         return int(error.exit_code)

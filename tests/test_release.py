@@ -31,7 +31,7 @@ def plan() -> ModuleType:
 
 @pytest.fixture
 def merge(checkout: Path) -> ModuleType:
-    (checkout / "containers/digests.yaml").write_text(digests.dump(digests.Digests()))
+    digests.project_path().write_text(digests.dump(digests.Digests()))
     return load("release_digests")
 
 
@@ -89,14 +89,14 @@ def test_what_all_jobs_pushed_is_merged(merge: ModuleType, tmp_path: Path) -> No
         file_of(tmp_path / "two.yaml", *below, app),  # an app's job knows the image below it
     ]
     assert merge.main(files) == 0
-    assert len(digests.load().published) == 3
+    assert len(digests.known()) == 3
     assert digests.find("resnet-imagenet-torch-cpu", "sif", tag="0.1.0-sif") == app
 
 
 def test_a_new_push_takes_the_place_of_an_old_one(merge: ModuleType, tmp_path: Path) -> None:
-    digests.record(pushed("torch-cpu", "sif", 1))
+    digests.record(pushed("torch-cpu", "sif", 1), digests.project_path())
     assert merge.main([file_of(tmp_path / "new.yaml", pushed("torch-cpu", "sif", 2))]) == 0
-    assert digests.load().published == (pushed("torch-cpu", "sif", 2),)
+    assert digests.known() == (pushed("torch-cpu", "sif", 2),)
 
 
 def test_a_file_with_faults_is_named(
@@ -106,4 +106,4 @@ def test_a_file_with_faults_is_named(
     bad.write_text("schema: 1\npublished: [{image: torch-cpu}]\n")
     assert merge.main([str(bad)]) == 2
     assert "bad.yaml:2" in capsys.readouterr().err
-    assert digests.load().published == ()
+    assert digests.known() == ()

@@ -92,7 +92,7 @@ def _images() -> list[Row]:
     """Return what is known of each image: here on this machine, and published."""
     models = [images.load(name) for name in images.names()]
     found = here(models)
-    published = digests.load().published
+    published = digests.known()
     return [
         {
             "name": model.name, "kind": model.kind, "tag": model.tag, "summary": model.summary,

@@ -1,7 +1,9 @@
-"""Published images, by digest: the model of `containers/digests.yaml`.
+"""Published images, by digest: what the project has published, and what this user has pushed.
 
-`trimaran push` writes it, `trimaran pull` and recipes with a pinned digest read it. A registry
-only is a place: whoever has the digest can take the image from any copy of it.
+`containers/digests.yaml` is the project's: a release writes it, and it is committed. What
+`trimaran push` sends goes into a file of the user's own, so that no checkout is changed by it.
+`trimaran pull` and recipes with a pinned digest read both. A registry only is a place: whoever
+has the digest can take the image from any copy of it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
+from platformdirs import user_state_path
 from pydantic import Field
 
 from trimaran import paths, strict
@@ -17,8 +20,8 @@ from trimaran.errors import BuildError
 from trimaran.files import write_atomic
 
 HEADER = """\
-# What `trimaran push` has published, and the digests that the registries confirmed.
-# Generated, sorted, and committed with each release; `trimaran pull` and recipes read it.
+# What was pushed, and the digests that the registries confirmed. Generated and sorted;
+# `trimaran pull` and recipes read it. That of the project is committed with each release.
 # digest: of the image (of the SIF file; of the OCI image's configuration)
 # manifest: of the registry's manifest   content: of the definition that it was built from
 """
@@ -70,18 +73,31 @@ class Digests(strict.Model):
     published: tuple[Publication, ...] = ()
 
 
-def path() -> Path:
-    """Return where the file lies in the checkout."""
+def project_path() -> Path:
+    """Return where the checkout has what the project has published."""
     return paths.repository() / "containers/digests.yaml"
 
 
-def load() -> Digests:
-    """Read the file; a checkout without one has published nothing.
+def own_path() -> Path:
+    """Return where what this user has pushed is recorded."""
+    return user_state_path("trimaran") / "digests.yaml"
+
+
+def load(path: Path) -> Digests:
+    """Read such a file; a missing one has published nothing.
 
     Raises:
         UsageError: the file has faults.
     """
-    return strict.load(Digests, path()) if path().is_file() else Digests()
+    return strict.load(Digests, path) if path.is_file() else Digests()
+
+
+def known() -> tuple[Publication, ...]:
+    """Return what this user has pushed, then what the project has published elsewhere."""
+    own = load(own_path()).published
+    there = {one.reference for one in own}
+    project = load(project_path()).published
+    return (*own, *(one for one in project if one.reference not in there))
 
 
 def find(
@@ -95,27 +111,28 @@ def find(
         digest: the image's own or its manifest's; it alone decides when it is given.
         tag: decides otherwise.
     """
-    for known in load().published:
-        if (known.image, known.form) != (image, form):
+    for one in known():
+        if (one.image, one.form) != (image, form):
             continue
-        if digest in (known.digest, known.manifest) or (digest is None and tag == known.tag):
-            return known
+        if digest in (one.digest, one.manifest) or (digest is None and tag == one.tag):
+            return one
     return None
 
 
-def record(new: Publication) -> None:
-    """Add a publication to the file, in place of what had the same reference.
+def record(new: Publication, path: Path) -> None:
+    """Add a publication to the file at `path`, in place of what had the same reference.
 
     Raises:
         BuildError: the file cannot be written; the message has what would have been in it.
     """
-    others = [known for known in load().published if known.reference != new.reference]
+    others = [one for one in load(path).published if one.reference != new.reference]
     text = dump(Digests(published=(*others, new)))
     try:
-        write_atomic(path(), text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text)
     except OSError as error:
         raise BuildError(
-            f"pushed, but {path()} cannot be written ({error.strerror}):\n"
+            f"pushed, but {path} cannot be written ({error.strerror}):\n"
             f"{new.reference} {new.digest} manifest {new.manifest}"
         ) from error
 

@@ -92,7 +92,7 @@ def _with_user(holding: Holding) -> Holding:
 
 def _images(defined: list[Image]) -> Iterator[Holding]:
     contents = {image.name: images.content(image) for image in defined}
-    pinned = {entry.digest for entry in digests.load().published} | {
+    pinned = {entry.digest for entry in digests.known()} | {
         recipes.load(name).recipe.image.digest for name in recipes.names()
     }
     folder = paths.cache("images")

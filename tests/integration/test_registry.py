@@ -107,9 +107,9 @@ def _watch(child: subprocess.Popen[str], lines: list[str]) -> None:
         time.sleep(0.005)
 
 
-def published(checkout: Path) -> list[dict[str, object]]:
+def published() -> list[dict[str, object]]:
     found: list[dict[str, object]] = yaml.safe_load(
-        (checkout / "containers/digests.yaml").read_text()
+        digests.own_path().read_text()
     )["published"]
     return found
 
@@ -125,10 +125,11 @@ def push(server: DockerRegistry, *words: str) -> str:
 @pytest.mark.usefixtures("here")
 class TestSif:
     def test_what_is_pushed_is_recorded_and_apptainer_alone_can_pull_it(
-        self, harbour: DockerRegistry, sif: BuiltImage, checkout: Path, tmp_path: Path
+        self, harbour: DockerRegistry, sif: BuiltImage, tmp_path: Path
     ) -> None:
         manifest = push(harbour, "--engine", "apptainer")
-        [known] = published(checkout)
+        [known] = published()
+        assert not digests.project_path().exists(), "a push changes no tracked file"
         assert known["reference"] == f"{harbour.namespace}/tiny:{TAG}"
         assert (known["digest"], known["manifest"]) == (sif.digest, manifest)
         subprocess.run(
@@ -139,15 +140,15 @@ class TestSif:
         assert f"sha256:{sha256(tmp_path / 'got.sif')}" == sif.digest
 
     def test_pushing_it_again_sends_nothing_and_changes_nothing(
-        self, harbour: DockerRegistry, sif: BuiltImage, checkout: Path
+        self, harbour: DockerRegistry, sif: BuiltImage
     ) -> None:
         first = push(harbour)
-        text = (checkout / "containers/digests.yaml").read_text()
+        text = digests.own_path().read_text()
         lines: list[str] = []
         done = trimaran("push", "tiny", "--registry", harbour.namespace, watch=lines)
         assert done.stdout.strip().endswith(f"@{first}")
         assert not [line for line in lines if "oras://" in line]
-        assert (checkout / "containers/digests.yaml").read_text() == text
+        assert digests.own_path().read_text() == text
 
     def test_another_machine_pulls_by_the_recorded_digest_and_can_use_it(
         self, harbour: DockerRegistry, sif: BuiltImage, away: Path
@@ -179,21 +180,21 @@ class TestSif:
         assert known["reference"] == f"{harbour.namespace}/tiny:{TAG}"
 
     def test_a_push_that_fails_records_nothing(
-        self, harbour: DockerRegistry, sif: BuiltImage, checkout: Path
+        self, harbour: DockerRegistry, sif: BuiltImage
     ) -> None:
         with relayed(harbour) as relay:  # it lets nobody write
             done = trimaran("push", "tiny", "--registry", relay.namespace.replace("fleet", "new"))
         assert done.returncode == 3
         assert "failed with status" in done.stderr
         assert "the same command goes on" in done.stderr
-        assert not (checkout / "containers/digests.yaml").exists()
+        assert not digests.own_path().exists()
 
     def test_the_registry_comes_from_option_environment_or_site_file(
-        self, harbour: DockerRegistry, sif: BuiltImage, away: Path, checkout: Path,
+        self, harbour: DockerRegistry, sif: BuiltImage, away: Path,
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         push(harbour)
-        (checkout / "containers/digests.yaml").unlink()
+        digests.own_path().unlink()
         nowhere = trimaran("pull", "tiny", cache=away)
         assert nowhere.returncode == 2
         for way in ("--registry", "TRIMARAN_REGISTRY", "registry: into the site file"):
@@ -318,7 +319,7 @@ class TestPinned:
         assert pipeline.prepare_image(known, tiny, Silent()).digest == sif.digest
         shutil.rmtree(away)
         told = self.request(tmp_path, str(sif.digest), harbour.namespace)
-        digests.path().unlink()
+        digests.own_path().unlink()
         assert pipeline.prepare_image(told, tiny, Silent()).digest == sif.digest
         offline = replace(told, offline=True, site=Site())
         assert pipeline.prepare_image(offline, tiny, Silent()).digest == sif.digest
@@ -473,7 +474,8 @@ class TestOci:
         self, harbour: DockerRegistry, oci: BuiltImage, away: Path, checkout: Path
     ) -> None:
         push(harbour, "--engine", "podman")
-        [known] = published(checkout)
+        [known] = published()
+        assert not digests.project_path().exists(), "a push changes no tracked file"
         assert known["form"] == "oci"
         assert known["digest"] == oci.digest
         # The storage is one for both "machines", so the image has to go first.

@@ -42,8 +42,8 @@ def push(
     """Publish a built image, and record its digest.
 
     The engine decides the form: apptainer pushes the SIF (oras://), podman the OCI image
-    (docker://). What the registry confirms goes into containers/digests.yaml. Log in with
-    `apptainer registry login` or `podman login`.
+    (docker://). What the registry confirms is recorded in ~/.local/state/trimaran/digests.yaml,
+    where `pull` looks as well. Log in with `apptainer registry login` or `podman login`.
 
     Example: trimaran push torch-cpu --registry ghcr.io/OWNER/trimaran
     """
@@ -66,7 +66,7 @@ def pull(
         str | None,
         typer.Option(
             metavar="sha256:HEX",
-            help="The image's own or its manifest's, instead of the one in digests.yaml.",
+            help="The image's own or its manifest's, instead of the recorded one.",
         ),
     ] = None,
     engine: EngineName = "auto",

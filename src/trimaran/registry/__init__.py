@@ -1,7 +1,7 @@
 """Push images to a registry and pull them from it, by digest.
 
 A tag is for people: it names the version of Trimaran and of the framework, and can be moved.
-What decides is the digest, from `containers/digests.yaml`, a recipe or the command line.
+What decides is the digest, from what was pushed or published, a recipe or the command line.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def push(
         digest=there.digest, manifest=there.manifest, size=there.size,
         content=images.content(image),
     )
-    digests.record(publication)
+    digests.record(publication, digests.own_path())
     return publication
 
 
@@ -92,14 +92,14 @@ def pull(
     """Return the image with this digest, pulled unless it is here already.
 
     It counts as built from the definition that it was published from, or, where
-    `digests.yaml` does not know it, from the one that is here now. `Engine.find` gives it
+    no record knows it, from the one that is here now. `Engine.find` gives it
     for runs of that definition, and for recipes that pin its digest.
 
     Args:
         image: which image.
         engine: decides the form.
-        registry: where to look; None: where `digests.yaml` says that it was pushed to.
-        digest: the image's own or its manifest's; None: the one that `digests.yaml` has for
+        registry: where to look; None: where it was pushed to, as was recorded.
+        digest: the image's own or its manifest's; None: the one that was recorded for
             the current tag, else what the registry has under that tag, with a warning.
         insecure: do without TLS where the registry has none.
         reporter: is shown progress.
@@ -111,7 +111,7 @@ def pull(
     if digest is not None and not re.fullmatch(digests.DIGEST, digest):
         raise UsageError(
             f"--digest: '{digest}' is not sha256: and 64 digits",
-            hint="`trimaran list images --json` and digests.yaml have them; a tag can be moved",
+            hint="`trimaran list images --json` has them; a tag can be moved",
         )
     form = forms.of(engine)
     known = digests.find(image.name, form.name, digest=digest, tag=form.tag(image))
