@@ -25,7 +25,7 @@ def lock(output: str, *inputs: str, python: str = "3.10") -> None:
     subprocess.run(
         [uv, "pip", "compile", *inputs, *OPTIONS, "--python-version", python,
          "--output-file", f"requirements/{output}"],
-        cwd=ROOT, check=True, env={**os.environ, "UV_NO_CONFIG": "1"},
+        cwd=ROOT, check=True, env={"UV_SYSTEM_CERTS": "1", **os.environ, "UV_NO_CONFIG": "1"},
     )
 
 

@@ -9,6 +9,7 @@ not be in the image, is named in `excludes.txt` beside `requirements.in`.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -124,7 +125,8 @@ def _resolve(image: Image, reporter: Reporter) -> str:
                 "--default-index", sources.indexes[0], "--find-links", folder, "--quiet", *excludes,
                 "requirements.in",  # by relative name: the lock repeats it in its comments
             ],
-            cwd=image.folder, check=BuildError,
+            # uv brings certificates of its own, and takes the system's when it is told to.
+            env={"UV_SYSTEM_CERTS": "1", **os.environ}, cwd=image.folder, check=BuildError,
         )
     header = (
         f"# Wheels of {image.name}: written by `trimaran lock {image.name}` from requirements.in.\n"

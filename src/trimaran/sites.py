@@ -111,7 +111,7 @@ class Site(strict.Model):
 
     Attributes:
         registry: where images are pushed to and pulled from, `HOST[:PORT]/NAMESPACE`.
-        ca_bundle: PEM file with the certificates to trust, instead of the usual ones.
+        ca_bundle: PEM file with the certificates to trust, instead of the system's.
         proxy: address of the proxy for all downloads.
         binds: folders of the host to show read-only in containers, and where inside.
     """

@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import certifi
 import pytest
 
-from trimaran import images, render
+from trimaran import images, paths, render
 
 TINY = Path(__file__).parents[1] / "images/tiny/image.yaml"
 WHEEL = "trifle-1.0-py3-none-any.whl"
@@ -137,6 +138,20 @@ def test_the_site_file_names_it_once_for_all(index: str, certificate: Path) -> N
     site.write_text(f"schema: 1\nca_bundle: {certificate.name}\n")
     assert fetch(index, "--site", str(site)).returncode == 0
     assert fetch(index, TRIMARAN_SITE=str(site)).returncode == 0
+
+
+@pytest.mark.usefixtures("trifle")
+def test_the_systems_store_is_trusted_unless_another_is_named(
+    index: str, certificate: Path
+) -> None:
+    """$SSL_CERT_FILE stands for the store, which only root could change."""
+    store = str(certificate)
+    done = fetch(index, SSL_CERT_FILE=store)
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(paths.cache())
+    instead = fetch(index, "--ca-bundle", certifi.where(), SSL_CERT_FILE=store)
+    assert instead.returncode == 3
+    assert "its certificate is not trusted" in " ".join(instead.stderr.split())
 
 
 @pytest.mark.usefixtures("trifle")

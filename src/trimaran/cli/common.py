@@ -139,7 +139,7 @@ CaBundle = Annotated[
     Path | None,
     typer.Option(
         "--ca-bundle", metavar="FILE",
-        help="Trust the certificates in this PEM file instead of the usual ones.",
+        help="Trust the certificates in this PEM file instead of the system's.",
     ),
 ]
 
