@@ -32,6 +32,32 @@ def test_what_is_there_is_read(tiny: Path) -> None:
     assert records.describe(57).startswith(f"{tiny / 'train-00001.tar'}: record 00000057.png")
 
 
+def test_the_validation_split_is_evaluated_on_where_there_is_one(copy: Path) -> None:
+    def both(document: dict) -> None:
+        document["splits"]["val"] = document["splits"]["train"]
+
+    edit(copy, both)
+    assert open_dataset(copy).evaluation_split() == "val"
+
+
+def test_other_bytes_are_other_data(copy: Path, tiny: Path) -> None:
+    def change(document: dict) -> None:
+        document["splits"]["train"]["shards"][1]["sha256"] = "0" * 64
+
+    edit(copy, change)
+    first, second = open_dataset(tiny).fingerprint(), open_dataset(copy).fingerprint()
+    assert first != second
+    assert first.split()[0] == second.split()[0] == "tiny"
+
+
+def test_records_are_numbered_through_the_shards(numbered: Path) -> None:
+    """The classes of `numbered` are the numbers modulo 2; its shards have 40, 40 and 20."""
+    records = open_dataset(numbered).records("train")
+    assert [records.label(n) for n in (0, 39, 40, 41, 79, 80, 99)] == [0, 1, 0, 1, 1, 0, 1]
+    places = [records.describe(n).split("train-")[1].split(" ")[0] for n in (39, 40, 79, 80)]
+    assert places == ["00000.tar:", "00001.tar:", "00001.tar:", "00002.tar:"]
+
+
 def test_small_images_are_used_whole_and_photographs_at_224(tiny: Path, photographs: Path) -> None:
     small = data.preprocessing(open_dataset(tiny), None)
     assert (small.size, small.native) == (12, (12, 12))

@@ -153,3 +153,23 @@ def test_features_are_the_means_over_the_places() -> None:
     maps = network.stages(network.stem(x))
     wanted = maps.sum((2, 3)) / 16 @ network.head.weight.T + network.head.bias
     torch.testing.assert_close(network(x), wanted)
+
+
+def test_a_stem_is_a_convolution_normalized_rectified_and_for_photographs_pooled() -> None:
+    x = torch.randn(2, 3, 32, 32)
+    for kind in ("small", "imagenet"):
+        layers = model.stem(kind, 3, 4)
+        maps = torch.relu(layers[1](layers[0](x)))
+        if kind == "imagenet":
+            maps = nn.functional.max_pool2d(maps, 3, 2, 1)
+        torch.testing.assert_close(layers(x), maps)
+
+
+def test_option_b_is_a_strided_1x1_with_its_own_normalization() -> None:
+    shortcut, x = model.projection(2, 6, 2).eval(), torch.randn(2, 2, 8, 8)
+    with torch.no_grad():
+        shortcut[1].bias.fill_(-3.0)  # no ReLU follows
+    weight = shortcut[0].weight[:, :, 0, 0]
+    plain = torch.einsum("oc,nchw->nohw", weight, x[:, :, ::2, ::2]) / (1 + 1e-5) ** 0.5 - 3
+    torch.testing.assert_close(shortcut(x), plain)
+    assert isinstance(model.build("resnet50", classes=2).stages[0][0].shortcut, nn.Sequential)

@@ -5,16 +5,21 @@ The network drops features at random, so that the state of PyTorch's generator d
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import memory_training as memory
 import pytest
 import torch
 
+from resnet_imagenet.settings import TrainSettings
+from resnet_imagenet.state import identity
 from trainkit import checkpoint
+from trainkit.engine import Engine
 from trainkit.engine_horovod import Horovod
 from trainkit.exits import ArgumentError, RanksDifferError
 
@@ -141,6 +146,22 @@ def test_another_number_of_ranks_is_another_training(
     out = train(tmp_path / "run", monkeypatch, ranks=2, precision="fp32", max_bad_records=0)
     with pytest.raises(ArgumentError, match="ranks: 2 then, 1 now"):
         go_on(out, 8, monkeypatch, precision="fp32", max_bad_records=0)
+
+
+FREE = (
+    "data out threads resume checkpoint_every keep log_every max_steps backend compile_cache "
+    "profile stage max_bad_records"
+)
+
+
+def test_every_setting_that_shapes_weights_or_curve_is_the_same_when_a_training_goes_on() -> None:
+    data, settings = SimpleNamespace(name="data"), TrainSettings()
+    before = identity(settings, data, Engine())
+    for field in dataclasses.fields(TrainSettings):
+        other = dataclasses.replace(settings, **{field.name: "another"})
+        counts = identity(other, data, Engine()) != before
+        assert counts == (field.name not in FREE.split()), field.name
+    assert identity(settings, SimpleNamespace(name="other"), Engine()) != before
 
 
 def test_a_checkpoint_has_the_bad_records_that_other_ranks_met(
