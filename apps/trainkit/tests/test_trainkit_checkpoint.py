@@ -39,10 +39,10 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 def test_only_the_last_are_kept_and_no_temporary_file_is_left(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path, keep=2)
     (tmp_path / ".step-00000001.pt.tmp").write_bytes(b"of a killed process")
-    for step in (1, 2, 10, 100_000_000):
+    for step in (1, 2, 99_999_999, 100_000_000):  # by their names the last would be the first
         store.save(step, state(step))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000010.pt", "step-100000000.pt"]
-    assert [checkpoint.step_of(p) for p in store.files()] == [10, 100_000_000]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-100000000.pt", "step-99999999.pt"]
+    assert [checkpoint.step_of(p) for p in store.files()] == [99_999_999, 100_000_000]
 
 
 def truncate(path: Path) -> None:

@@ -51,7 +51,7 @@ class Handle:
     """A collective under way: its key, how it ends, where the result goes."""
 
     def __init__(self, key: Any, op: str, into: Tensor | None) -> None:
-        self.key, self.op, self.into = key, op, into
+        self.key, self.op, self.into, self.done = key, op, into, False
 
 
 class Half:
@@ -129,7 +129,8 @@ class ThreadHorovod(ModuleType):
         return handle
 
     def synchronize(self, handle: Handle) -> Tensor:
-        given = self._world.take(handle.key)
+        assert not handle.done, handle.key  # Horovod knows it no more
+        handle.done, given = True, self._world.take(handle.key)
         self._here.under_way.discard(handle.key[0])
         total = torch.stack(given).sum(0)
         if handle.op == self.Average:
