@@ -442,7 +442,7 @@ def test_every_image_has_tags_that_registries_take(name: str) -> None:
 def test_a_listing_says_what_is_here_without_reading_what_is_untouched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(store, "sha256", lambda path: "another")
+    monkeypatch.setattr(store, "sha256", lambda *_: "another")
     sif = tmp_path / "tiny.sif"
     sif.write_bytes(b"12345")
     content = images.content(TINY)

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 
 from finished import IMAGE, command, start
-from trimaran import runs
+from trimaran import pipeline, runs
+from trimaran.engines.host import Host
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes import RecipeFile
+from trimaran.reporting import Silent
 
 
 def test_a_new_run_never_takes_an_existing_folder(recipe: RecipeFile, own_place: Path) -> None:
@@ -111,3 +115,57 @@ def test_a_damaged_run_json_is_a_clear_error(own_place: Path, text: str) -> None
 def test_no_run_directory_is_a_clear_error(own_place: Path) -> None:
     with pytest.raises(UsageError, match=r"has no run\.json"):
         runs.load(own_place)
+
+
+def test_a_full_disk_does_not_leave_a_run_running(
+    recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `run.json` needs at the end is kept free for it from the start."""
+    directory, write = own_place / "run", runs.write_atomic
+    record = start(directory, recipe)
+    assert (directory / runs.RESERVE).stat().st_size > 2 * (directory / "run.json").stat().st_size
+
+    def on_a_full_disk(path: Path, content: str) -> None:
+        if (directory / runs.RESERVE).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, content)
+
+    monkeypatch.setattr(runs, "write_atomic", on_a_full_disk)
+    runs.finish(directory, record, "failed", 74)
+    assert runs.load(directory).status == "failed"
+    assert not (directory / runs.RESERVE).exists()
+
+
+def test_a_run_that_goes_on_keeps_space_for_its_end_again(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    directory = own_place / "run"
+    stopped = runs.finish(directory, start(directory, recipe), "interrupted", 75)
+    runs.go_on(directory, stopped)
+    assert (directory / runs.RESERVE).exists()
+
+
+def test_a_full_disk_is_refused_before_anything_is_made(
+    recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = type("Usage", (), {"free": 1_000_000, "total": 2_000_000})
+    monkeypatch.setattr("shutil.disk_usage", lambda path: full)
+    out = own_place / "run"
+    with (
+        pytest.raises(RunError, match=r"no space for a run in .*: 1 of 2 MB free on /"),
+        runs.claim(recipe, out),
+    ):
+        pytest.fail("went on")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("place", ["file/run", "/proc/run"])
+def test_a_place_that_cannot_be_made_is_refused_before_data_and_image(
+    recipe: RecipeFile, own_place: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_place / "file").touch()
+    monkeypatch.setattr(pipeline, "prepare_data", lambda *_: pytest.fail("got data"))
+    request = pipeline.Request(recipe, Host(), {}, out=own_place / place)
+    with pytest.raises(RunError, match="cannot make the run directory") as caught:
+        pipeline.execute(request, Silent())
+    assert caught.value.hint == "choose another --out"

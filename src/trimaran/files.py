@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran.errors import RunError, UsageError
-from trimaran.reporting import Reporter
+from trimaran.reporting import Advance, Reporter
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -164,10 +164,11 @@ def locked(path: Path, taken: str) -> Iterator[int]:
         yield lock.fileno()
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
+def sha256(path: Path, advance: Advance = lambda amount: None) -> str:
+    """Return the SHA-256 of a file, in hexadecimal; `advance` gets the bytes that were read."""
     digest = hashlib.sha256()
     with path.open("rb") as handle:
         while block := handle.read(1 << 20):
             digest.update(block)
+            advance(len(block))
     return digest.hexdigest()

@@ -118,16 +118,18 @@ def _resolve(image: Image, reporter: Reporter) -> str:
         for wheel in image.python.elsewhere:
             if f"-cp{image.python.version.replace('.', '')}-" in wheel.url:
                 _get(wheel, Path(folder), sources, reporter)
-        result = process.run(
-            [
-                uv, "pip", "compile", "--no-config", "--universal", "--generate-hashes",
-                "--python-version", image.python.version, "--no-header", "--no-emit-index-url",
-                "--default-index", sources.indexes[0], "--find-links", folder, "--quiet", *excludes,
-                "requirements.in",  # by relative name: the lock repeats it in its comments
-            ],
-            # uv brings certificates of its own, and takes the system's when it is told to.
-            env={"UV_SYSTEM_CERTS": "1", **os.environ}, cwd=image.folder, check=BuildError,
-        )
+        with reporter.bar(f"resolving the wheels of {image.name}", None):
+            result = process.run(
+                [
+                    uv, "pip", "compile", "--no-config", "--universal", "--generate-hashes",
+                    "--python-version", image.python.version, "--no-header",
+                    "--no-emit-index-url", "--default-index", sources.indexes[0],
+                    "--find-links", folder, "--quiet", *excludes,
+                    "requirements.in",  # by relative name: the lock repeats it in its comments
+                ],
+                # uv brings certificates of its own, and takes the system's when it is told to.
+                env={"UV_SYSTEM_CERTS": "1", **os.environ}, cwd=image.folder, check=BuildError,
+            )
     header = (
         f"# Wheels of {image.name}: written by `trimaran lock {image.name}` from requirements.in.\n"
         "# pip refuses any file whose hash is not here.\n"

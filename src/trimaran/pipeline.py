@@ -184,7 +184,8 @@ def _pinned_image(
     """Return the image that the recipe pins, from here or a registry; None: nobody knows it."""
     if request.pinned is None or request.base is not None:
         return None
-    found = request.engine.find(image, request.pinned)
+    with reporter.bar(f"verifying {image.name}", None):
+        found = request.engine.find(image, request.pinned)
     if found is not None or request.offline:
         return found
     place = registry.configured(None, request.site)

@@ -97,7 +97,7 @@ class Bars:
 
     @contextmanager
     def bar(self, title: str, total: float | None, unit: str, done: float) -> Iterator[Advance]:
-        """Show a bar; it leaves a line with the time that it took."""
+        """Show a bar; it leaves a line with the time that it took, but for a quick look."""
         bar = Bar(title, total, unit, done)
         first = not self._open
         self._open.append(bar)
@@ -109,7 +109,8 @@ class Bars:
                 yield bar.advance
         finally:
             self._open.remove(bar)
-        self._say(f"  {title} ({bar.seconds:.1f} s)")
+        if total is not None or bar.seconds >= 1:
+            self._say(f"  {title} ({bar.seconds:.1f} s)")
 
     def _has_room(self) -> bool:
         """Return whether a bar can be drawn: mpirun gives a terminal of no columns."""

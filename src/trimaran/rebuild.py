@@ -52,14 +52,16 @@ def check(
         BuildError: the image is not built, cannot be built again, or not on the same base.
     """
     *_, built = [require(engine, part) for part in images.chain(image)]
-    before = inventory.of(engine, built)
+    with reporter.bar(f"inventory of {image.name}", None):
+        before = inventory.of(engine, built)
     with engine.again(image, base=base, reporter=reporter) as second:
         if second.inputs != built.inputs:
             raise BuildError(
                 f"{image.name}: the second build stands on another base than the first",
                 hint="give --base as for the first build",
             )
-        after = inventory.collect(engine, second)
+        with reporter.bar(f"inventory of the second {image.name}", None):
+            after = inventory.collect(engine, second)
     return Comparison(
         built=built, packages=len(before.debian) + len(before.python), files=len(before.files),
         differences=before.differences(after), identical=second.digest == built.digest,

@@ -48,7 +48,7 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> tuple[RunRecord, 
         with reporter.step(1, STEPS, f"data: {record.data.name}"):
             _check_data(request, record, reporter)
         with reporter.step(2, STEPS, f"image: {record.image.name} ({record.image.engine})"):
-            exact = _command(request, record, directory)
+            exact = _command(request, record, directory, reporter)
         with reporter.step(3, STEPS, f"training goes on: {record.recipe.name}"):
             reporter.note(f"  {directory}")
             again = Command((*exact.argv, OPTION), exact.env)
@@ -81,13 +81,16 @@ def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None
         raise UsageError(f"{record.data.path} has other data than those the run began with")
 
 
-def _command(request: Request, record: RunRecord, directory: Path) -> Command:
+def _command(
+    request: Request, record: RunRecord, directory: Path, reporter: Reporter
+) -> Command:
     """Return the command of the run, put together again: its environment is today's.
 
     Raises:
         RunError: the image is gone, or the command would be another one.
     """
-    built = _image(request, record)
+    with reporter.bar(f"verifying {record.image.name}", None):
+        built = _image(request, record)
     exact = pipeline.command(request, built, Path(record.data.path), directory)
     others = [word for word in exact.argv if word not in record.command.argv]
     if list(exact.argv) != record.command.argv:

@@ -17,7 +17,16 @@ from trimaran import __version__, paths, process
 from trimaran.engines import CONTAINERS, Command
 from trimaran.errors import RunError, UsageError
 from trimaran.extending import Modification
-from trimaran.files import leads_outside, locked, open_plain, read_plain, write_atomic
+from trimaran.files import (
+    leads_outside,
+    locked,
+    named,
+    open_plain,
+    read_plain,
+    refusal,
+    room,
+    write_atomic,
+)
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.initial import InitialRecord
 from trimaran.options import Argument
@@ -27,6 +36,12 @@ from trimaran.recipes import RecipeFile
 Status = Literal["running", "completed", "failed", "interrupted"]
 
 LOCK = ".lock"
+
+RESERVE = ".reserve"
+"""Space in the run directory for its last words: where the disk is full, `run.json` still ends."""
+
+_RESERVED_BYTES = 1 << 17
+_LEAST_BYTES = 1 << 24  # a run that begins on a fuller disk cannot even keep its log
 METRICS, RESULT = "metrics.jsonl", "result.json"
 """What an app leaves (app contract), and a verdict rests on."""
 
@@ -169,6 +184,7 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
     with alone(directory) as lock:
         _refuse_used(directory)  # now that nobody else begins a run in it
         try:
+            _refuse_full(directory)
             yield directory, lock
         finally:
             with suppress(OSError):
@@ -176,6 +192,14 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
                     (directory / LOCK).unlink()
                     if made:
                         directory.rmdir()
+
+
+def _refuse_full(directory: Path) -> None:
+    if shutil.disk_usage(directory).free < _LEAST_BYTES:
+        raise RunError(
+            f"no space for a run in {directory}: {room(directory)}",
+            hint="free some space there, or choose another --out",
+        )
 
 
 def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
@@ -192,7 +216,7 @@ def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
                 raise RunError(f"cannot make the run directory {directory}") from None
         except OSError as error:
             raise RunError(
-                f"cannot make the run directory {directory}: {error.strerror}",
+                f"cannot make the run directory {directory}: {refusal(error, directory)}",
                 hint="choose another --out",
             ) from error
 
@@ -232,9 +256,12 @@ def start(
         copy = open_plain(directory / "recipe.yaml", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(copy, "wb") as file:
             file.write(recipe.path.read_bytes())
+        _reserve(directory)
         _write(directory, record)
     except OSError as error:
-        raise RunError(f"cannot write the run directory {directory}: {error.strerror}") from error
+        raise RunError(
+            f"cannot write the run directory {directory}: {refusal(error, directory)}"
+        ) from error
     return record
 
 
@@ -248,8 +275,16 @@ def go_on(directory: Path, record: RunRecord) -> RunRecord:
         "status": "running", "resumed": [*record.resumed, part], "ended": None,
         "exit_status": None, "files": {},
     })
+    _reserve(directory)
     _write(directory, again)
     return again
+
+
+def _reserve(directory: Path) -> None:
+    path = directory / RESERVE
+    with named(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+        file.write(os.urandom(_RESERVED_BYTES))  # zeros take no space on some file systems
+        os.fsync(file.fileno())
 
 
 def alone(directory: Path) -> AbstractContextManager[int]:
@@ -290,6 +325,7 @@ def finish(directory: Path, record: RunRecord, status: Status, exit_status: int)
             "files": hashes(directory),
         }
     )
+    (directory / RESERVE).unlink(missing_ok=True)
     _write(directory, done)
     return done
 

@@ -29,7 +29,9 @@ def cache_list(as_json: Json = False) -> None:
     """
     from trimaran import holdings, paths
 
-    _show(holdings.find(), f"{paths.cache()}", as_json)
+    with terminal().bar("measuring the cache", None):
+        found = holdings.find()
+    _show(found, f"{paths.cache()}", as_json)
 
 
 @app.command("prune")
@@ -47,7 +49,8 @@ def cache_prune(
     from trimaran import holdings
     from trimaran.errors import ExitCode, TrimaranError, UsageError
 
-    everything = holdings.find()
+    with terminal().bar("measuring the cache", None):
+        everything = holdings.find()
     for holding in everything:
         if holding.user:
             terminal().note(f"{holding.name} stays: {holding.user} uses it")
@@ -65,7 +68,8 @@ def cache_prune(
     kept = 0
     for holding in found:
         try:
-            holding.remove()
+            with terminal().bar(f"removing {holding.name}", None):
+                holding.remove()
         except (TrimaranError, OSError) as error:
             terminal().warn(f"{holding.name} stays: {error}")
             kept += holding.size

@@ -155,6 +155,8 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
     from trimaran.engines import require
     from trimaran.engines.selection import select
 
-    chosen = select(engine)
-    chosen.test(require(chosen, images.load(image)), terminal())
+    chosen, reporter = select(engine), terminal()
+    with reporter.bar(f"verifying {image}", None):
+        built = require(chosen, images.load(image))
+    chosen.test(built, reporter)
     say(f"{image}: self-test passed")

@@ -39,7 +39,8 @@ def inspect(
     from trimaran import images, inspection, licences
     from trimaran.engines.selection import select
 
-    found = inspection.examine(select(engine), images.load(image))
+    with terminal().bar(f"looking into {image}", None):
+        found = inspection.examine(select(engine), images.load(image))
     if evidence is not None:
         inspection.write_evidence(found, evidence)
     if as_json:
@@ -87,7 +88,8 @@ def sbom(
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no folder")
     model, chosen = images.load(image), select(engine)
-    found = inventory.of(chosen, require(chosen, model))
+    with terminal().bar(f"looking into {image}", None):
+        found = inventory.of(chosen, require(chosen, model))
     write_atomic(out, bills.text(found, bills.locked_hashes(model)))
     say(f"{out}: {len(found.debian)} Debian and {len(found.python)} Python packages")
 
@@ -107,7 +109,9 @@ def audit(
     from trimaran import images
 
     use_site(site, ca_bundle)
-    found = audits.audit(images.load(image))
+    reporter = terminal()
+    with reporter.bar("asking for known vulnerabilities", None):
+        found = audits.audit(images.load(image))
     rows = [
         {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
          "fixed in": ", ".join(v.fixed) or "nothing yet"}
@@ -115,7 +119,6 @@ def audit(
     ]
     if rows or as_json:
         emit(rows, f"{image}: known vulnerabilities", as_json)
-    reporter = terminal()
     for name, reason in found.skipped.items():
         reporter.warn(f"{name} was not checked: {reason}")
     reporter.note(

@@ -94,7 +94,9 @@ def run(
         ),
     )
     if dry_run:
-        say(pipeline.script(pipeline.plan(request)))
+        with terminal().bar("looking for data and image", None):
+            planned = pipeline.plan(request)
+        say(pipeline.script(planned))
         return
     directory, record, verdict = pipeline.execute(request, terminal())
     conclude(directory, record, verdict)

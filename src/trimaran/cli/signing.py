@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli.common import SiteFile, app, complete, say, use_site
+from trimaran.cli.common import SiteFile, app, complete, say, terminal, use_site
 
 ImageOrFile = Annotated[
     str,
@@ -73,8 +73,9 @@ def verify(
 
     known = use_site(site).signatures.keys
     wanted = [sites.fingerprint(text) for text in key or []] or known
-    file = _file(image)
-    signer = signing.require(file, [wanted] if wanted else [])
+    with terminal().bar(f"verifying {image}", None):
+        file = _file(image)
+        signer = signing.require(file, [wanted] if wanted else [])
     say(f"{file}: signed by {signer.fingerprint} ({signer.owner}), unchanged since")
 
 

@@ -7,7 +7,6 @@ import io
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -91,7 +90,8 @@ class Apptainer:
         """Return what `find` does, after setting aside what is damaged."""
         store.move_broken(image, self.name, reporter)
         for record in store.records(image, self.name):
-            fault = store.damage(record)
+            with reporter.bar(f"verifying {image.name}", record.size, unit="B") as advance:
+                fault = store.damage(record, advance=advance)
             if fault is None:
                 return record.built_image
             store.move_damaged(record, fault, reporter)
@@ -134,10 +134,7 @@ class Apptainer:
     ) -> BuiltImage:
         render.check(image)
         content = images.content(image)  # now: a definition may be edited while it is built
-        start = time.monotonic()
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
-        fetched = time.monotonic()
-        reporter.note(f"  {image.name}: wheelhouse verified in {fetched - start:.1f} s")
         under = self._base(image, below, given, offline, reporter)
         inputs = store.inputs_of(content, under, below)
         target = paths.cache("images", f"{image.name}-{inputs[:12]}.sif")
@@ -160,12 +157,9 @@ class Apptainer:
         """Make a SIF, test it, and put it at `target` with its record."""
         content, inputs = hashes
         with self._made(image, below, under, items, inputs, reporter) as built:
-            made = time.monotonic()
             self.test(built, reporter)
-            tested = time.monotonic()
-            reporter.note(f"  {image.name}: self-test passed in {tested - made:.1f} s")
-            inventory.record(self, built)
-            reporter.note(f"  {image.name}: inventory in {time.monotonic() - tested:.1f} s")
+            with reporter.bar(f"inventory of {image.name}", None):
+                inventory.record(self, built)
             if os.path.lexists(target):
                 reporter.warn(f"{target} has no record; set aside as {set_aside(target).name}")
             Path(built.reference).rename(target)
@@ -201,16 +195,14 @@ class Apptainer:
     ) -> Iterator[BuiltImage]:
         """Yield a new SIF, in a workplace that is gone afterwards."""
         grown = sum(item.kept.stat().st_size for item in items) + (below.size if below else 0)
-        begun = time.monotonic()
         with workplace(int(grown * UNPACKED_PER_BYTE)) as place:
             made = self._make(image, under, items, place, reporter)
             if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
                 sif.freeze(made, int(epoch))
-            reporter.note(f"  {image.name}: built in {time.monotonic() - begun:.1f} s")
-            yield BuiltImage(
-                image.name, self.name, str(made), f"sha256:{sha256(made)}", inputs,
-                made.stat().st_size,
-            )
+            size = made.stat().st_size
+            with reporter.bar(f"hashing {image.name}", size, unit="B") as advance:
+                digest = sha256(made, advance)
+            yield BuiltImage(image.name, self.name, str(made), f"sha256:{digest}", inputs, size)
 
     def _base(
         self,

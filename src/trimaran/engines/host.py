@@ -99,7 +99,10 @@ class Host:
         image = images.load(built.name)
         place, *words = images.self_test(image)
         script = next(images.file_of(image, n) for n, to in image.files.items() if to == place)
-        with tempfile.TemporaryDirectory(prefix="trimaran-test-") as folder:
+        with (
+            reporter.bar(f"testing {built.name}", None),
+            tempfile.TemporaryDirectory(prefix="trimaran-test-") as folder,
+        ):
             command = self._command(built, [str(script), *words], {}, folder)
             process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
 

@@ -97,8 +97,8 @@ class Podman:
         tag = _tag(image.name, inputs)
         built = self._made(image, below, under, items, tag, inputs, reporter)
         self.test(built, reporter)
-        reporter.note(f"  {image.name}: self-test passed")
-        inventory.record(self, built)
+        with reporter.bar(f"inventory of {image.name}", None):
+            inventory.record(self, built)
         paths.cache("images").mkdir(parents=True, exist_ok=True)
         store.save(store.Record(
             name=image.name, engine=self.name, reference=tag, digest=str(built.digest),
@@ -211,12 +211,11 @@ class Podman:
         """Run the image's self-test, isolated as a run is."""
         image = images.load(built.name) if built.name in images.names() else None
         words = images.self_test(image) if image else [f"{VENV}/libexec/selftest.py"]
-        result = process.run(
-            [*self._run("/"), "--entrypoint", f"{VENV}/bin/python", built.reference, *words],
-            env=_environment(),
-        )
-        for line in result.stdout.splitlines():
-            reporter.detail(line)
+        with reporter.bar(f"testing {built.name}", None):
+            result = process.run(
+                [*self._run("/"), "--entrypoint", f"{VENV}/bin/python", built.reference, *words],
+                env=_environment(),
+            )
         if result.returncode != 0:
             tail = "\n".join((result.stdout + result.stderr).splitlines()[-20:])
             raise BuildError(

@@ -26,7 +26,7 @@ from trimaran.engines import BuiltImage
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import Image
-from trimaran.reporting import Reporter
+from trimaran.reporting import Advance, Reporter
 
 PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
 """The only variables of the host that an engine's own process gets (PATH is set apart)."""
@@ -169,12 +169,15 @@ def broken(image: Image, engine: str) -> list[Path]:
     )
 
 
-def damage(record: Record, *, thorough: bool = True) -> str | None:
+def damage(
+    record: Record, *, thorough: bool = True, advance: Advance = lambda amount: None
+) -> str | None:
     """Return what is wrong with the SIF of `record`, or None where it is intact.
 
     Args:
         record: of an image that is a file.
         thorough: hash it, even if it has not been touched since it was recorded.
+        advance: gets the bytes that were hashed.
     """
     sif = Path(record.reference)
     try:
@@ -182,7 +185,7 @@ def damage(record: Record, *, thorough: bool = True) -> str | None:
         touched = about.st_ctime_ns > record.path.stat().st_mtime_ns
         if about.st_size == record.size and not touched and not thorough:
             return None
-        found = f"sha256:{sha256(sif)}"
+        found = f"sha256:{sha256(sif, advance)}"
     except OSError as error:
         return f"{sif}: expected {record.digest}, found none: {error.strerror}"
     if found == record.digest:
