@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from trimaran.errors import RunError, UsageError
+from trimaran.errors import RunError, UsageError, way_out
 from trimaran.files import follow_umask, refusal
 from trimaran.reporting import Advance, Reporter
 
@@ -55,7 +55,9 @@ def check_new(file: Path) -> None:
     if file.exists():
         raise UsageError(f"{file} exists: a bundle is never overwritten")
     if not file.absolute().parent.is_dir():
-        raise UsageError(f"{file}: there is no folder {file.absolute().parent}")
+        raise UsageError(
+            f"{file}: there is no folder {file.absolute().parent}", hint="make it first"
+        )
 
 
 def check_space(folder: Path, needed: int, what: str) -> None:
@@ -219,7 +221,9 @@ def opened(file: Path) -> Iterator[Archive]:
     except tarfile.TarError as error:
         raise RunError(f"{file} is no bundle, or damaged: {error}", hint=_AGAIN) from error
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
+        raise UsageError(
+            f"cannot read {file}: {error.strerror or error}", hint=way_out(error)
+        ) from error
 
 
 class _Sink:

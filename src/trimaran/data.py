@@ -74,7 +74,10 @@ def get(
         Interrupted: on Ctrl-C; downloads resume, and nothing half-packed stays.
     """
     if source is not None and isinstance(contract, Contract):
-        raise UsageError(f"{contract.name} is downloaded, --from is for what needs a licence")
+        raise UsageError(
+            f"{contract.name} is downloaded, --from is for what needs a licence",
+            hint="leave out --from",
+        )
     home = _home(contract)
     try:
         again = any(os.path.lexists(home / name) for name in (_DAMAGED, _REPLACED))

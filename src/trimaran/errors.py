@@ -116,11 +116,16 @@ _REFUSALS = {
 """What the system refuses for reasons that lie with the machine, and the way out."""
 
 
+def way_out(error: OSError) -> str | None:
+    """Return what to do about a refusal of the system, if that is known."""
+    return (_WRONG_NAMES | _REFUSALS).get(error.errno or 0)
+
+
 def of_system(error: OSError) -> TrimaranError | None:
     """Return what the system's refusal is to the user; None: only a fault of Trimaran makes it."""
     if error.errno in _WRONG_NAMES and error.filename is not None:
-        return UsageError(f"{error.filename}: {error.strerror}", hint=_WRONG_NAMES[error.errno])
+        return UsageError(f"{error.filename}: {error.strerror}", hint=way_out(error))
     if error.errno in _REFUSALS:
         place = error.filename or "cannot go on"
-        return RunError(f"{place}: {error.strerror}", hint=_REFUSALS[error.errno])
+        return RunError(f"{place}: {error.strerror}", hint=way_out(error))
     return None

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from trimaran import images
 from trimaran.engines import Bind, Engine
-from trimaran.errors import UsageError
+from trimaran.errors import UsageError, way_out
 from trimaran.files import sha256
 from trimaran.images import Image
 
@@ -105,7 +105,9 @@ def tree_sha256(folder: Path) -> str:
             entry = (os.fspath(path.relative_to(folder)), f"{mode:o}", content)
             digest.update(repr(entry).encode())
     except OSError as error:
-        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot read {error.filename}: {error.strerror}", hint=way_out(error)
+        ) from error
     return digest.hexdigest()
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from trimaran import agreement, curves, paths, recipes, runs, targets, verdict
 from trimaran.command import real_changes
 from trimaran.curves import Picture
-from trimaran.errors import RunError, UsageError
+from trimaran.errors import RunError, UsageError, way_out
 from trimaran.files import open_plain, sha256, write_atomic
 from trimaran.options import Argument
 from trimaran.recipes import RecipeFile
@@ -140,7 +140,9 @@ def recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
     try:
         os.close(open_plain(path, os.O_RDONLY))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint=way_out(error)
+        ) from error
     recipe = recipes.load_copy(path, record.recipe.name)
     if recipe.sha256 != record.recipe.sha256:
         raise UsageError(f"{path} is not the recipe that was run (run.json has another SHA-256)")

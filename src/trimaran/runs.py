@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, computed_field
 
 from trimaran import __version__, paths, process
 from trimaran.engines import CONTAINERS, Command
-from trimaran.errors import RunError, UsageError
+from trimaran.errors import RunError, UsageError, way_out
 from trimaran.extending import Modification
 from trimaran.files import (
     leads_outside,
@@ -355,7 +355,9 @@ def load(directory: Path) -> RunRecord:
             hint="runs lie below runs/<app>/<recipe>/ unless --out named another place",
         ) from error
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint=way_out(error)
+        ) from error
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
     if record.environment is None:  # run.sh of a bundle cannot tell whether the file is JSON

@@ -52,12 +52,12 @@ def make(folder: Path, image: Path, reporter: Reporter) -> None:
         RunError: a shard is missing, is a link or has a wrong size, or there is no space.
     """
     # mksquashfs stores a link as a link, and takes what begins with '-' for an option.
-    folder, image = folder.resolve(), image.absolute()
+    folder, image = Path(os.path.realpath(folder)), image.absolute()
     dataset = packed.read(folder)
     if image.exists():
         raise UsageError(f"{image} exists", hint="choose another file, or remove it")
     if not image.parent.is_dir():
-        raise UsageError(f"{image}: there is no folder {image.parent}")
+        raise UsageError(f"{image}: there is no folder {image.parent}", hint="make it first")
     faults = packed.missing_files(folder, dataset)
     if faults:
         raise RunError("\n".join(faults), hint=f"`trimaran data verify {folder}` tells more")

@@ -12,7 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from trimaran.errors import UsageError
+from trimaran.errors import UsageError, way_out
 from trimaran.foreign import excerpt
 from trimaran.parsing import (
     JSON_BYTES,
@@ -87,7 +87,9 @@ def _read(path: Path, limit: int) -> str:
             raise UsageError(f"{path} is larger than {limit / 1e6:,.0f} MB")
         return found.decode("utf-8")
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint=way_out(error)
+        ) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text (byte {error.start})") from error
 

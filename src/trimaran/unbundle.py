@@ -53,7 +53,7 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
                 hint="choose another folder: --to DIR",
             )
         if not target.parent.is_dir():
-            raise UsageError(f"{target}: there is no folder {target.parent}")
+            raise UsageError(f"{target}: there is no folder {target.parent}", hint="make it first")
         archive.check_space(target.parent, file.stat().st_size, "the unpacked bundle")
         try:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as place:

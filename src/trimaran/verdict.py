@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from trimaran.errors import ExitCode, RunError
+from trimaran.errors import ExitCode, RunError, way_out
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
 from trimaran.recipes import HARDWARE_BOUND, METRIC_UNITS, UNIT_LIMITS, Expectation, Recipe
@@ -110,7 +110,9 @@ def read_events(path: Path) -> list[Event]:
     except FileNotFoundError as error:
         raise RunError(f"no metrics: {path} is missing", hint="see log.txt beside it") from error
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
+        raise RunError(
+            f"cannot read {path}: {error.strerror}", hint=way_out(error)
+        ) from error
     if not lines[-1]:
         lines.pop()  # after the last line's end
     events = []

@@ -86,7 +86,7 @@ def sbom(
     if out.exists():
         raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
     if not out.parent.is_dir():
-        raise UsageError(f"{out.parent} is no folder")
+        raise UsageError(f"{out.parent} is no folder", hint="make it first")
     model, chosen = images.load(image), select(engine)
     with terminal().bar(f"looking into {image}", None):
         found = inventory.of(chosen, require(chosen, model))

@@ -89,7 +89,7 @@ def _file(name: str) -> Path:
     path = Path(name)
     if name.endswith(".sif") or "/" in name:
         if not path.is_file():
-            raise UsageError(f"no such file: {name}")
+            raise UsageError(f"no such file: {name}", hint="name a SIF file, or an image")
         return path.absolute()
     return Path(require(Apptainer(), images.load(name)).reference)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import pool
-from trimaran.errors import RunError, UsageError
+from trimaran.errors import RunError, UsageError, way_out
 from trimaran.reporting import Advance, Reporter
 
 ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png"}
@@ -221,7 +221,9 @@ def read(root: Path, sample: Sample) -> bytes:
         with path.open("rb") as file:
             content = os.pread(file.fileno(), sample.size, sample.offset)
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
+        raise RunError(
+            f"cannot read {path}: {error.strerror}", hint=way_out(error)
+        ) from error
     if len(content) != sample.size:
         raise RunError(f"{path} is shorter than when it was listed", hint="pack again")
     return content
@@ -230,7 +232,7 @@ def read(root: Path, sample: Sample) -> bytes:
 def _class_folders(root: Path) -> dict[str, list[str]]:
     """Return the names of the class folders of each split."""
     if not root.is_dir():
-        raise UsageError(f"{root} is no folder")
+        raise UsageError(f"{root} is no folder", hint=f"name one with {LAYOUT}")
     found = {split: _subfolders(root / split) for split in _subfolders(root)}
     with_classes = {split: names for split, names in found.items() if names}
     bad = [split for split in with_classes if re.fullmatch(r"[a-z0-9][a-z0-9-]*", split) is None]
