@@ -26,6 +26,7 @@ from trimaran.parsing import Malformed, parse_json, parse_yaml
         ("a:\n  ? [b]\n  : 1", 2, "a: a key that is no word"),
         ("a: 1\nb: {a: !!map [b]}", 2, "b.a: is no mapping"),
         ('a: 1\nb: "\\ud800"', 2, r"b: '\ud800' holds half of a character"),
+        ('a: 1\nb: "x\\0"', 2, r"b: 'x\x00' holds the character NUL"),
         ("a: 1\nb: \x07", 2, "no YAML: special characters are not allowed"),
     ],
 )

@@ -131,6 +131,8 @@ def _check_values(content: object, nodes: int, lines: dict[Location, int]) -> No
         value, at = waiting.pop()
         if isinstance(value, str) and not value.isascii() and _HALVES.search(value):
             raise refused(f"{excerpt(value)} holds half of a character")
+        if isinstance(value, str) and "\0" in value:  # it ends a name for the system
+            raise refused(f"{excerpt(value)} holds the character NUL")
         if not isinstance(value, dict | list | set | tuple):
             continue
         count += len(value)

@@ -30,7 +30,15 @@ def cache(*parts: str) -> Path:
     """Return a path under the cache (`$TRIMARAN_CACHE`, else the user's cache); not created.
 
     It is absolute: commands and records name it, and are used in other folders.
+
+    Raises:
+        UsageError: nothing says where it is.
     """
     named = os.environ.get("TRIMARAN_CACHE")
     root = Path(named) if named else user_cache_path("trimaran")
+    if root.parts[:1] == ("~",):
+        raise UsageError(
+            "no home folder is known, and so no place for the cache",
+            hint="set HOME, or TRIMARAN_CACHE to a folder",
+        )
     return root.absolute().joinpath(*parts)

@@ -6,6 +6,7 @@ options of the command line win over both.
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from collections.abc import Mapping, MutableMapping
@@ -155,9 +156,14 @@ def load(path: Path | None) -> Site:
     site = strict.load(Site, path)
     folder = path.absolute().parent
     return site.model_copy(update={
-        "ca_bundle": site.ca_bundle and folder / site.ca_bundle.expanduser(),
-        "binds": {folder / source.expanduser(): inside for source, inside in site.binds.items()},
+        "ca_bundle": site.ca_bundle and folder / _at_home(site.ca_bundle),
+        "binds": {folder / _at_home(source): inside for source, inside in site.binds.items()},
     })
+
+
+def _at_home(path: Path) -> Path:
+    # Not Path.expanduser: it fails for a user whom nobody knows, about whom the use tells better.
+    return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def apply(site: Site, ca_bundle: Path | None, environ: MutableMapping[str, str]) -> None:

@@ -1,5 +1,8 @@
 """The command `plot`: one or several runs, whatever their length and state, as one picture."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -127,3 +130,15 @@ def test_nothing_to_draw_and_nothing_to_overwrite(
     (tmp_path / "mine.png").write_text("mine")
     assert main(["plot", "--out", str(run), "--to", str(tmp_path / "mine.png")]) == 2
     assert "exists, and nothing is overwritten" in capsys.readouterr().err
+
+
+def test_the_backend_of_a_notebook_does_not_matter(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", [1, 2], "success")
+    words = ["plot", "--out", str(run), "--to", str(tmp_path / "plot.png")]
+    done = subprocess.run(
+        [sys.executable, "-m", "resnet_imagenet", *words], capture_output=True, text=True,
+        check=False,
+        env={**os.environ, "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "plot.png").is_file()

@@ -55,7 +55,8 @@ def test_the_options_as_data_say_what_the_parser_takes() -> None:
     said = json.loads(options.described({"train": (Settings, "train it")}))["verbs"]["train"]
     assert said["description"] == "train it"
     assert said["options"]["epochs"] == {
-        "type": "integer", "minimum": 1, "default": 90, "description": "passes over the images",
+        "type": "integer", "minimum": 1, "exclusiveMaximum": 2**63, "default": 90,
+        "description": "passes over the images",
     }
     assert said["options"]["model"]["enum"] == ["a", "b"]
     assert said["options"]["synthetic"]["type"] == "boolean"
@@ -86,6 +87,7 @@ def test_a_range_as_data_is_that_of_the_parser(kind: Callable[[str], float]) -> 
         (options.positive_int, "0", "at least 1"),
         (options.positive_int, "two", "whole number"),
         (options.non_negative_int, "-1", "at least 0"),
+        (options.non_negative_int, "99999999999999999999999", "below 9223372036854775808"),
         (options.positive_float, "0", "above 0"),
         (options.positive_float, "nan", "finite"),
         (options.non_negative_float, "-0.1", "at least 0"),

@@ -61,6 +61,8 @@ def main(settings: PlotSettings) -> None:
     with tempfile.TemporaryDirectory() as folder, atomic.replacing(path) as file:
         # matplotlib's list of fonts, which it would write to the user's home.
         os.environ.setdefault("MPLCONFIGDIR", folder)
+        # That of a notebook is not here, and a file needs none.
+        os.environ.pop("MPLBACKEND", None)
         draw(runs).savefig(file, format=path.suffix[1:], metadata=UNDATED.get(path.suffix))
     print(path)
 

@@ -129,9 +129,12 @@ def increasing(text: str) -> tuple[float, ...]:
     return values
 
 
+WORD = 2**63
+"""Whole numbers are below: what computes with them has 64 bits for one."""
+
 _RANGES: dict[Any, dict[str, Any]] = {
-    positive_int: {"type": "integer", "minimum": 1},
-    non_negative_int: {"type": "integer", "minimum": 0},
+    positive_int: {"type": "integer", "minimum": 1, "exclusiveMaximum": WORD},
+    non_negative_int: {"type": "integer", "minimum": 0, "exclusiveMaximum": WORD},
     positive_float: {"type": "number", "exclusiveMinimum": 0},
     non_negative_float: {"type": "number", "minimum": 0},
     fraction: {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
@@ -166,6 +169,8 @@ def _int(text: str, least: int) -> int:
         raise argparse.ArgumentTypeError(f"must be a whole number, got '{text}'") from None
     if value < least:
         raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+    if value >= WORD:
+        raise argparse.ArgumentTypeError(f"must be below {WORD}, got {value}")
     return value
 
 
