@@ -82,9 +82,11 @@ def test_a_signal_sets_the_flag_and_the_handlers_come_back(number: signal.Signal
     assert signal.getsignal(number) is before
 
 
-def test_a_second_ctrl_c_does_not_wait() -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_ctrl_c_after_a_stop_does_not_wait(first: signal.Signals) -> None:
+    """`trimaran run` sends SIGTERM for the first Ctrl-C, and SIGINT for the second."""
     with StopFlag():
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), first)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 

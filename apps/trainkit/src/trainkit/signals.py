@@ -17,8 +17,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 class StopFlag:
     """Context manager that turns `SIGNALS` into a flag; use it in the main thread.
 
-    A second SIGINT (Ctrl-C pressed twice) raises KeyboardInterrupt at once: the
-    user does not want to wait, and the last checkpoint is intact anyway.
+    SIGINT after another stop (Ctrl-C pressed twice) raises KeyboardInterrupt at once:
+    the user does not want to wait, and the last checkpoint is intact anyway.
     """
 
     def __init__(self) -> None:
@@ -49,6 +49,6 @@ class StopFlag:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self.received == signal.SIGINT:
+        if number == signal.SIGINT and self:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
