@@ -343,8 +343,11 @@ def test_no_answer_of_a_registry_gives_more_than_one_error(harbour: Harbour) -> 
 
 
 @hostile.quick
-@given(hostile.spoiled(json.loads(manifest()), hostile.json_values))
-def test_a_manifest_with_any_value_spoiled_is_one_error(harbour: Harbour, content: Any) -> None:
+@given(place=hostile.places, value=hostile.json_values, key=hostile.more_keys)
+def test_a_manifest_with_any_value_spoiled_is_one_error(
+    harbour: Harbour, place: int, value: object, key: str | None
+) -> None:
+    content = hostile.spoil(json.loads(manifest()), place, value, key)
     harbour.reply["/v2/fleet/tiny/manifests/1"] = (200, {}, json.dumps(content).encode())
     hostile.keeps_the_property(lambda: harbour.client.manifest("1"))
 
