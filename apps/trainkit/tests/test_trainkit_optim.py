@@ -53,6 +53,16 @@ def test_lars_is_the_algorithm_of_the_paper(start, steps, trusted: bool) -> None
     assert weight[0].tolist() == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize(("start", "gradient"), [(2.0, 0.0), (0.0, 3.0), (0.0, 0.0)])
+def test_a_layer_without_weights_or_gradient_takes_the_rate_1(
+    start: float, gradient: float
+) -> None:
+    weight = nn.Parameter(torch.full((2, 2), start))
+    weight.grad = torch.full_like(weight, gradient)
+    optim.Lars([{"params": [weight], "weight_decay": 0.25}], 0.5, trust=0.001).step()
+    assert weight[0, 0].item() == start - 0.5 * (gradient + 0.25 * start)
+
+
 def test_lars_goes_on_from_its_state_dict() -> None:
     def steps(lars: optim.Lars, weight: nn.Parameter, count: int) -> None:
         for number in range(count):
