@@ -34,6 +34,13 @@ def test_collectives_are_over_all_ranks(size: int, monkeypatch: pytest.MonkeyPat
         ]
 
 
+def test_sums_of_millions_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In single precision 2**24 + 1 is 2**24."""
+    large = 2.0**24 + 1
+    assert Engine().sum([large, 1.0]) == [large, 1.0]
+    assert on_ranks(2, lambda engine: engine.sum([large]), monkeypatch) == [[2 * large]] * 2
+
+
 def network_of(rank: int) -> nn.Module:
     network = nn.Conv2d(2, 3, 1).to(memory_format=torch.channels_last)
     with torch.no_grad():
