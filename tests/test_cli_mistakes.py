@@ -122,6 +122,20 @@ def test_a_wrong_argument(words: list[str], code: int, call: Call) -> None:
     assert is_helpful(said), said
 
 
+@pytest.mark.parametrize("place", ["/proc/no/such", "/dev/null/cache"])
+def test_a_cache_that_cannot_be(
+    place: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIMARAN_CACHE", place)
+    for words in (["data", "get", "fashion-mnist", "--offline"],
+                  ["build", "torch-cpu", "--engine", "host", "--offline"],
+                  ["fetch", "torch-cpu", "--offline"]):
+        code, said = call(*words)
+        assert code in {2, 3, 4}, said
+        assert "hint: " in said
+    assert call("cache", "list")[0] == call("list", "images")[0] == 0
+
+
 @pytest.mark.parametrize(
     "value",
     ["99999999999999999999999", "9" * 5000, "1e999", ".nan", "2026-02-31", "!!int zz", "[1]",

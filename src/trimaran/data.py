@@ -90,7 +90,10 @@ def get(
             f"stopped while getting {contract.name}", hint="run it again to go on"
         ) from None
     except OSError as error:
-        raise RunError(f"cannot write into {home}: {refusal(error, home)}") from error
+        raise RunError(
+            f"cannot write into {home}: {refusal(error, home)}",
+            hint="set TRIMARAN_CACHE to a folder with room where you may write",
+        ) from error
     return folder(contract)
 
 
