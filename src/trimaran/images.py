@@ -47,6 +47,9 @@ class Image(strict.Model):
         gpu: of a framework image; whose GPUs it is for (see `engines.gpu`).
         build: a stage that compiles first.
         environment: variables set in the running container.
+        caches: of a framework image; variable -> folder below the user's `~/.cache`, where a
+            library would use a name in /tmp that anybody can take first. For Apptainer: a
+            container of Docker has a /tmp of its own.
         files: file of this folder, or of `containers/selftests/` -> place in the image.
         test: which of those places is the self-test (see `self_test`).
     """
@@ -65,6 +68,7 @@ class Image(strict.Model):
     python: Python | None = None
     build: Build | None = None
     environment: dict[Variable, Plain] = Field(default_factory=dict)
+    caches: dict[Variable, Relative] = Field(default_factory=dict)
     files: dict[Relative, Place] = Field(default_factory=dict)
     test: Place
     app: App | None = None
@@ -145,7 +149,7 @@ class Image(strict.Model):
 
 
 def _only_in_frameworks(image: Image) -> None:
-    keys = ("short", "gpu", "debian", "python", "build")
+    keys = ("short", "gpu", "debian", "python", "build", "caches")
     if given := [key for key in keys if getattr(image, key)]:
         raise ValueError(f"{', '.join(given)}: belongs into the framework image")
 
@@ -204,6 +208,8 @@ def environment(image: Image) -> dict[str, str]:
     merged: dict[str, str] = {}
     for part in chain(image):
         merged |= part.environment
+    if image.app is not None:
+        merged["PYTHONSAFEPATH"] = "1"  # in all ranks: no module of the folder they run in
     return merged
 
 

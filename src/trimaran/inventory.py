@@ -243,9 +243,9 @@ def unexplained(differences: Iterable[Difference]) -> list[Difference]:
 
 
 def _own(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
+    return {  # an empty one is as good as none: Apptainer cannot unset what the host has set
         key: value for key, value in sorted(environment.items())
-        if not _OF_THE_ENGINE.fullmatch(key) and (key, value) not in _ENGINE_VALUES
+        if value and not _OF_THE_ENGINE.fullmatch(key) and (key, value) not in _ENGINE_VALUES
     }
 
 

@@ -36,6 +36,13 @@ _CLEAN = (
     "rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/ldconfig/aux-cache"
     " /var/log/apt /var/log/dpkg.log /var/log/alternatives.log"
 )
+# Nothing in an image needs another user's rights, or is written by all. Only folders of the
+# image are searched: Apptainer shows the host's /tmp, /var/tmp and home during a build.
+_TIGHTEN = (
+    "find /etc /opt /run /usr /var -xdev -path /var/tmp -prune -o"
+    " '(' -perm /6000 -o -perm -0002 '(' -type d -o -type f ')' ')' -exec chmod ug-s,o-w '{}' +"
+)
+_PROFILE = "/etc/profile.d/trimaran.sh"
 
 
 def parts(image: Image, *, docker: bool) -> Iterator[Any]:
@@ -63,6 +70,7 @@ def parts(image: Image, *, docker: bool) -> Iterator[Any]:
     yield primitive("environment", _export=False, variables={
         key: f'"{value}"' for key, value in images.environment(image).items()
     })
+    yield primitive("raw", singularity=_section("%environment", _against_the_host(image)))
     yield from _entry_points(image)
     if not docker and image.app is not None:  # a Dockerfile has one entry point and no SCIF
         yield from _scif(image.app)
@@ -111,7 +119,7 @@ def _build_stage(image: Image, build: Build, *, docker: bool) -> Iterator[Any]:
         "The script of this stage; `bin` and `lib` of what it leaves go into the image."
     ))
     variables = "".join(f'{key}="{value}" ' for key, value in sorted(build.environment.items()))
-    yield primitive("shell", commands=[f"{variables}sh {WHEELHOUSE}/build/{build.script}"])
+    yield _shell([f"{variables}sh {WHEELHOUSE}/build/{build.script}"])
 
 
 def _packages(image: Image, *, building: bool = False) -> Iterator[Any]:
@@ -123,7 +131,7 @@ def _packages(image: Image, *, building: bool = False) -> Iterator[Any]:
             f"Debian packages: exactly those of debian.lock{' and build-debian.lock' * building}."
         ))
         extra = f" {WHEELHOUSE}/build/debs/*.deb" if image.build and image.build.debian else ""
-        yield primitive("shell", commands=[
+        yield _shell([
             "DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends"
             # No package but those given; the build's root has no _apt user to change to.
             " --allow-downgrades -o Dir::Etc::sourcelist=/dev/null"
@@ -146,8 +154,15 @@ def _packages(image: Image, *, building: bool = False) -> Iterator[Any]:
     if not building:
         if image.python.remove:  # fails when one of them is not there any more
             commands.append(" ".join(["rm -r", *(f"{site}/{p}" for p in image.python.remove)]))
-        commands.append(f"{_COMPILE} {site}")
-    yield primitive("shell", commands=commands)
+        commands += [f"{_COMPILE} {site}", *_finish(image)]
+    yield _shell(commands)
+
+
+def _finish(image: Image) -> list[str]:
+    """Return what ends the installation: PATH for login shells, and rights that nobody needs."""
+    # A login shell reads /etc/profile, which sets PATH to its own.
+    path = f"echo 'PATH={image.environment['PATH']}' > {_PROFILE}"
+    return [*([path] if "PATH" in image.environment else []), _TIGHTEN]
 
 
 def _own_packages(image: Image, app: App) -> Iterator[Any]:
@@ -155,11 +170,16 @@ def _own_packages(image: Image, app: App) -> Iterator[Any]:
         "Packages of this repository; what they need is in the framework image."
     ))
     folders = [f"{VENV}/lib/python*/site-packages/{p.replace('-', '_')}" for p in app.packages]
-    yield primitive("shell", commands=[
+    yield _shell([
         f"{_pip(image)} {WHEELHOUSE}/apps/*.whl",
         # Only its own: compileall would compile all of the framework's again.
         " ".join([_COMPILE, *folders]),
     ])
+
+
+def _shell(commands: list[str]) -> Any:
+    """Return one step of the build; Apptainer's umask would let the group write."""
+    return primitive("shell", commands=["umask 022", *commands])
 
 
 def _pip(image: Image) -> str:
@@ -193,6 +213,16 @@ def _labels(image: Image, *, docker: bool) -> dict[str, str]:
         f"org.opencontainers.image.{key}": f"{quote}{value}{quote}"
         for key, value in labels.items()
     }
+
+
+def _against_the_host(image: Image) -> str:
+    """Return the variables that only Apptainer needs, which shares environment and /tmp."""
+    # Empty, not unset: the host's value of a variable that is not set here comes back.
+    # What a user gives on purpose, as APPTAINERENV_PYTHONPATH, is set after all this.
+    lines = [f'export {name}=""' for name in ("PYTHONHOME", "PYTHONPATH")]
+    lines += [f'export {name}="$HOME/.cache/{folder}"'
+              for name, folder in sorted(images.chain(image)[0].caches.items())]
+    return "\n".join(lines)
 
 
 def _entry_points(image: Image) -> Iterator[Any]:
