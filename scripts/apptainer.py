@@ -28,7 +28,8 @@ from trimaran.errors import BuildError, TrimaranError
 
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-WANTED = ("apptainer", "squashfuse", "fuse-overlayfs", "mmdebstrap")
+# Without fuse2fs and gocryptfs Apptainer says so at each start.
+WANTED = ("apptainer", "squashfuse", "fuse-overlayfs", "fuse2fs", "gocryptfs", "mmdebstrap")
 # What the host has, or what Apptainer needs only for networks of its own (--net) and
 # set-uid installs: told to apt as installed, so that it is not downloaded.
 FROM_HOST = (
@@ -37,7 +38,7 @@ FROM_HOST = (
 )
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
-RECIPE = 3  # counts changes of this script: a prefix made by an older one is made anew
+RECIPE = 4  # counts changes of this script: a prefix made by an older one is made anew
 
 
 def main(arguments: list[str]) -> int:
@@ -203,7 +204,7 @@ def point_programs_at(tree: Path, prefix: Path) -> None:
     programs = [
         *(tree / "usr/bin" / name for name in (
             "apptainer", "mksquashfs", "unsquashfs", "squashfuse", "squashfuse_ll",
-            "fuse-overlayfs",
+            "fuse-overlayfs", "fuse2fs", "gocryptfs",
         )),
         tree / LIBRARIES / "apptainer/bin/starter",
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,9 +48,8 @@ class Image(strict.Model):
         gpu: of a framework image; whose GPUs it is for (see `engines.gpu`).
         build: a stage that compiles first.
         environment: variables set in the running container.
-        caches: of a framework image; variable -> folder below the user's `~/.cache`, where a
-            library would use a name in /tmp that anybody can take first. For Apptainer: a
-            container of Docker has a /tmp of its own.
+        caches: of a framework image; variable -> folder below the user's `~/.cache`, for a
+            library whose own choice is a name in /tmp that anybody can take first (see `caches`).
         files: file of this folder, or of `containers/selftests/` -> place in the image.
         test: which of those places is the self-test (see `self_test`).
     """
@@ -91,6 +91,11 @@ class Image(strict.Model):
             raise ValueError("an app image needs 'app'")
         if self.framework is not None:
             _only_in_frameworks(self)
+        if shared := [key for key, value in self.environment.items() if _SHARED.search(value)]:
+            raise ValueError(
+                f"environment: {', '.join(shared)}: anybody can take a name in /tmp first;"
+                " leave it to the library, or use 'caches'"
+            )
         if self.test not in self.files.values():
             raise ValueError(f"test: {self.test} is not among the places of 'files'")
         places = sorted(self.files.values())
@@ -154,6 +159,7 @@ def _only_in_frameworks(image: Image) -> None:
         raise ValueError(f"{', '.join(given)}: belongs into the framework image")
 
 
+_SHARED = re.compile(r"(?:^|:)/(?:var/)?tmp(?:/|$)")
 _LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
 
 
@@ -211,6 +217,15 @@ def environment(image: Image) -> dict[str, str]:
     if image.app is not None:
         merged["PYTHONSAFEPATH"] = "1"  # in all ranks: no module of the folder they run in
     return merged
+
+
+def caches(image: Image) -> dict[str, str]:
+    """Return variable -> folder of caches that each user of the image has for themselves.
+
+    They are for Apptainer, which shares the host's /tmp; a container of Docker has its own.
+    """
+    own = environment(image)
+    return {name: to for name, to in chain(image)[0].caches.items() if name not in own}
 
 
 def package_folder(name: str) -> Path:

@@ -220,8 +220,9 @@ def _against_the_host(image: Image) -> str:
     # Empty, not unset: the host's value of a variable that is not set here comes back.
     # What a user gives on purpose, as APPTAINERENV_PYTHONPATH, is set after all this.
     lines = [f'export {name}=""' for name in ("PYTHONHOME", "PYTHONPATH")]
-    lines += [f'export {name}="$HOME/.cache/{folder}"'
-              for name, folder in sorted(images.chain(image)[0].caches.items())]
+    if caches := images.caches(image):
+        lines.append('if [ -w "$HOME" ]; then caches="$HOME/.cache"; else caches=$(mktemp -d); fi')
+    lines += [f'export {name}="$caches/{folder}"' for name, folder in sorted(caches.items())]
     return "\n".join(lines)
 
 
