@@ -72,3 +72,16 @@ def test_apt_verifies_signatures_and_shares_nothing_with_the_host(
     for line in config.splitlines():
         if line.startswith("Dir "):
             assert line == f'Dir "{tmp_path}/";'
+
+
+def test_what_apptainer_asks_for_at_each_start_is_there_and_uses_the_prefix(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    patched = []
+    monkeypatch.setattr(script.shutil, "which", lambda name, path=None: name)
+    monkeypatch.setattr(script.process, "run", lambda words, check: patched.append(words[-1]))
+    monkeypatch.setattr(Path, "exists", lambda path: True)
+    script.point_programs_at(tmp_path, tmp_path / "final")
+    for name in ("fuse2fs", "gocryptfs"):
+        assert name in script.WANTED
+        assert str(tmp_path / "usr/bin" / name) in patched

@@ -57,6 +57,7 @@ def test_an_unknown_image_gets_the_nearest_names() -> None:
     ("help:", "cmd: train\nhelp:", "'cmd' is refused: Apptainer joins it"),
     ("  TINY: from", "  HOME: from", "HOME is set when a container starts"),
     ("  TINY: from", "  APPTAINER_X: from", "APPTAINER_X is set when a container starts"),
+    ("  TINY: from", "  TINY: /opt/x:/tmp/x", "TINY: anybody can take a name in /tmp first"),
     ("/opt/trimaran/libexec/selftest.py}", "/tmp/selftest.py}", "mounts something of its own"),
     ("/opt/trimaran/libexec/selftest.py}", "/opt/trimaran/}", "name the file"),
 ])

@@ -182,9 +182,9 @@ def test_debian_packages_and_their_licences(tmp_path: Path) -> None:
         (tmp_path / name / "copyright").write_text(text)
     assert probe.debian(status, tmp_path) == [
         {"name": "a", "version": "1:2-3", "architecture": "amd64", "source": "big",
-         "licences": ["MIT", "MIT or GPL-2+"]},
+         "licences": ["MIT", "MIT or GPL-2+"], "mentioned": []},
         {"name": "b", "version": "4", "architecture": "all", "source": "b",
-         "licences": ["LGPL-2.1"]},
+         "licences": [], "mentioned": ["LGPL-2.1"]},
     ]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from trimaran import licences
+from trimaran.errors import UsageError
 
 
 @pytest.mark.parametrize(("name", "identifier"), [
@@ -32,6 +35,16 @@ def test_a_name_with_one_meaning_has_an_identifier(name: str, identifier: str | 
 ])
 def test_kinds(names: list[str], kinds: set[str]) -> None:
     assert licences.groups(names) == kinds
+
+
+def test_what_is_settled_by_hand_is_spdx_with_a_reason(tmp_path: Path) -> None:
+    settled = licences.settled()
+    assert len({entry.reason for entry in settled.values()}) == 10
+    assert settled["python3.11"].licence == "Python-2.0"
+    wrong = tmp_path / "licences.yaml"
+    wrong.write_text("debian:\n  - {packages: [a], licence: Mine-1.0, reason: so}\n")
+    with pytest.raises(UsageError, match="no SPDX identifier"):
+        licences.settled(wrong)
 
 
 def test_a_summary_counts_a_package_once_in_each_kind_it_names() -> None:

@@ -49,6 +49,36 @@ def test_nothing_of_the_first_stage_but_its_product_is_in_the_image() -> None:
         assert "/opt/stage/lib /opt/trimaran/lib" in final
 
 
+@pytest.mark.parametrize("image", ALL, ids=lambda image: image.name)
+def test_the_hosts_python_is_kept_out(image: images.Image) -> None:
+    definition, dockerfile = (render.text(image, file) for file in render.FILES)
+    # Empty: Apptainer gives back the host's value of what is only unset.
+    assert 'export PYTHONPATH=""\n' in definition
+    assert 'export PYTHONHOME=""\n' in definition
+    for text in (definition, dockerfile):
+        assert ('PYTHONSAFEPATH="1"' in text) == (image.kind == "app")
+
+
+def test_a_cache_is_the_users_own_unless_the_image_says_where_it_is() -> None:
+    framework, app = (
+        render.text(images.load(name), "image.def")
+        for name in ("torch-cpu", "resnet-imagenet-torch-cpu")
+    )
+    assert 'caches="$HOME/.cache"; else caches=$(mktemp -d)' in framework
+    assert 'export TORCHINDUCTOR_CACHE_DIR="$caches/torchinductor"\n' in framework
+    assert 'export TORCHINDUCTOR_CACHE_DIR="/opt/trimaran"\n' in app
+    assert "caches" not in app
+    assert "TORCHINDUCTOR" not in render.text(images.load("torch-cpu"), "Dockerfile")
+
+
+def test_every_step_of_a_build_has_one_umask_and_the_last_takes_rights_away() -> None:
+    image = images.load("torch-cpu")
+    for file, step in (("image.def", "%post\n    cd /\n    "), ("Dockerfile", "RUN ")):
+        first, *steps = render.text(image, file).split(step)
+        assert [text.startswith("umask 022") for text in steps] == [True] * 5
+        assert "-exec chmod ug-s,o-w" in steps[-1]
+
+
 def test_a_changed_file_is_named(tmp_path: Path) -> None:
     for path in TINY.parent.iterdir():
         (tmp_path / path.name).write_text(path.read_text())

@@ -65,7 +65,28 @@ def test_it_names_every_package_with_purl_version_and_licences() -> None:
     assert found["some-package"]["purl"] == "pkg:pypi/some-package@2.13.0%2Bcpu"
     assert found["some-package"]["licenses"][0]["expression"] == "Apache-2.0 AND MIT"
     assert found["six"]["licenses"][0]["license"]["id"] == "MIT"
-    assert "licenses" not in found["libc6"]
+    assert found["libc6"]["licenses"][0]["license"]["acknowledgement"] == "concluded"
+
+
+def test_a_licence_is_declared_found_or_settled() -> None:
+    gmp, libc = FOUND.debian
+    mentioned = libc.model_copy(update={"name": "other", "mentioned": ("GPL-2", "LGPL")})
+    by_hand = libc.model_copy(update={"name": "libopenmpi3", "mentioned": ("LGPL-2",)})
+    image = FOUND.model_copy(update={"debian": (gmp, mentioned, by_hand)})
+    text = sbom.text(image, {})
+    assert JsonStrictValidator(sbom.VERSION).validate_str(text) is None
+    found = components(text)
+    assert {entry["license"]["acknowledgement"] for entry in found["libgmp10"]["licenses"]} == {
+        "declared"
+    }
+    assert "licenses" not in found["other"]
+    (first, second) = found["other"]["evidence"]["licenses"]
+    assert (first["license"], second["license"]) == ({"id": "GPL-2.0-only"}, {"name": "LGPL"})
+    (settled,) = found["libopenmpi3"]["licenses"]
+    assert settled["license"] == {"id": "BSD-3-Clause-Open-MPI", "acknowledgement": "concluded"}
+    assert found["libopenmpi3"]["evidence"]["licenses"][0]["license"]["id"] == "LGPL-2.0-only"
+    reasons = {entry["name"]: entry["value"] for entry in found["libopenmpi3"]["properties"]}
+    assert "ptmalloc2" in reasons["trimaran:licence:reason"]
 
 
 def test_hashes_are_those_of_the_locks() -> None:

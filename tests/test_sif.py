@@ -1,4 +1,4 @@
-"""The header of a SIF: equal content becomes equal bytes, and anything else is refused."""
+"""A SIF file: equal content becomes equal bytes, anything else is refused; its mode."""
 
 from __future__ import annotations
 
@@ -42,3 +42,12 @@ def test_what_is_no_sif_or_of_another_layout_is_left_as_it_is(tmp_path: Path) ->
         with pytest.raises(BuildError, match=r"no SIF file|unknown layout"):
             sif.freeze(path, 0)
         assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o644, 0o755), (0o600, 0o700), (0o640, 0o750)])
+def test_who_may_read_it_may_run_it(tmp_path: Path, before: int, after: int) -> None:
+    path = tmp_path / "image.sif"
+    path.touch(mode=before)
+    path.chmod(before)
+    sif.make_executable(path)
+    assert path.stat().st_mode & 0o777 == after

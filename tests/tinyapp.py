@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import yaml
 import datasets
 from samples import GOOD
 from trimaran import images, paths, render
+from trimaran.inventory import File
 
 Trimaran = Callable[..., subprocess.CompletedProcess[str]]
 """Calls `trimaran` with its words."""
@@ -143,6 +144,14 @@ def call(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[s
         [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
         env={**env, "COLUMNS": "200"}, capture_output=True, text=True, check=False, timeout=200,
     )
+
+
+def excessive(files: Mapping[str, File]) -> list[str]:
+    """Return what is set-uid or set-gid, or may be written by all, of an image's inventory."""
+    return [
+        path for path, file in files.items()
+        if file.type in ("file", "directory") and file.mode & 0o6002
+    ]
 
 
 def environment(checkout: Path, cache: Path, **more: str) -> dict[str, str]:

@@ -65,7 +65,7 @@ def examine(engine: Engine, image: Image) -> Examination:
     built = require(engine, image)
     found = inventory.of(engine, built)
     stated = {
-        "debian": [package.licences for package in found.debian],
+        "debian": [package.licences or package.mentioned for package in found.debian],
         "python": [package.licences for package in found.python],
     }
     return Examination(

@@ -49,13 +49,19 @@ SAME_ENGINE: Reasons = {
 
 
 class DebianPackage(strict.Model):
-    """An installed Debian package, as dpkg knows it; licences as its copyright file names them."""
+    """An installed Debian package, as dpkg knows it.
+
+    Attributes:
+        licences: declared by a machine-readable copyright file.
+        mentioned: in the running text of any other.
+    """
 
     name: str
     version: str
     architecture: str
     source: str
     licences: tuple[str, ...]
+    mentioned: tuple[str, ...] = ()
 
 
 class PythonPackage(strict.Model):
@@ -129,7 +135,7 @@ class Inventory(strict.Model):
         hidden: places where the engine put something over the image, so not seen.
     """
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
+    schema_: Literal[2] = Field(default=2, alias="schema")
     image: str
     engine: str
     digest: str

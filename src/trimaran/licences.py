@@ -7,10 +7,16 @@ text of its own), nothing is guessed.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
 
 from cyclonedx import spdx
+from pydantic import AfterValidator
+
+from trimaran import paths, strict
 
 _NAMES = {
     "apache 2.0": "Apache-2.0", "apache-2": "Apache-2.0", "apache license 2.0": "Apache-2.0",
@@ -37,6 +43,31 @@ GROUPS = (
 
 UNSTATED, OTHER = "not stated", "other"
 KINDS = (*(group for group, _ in GROUPS), OTHER, UNSTATED)
+
+
+def _expression(text: str) -> str:
+    if not spdx.is_supported_id(text) and not spdx.is_expression(text):
+        raise ValueError(f"'{text}' is no SPDX identifier or expression")
+    return text
+
+
+class Settled(strict.Model):
+    """What somebody who read a copyright file took for the licence of packages, and why."""
+
+    packages: tuple[str, ...]
+    licence: Annotated[str, AfterValidator(_expression)]
+    reason: str
+
+
+class _File(strict.Model):
+    debian: tuple[Settled, ...]
+
+
+@functools.cache
+def settled(path: Path | None = None) -> Mapping[str, Settled]:
+    """Return Debian package -> what `containers/licences.yaml` settles for it."""
+    found = strict.load(_File, path or paths.repository() / "containers/licences.yaml").debian
+    return {name: entry for entry in found for name in entry.packages}
 
 
 def identifier(name: str) -> str | None:

@@ -96,22 +96,25 @@ def debian(status: Path, documents: Path) -> list[Row]:
         packages.append({
             "name": name, "version": fields["Version"], "architecture": fields["Architecture"],
             "source": (fields.get("Source") or name).split(" ")[0],
-            "licences": debian_licences(documents / name / "copyright"),
+            **debian_licences(documents / name / "copyright"),
         })
     return packages
 
 
-def debian_licences(path: Path) -> list[str]:
-    """Return the licences that a machine-readable copyright file names in `License:` fields.
+def debian_licences(path: Path) -> dict[str, list[str]]:
+    """Return what a copyright file says of licences.
 
-    Of any other, those whose text it refers to in /usr/share/common-licenses.
+    A machine-readable one declares them (`licences`), in `License:` fields. Any other is
+    running text, in which those of /usr/share/common-licenses are `mentioned`: some are the
+    package's, some of a file in its sources or of nothing that is installed.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return []
+        text = ""
     fields = LICENCE_FIELD.findall(text) if MACHINE_READABLE.search(text) else []
-    return sorted(set(fields) or set(COMMON_LICENCE.findall(text)))
+    mentioned = [] if fields else COMMON_LICENCE.findall(text)
+    return {"licences": sorted(set(fields)), "mentioned": sorted(set(mentioned))}
 
 
 def python() -> list[Row]:

@@ -1,5 +1,9 @@
 """The software bill of materials of an image: CycloneDX JSON, from its inventory.
 
+A licence is `declared` where the package itself declares it, and `concluded` where somebody
+read its copyright file and settled it (`containers/licences.yaml`, the reason is a property).
+What was only found in running text is evidence, and no licence of the component.
+
 Equal inventory, equal text: the serial number comes from the content, the date is
 that of the image (`SOURCE_DATE_EPOCH`, else its label `created`).
 """
@@ -17,6 +21,7 @@ from cyclonedx.contrib.this.builders import this_component
 from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.component_evidence import ComponentEvidence
 from cyclonedx.model.dependency import Dependency
 from cyclonedx.model.license import (
     DisjunctiveLicense,
@@ -36,6 +41,7 @@ from trimaran.images import Image
 from trimaran.inventory import Inventory
 
 VERSION = SchemaVersion.V1_6
+DECLARED, CONCLUDED = LicenseAcknowledgement.DECLARED, LicenseAcknowledgement.CONCLUDED
 
 Hashes = Mapping[tuple[Literal["debian", "python"], str, str], str]
 """(kind, name, version) -> SHA-256 of the file that the package was installed from."""
@@ -92,7 +98,7 @@ def _image(found: Inventory) -> Component:
     return Component(
         name=found.image, version=about.get("version"), type=ComponentType.CONTAINER,
         bom_ref=f"image:{found.image}", description=about.get("description"),
-        licenses=_licences([about["licenses"]] if "licenses" in about else []),
+        licenses=_licences([about["licenses"]] if "licenses" in about else [], DECLARED),
         properties=[
             Property(name="trimaran:image:engine", value=found.engine),
             Property(name="trimaran:image:digest", value=found.digest),
@@ -112,15 +118,23 @@ def _system(found: Inventory) -> Component:
 
 def _debian(found: Inventory, hashes: Hashes) -> Iterator[Component]:
     vendor = found.release.get("ID", "debian")
+    settled = licences.settled()
     distribution = f"{vendor}-{found.release.get('VERSION_ID', '')}".rstrip("-")
     for package in found.debian:
         purl = PackageURL(
             "deb", vendor, package.name, package.version,
             {"arch": package.architecture, "distro": distribution},
         )
+        properties = [Property(name="trimaran:debian:source", value=package.source)]
+        stated, found_in_text = package.licences, package.mentioned
+        if by_hand := settled.get(package.name):
+            properties.append(Property(name="trimaran:licence:reason", value=by_hand.reason))
+            found_in_text = stated + found_in_text
         yield _package(
-            purl, package.licences, hashes.get(("debian", package.name, package.version)),
-            [Property(name="trimaran:debian:source", value=package.source)],
+            purl,
+            _licences([by_hand.licence], CONCLUDED) if by_hand else _licences(stated, DECLARED),
+            hashes.get(("debian", package.name, package.version)), properties,
+            ComponentEvidence(licenses=_licences(found_in_text, None)) if found_in_text else None,
         )
 
 
@@ -129,29 +143,31 @@ def _python(found: Inventory, hashes: Hashes) -> Iterator[Component]:
         name = canonicalize_name(package.name)
         purl = PackageURL("pypi", None, name, package.version)
         key = canonicalize_version(package.version)
-        yield _package(purl, package.licences, hashes.get(("python", name, key)), [])
+        yield _package(
+            purl, _licences(package.licences, DECLARED), hashes.get(("python", name, key)), []
+        )
 
 
 def _package(
-    purl: PackageURL, names: Iterable[str], sha256: str | None, properties: Iterable[Property]
+    purl: PackageURL, stated: Iterable[License], sha256: str | None,
+    properties: Iterable[Property], evidence: ComponentEvidence | None = None,
 ) -> Component:
     return Component(
         name=purl.name, version=purl.version, type=ComponentType.LIBRARY, purl=purl,
-        bom_ref=purl.to_string(), licenses=_licences(names), properties=properties,
+        bom_ref=purl.to_string(), licenses=stated, properties=properties, evidence=evidence,
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else [],
     )
 
 
-def _licences(names: Iterable[str]) -> list[License]:
-    declared = LicenseAcknowledgement.DECLARED
+def _licences(names: Iterable[str], how: LicenseAcknowledgement | None) -> list[License]:
     stated = list(names)
     # CycloneDX takes one expression, or any number of single licences.
     if len(stated) == 1 and not licences.identifier(stated[0]) and is_expression(stated[0]):
-        return [LicenseExpression(stated[0], acknowledgement=declared)]
+        return [LicenseExpression(stated[0], acknowledgement=how)]
     unique = {licences.identifier(name) or name: licences.identifier(name) for name in stated}
     return [
-        DisjunctiveLicense(id=known, acknowledgement=declared) if known
-        else DisjunctiveLicense(name=name, acknowledgement=declared)
+        DisjunctiveLicense(id=known, acknowledgement=how) if known
+        else DisjunctiveLicense(name=name, acknowledgement=how)
         for name, known in unique.items()
     ]
 

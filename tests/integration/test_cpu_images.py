@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trimaran import images
+import tinyapp
+from trimaran import images, inventory
 from trimaran.engines.apptainer import Apptainer
 from trimaran.reporting import Silent
 
@@ -31,6 +32,7 @@ def test_the_image_is_built_and_passes_its_self_test(name: str) -> None:
     below = engine.find(images.chain(image)[0])
     assert below is not None
     assert built.size - below.size <= ADDED_BY_AN_APP
+    assert tinyapp.excessive(inventory.of(engine, built).files) == []
 
 
 def test_there_are_images_for_cpus() -> None:

@@ -160,6 +160,8 @@ class TestSif:
         assert trimaran("test-image", "tiny", cache=away).returncode == 0
         [record] = away.glob("images/*.json")
         assert json.loads(record.read_text())["origin"].startswith(f"{harbour.namespace}/tiny@sha")
+        [pulled] = away.glob("images/*.sif")
+        assert pulled.stat().st_mode == Path(sif.reference).stat().st_mode
         again = trimaran("pull", "tiny", cache=away)
         assert "is here already" in again.stderr
 

@@ -1,4 +1,4 @@
-"""The header of a SIF file: with a fixed date and no random number, equal content is equal bytes.
+"""A SIF file: its mode, and its header, made equal for equal content.
 
 Apptainer up to 1.4 writes a random identifier and its clock into the header even when
 SOURCE_DATE_EPOCH is set, which mksquashfs honours. Newer ones take the date and no
@@ -45,6 +45,12 @@ def freeze(path: Path, epoch: int) -> None:
             file.seek(place + USED_AT)
             if file.read(1) != b"\0":
                 _write(file, place + DESCRIPTOR_TIMES, dates)
+
+
+def make_executable(path: Path) -> None:
+    """Let whoever may read the SIF at `path` run it by its name, as one that Apptainer built."""
+    mode = path.stat().st_mode
+    path.chmod(mode | (mode & 0o444) >> 2)
 
 
 def _write(file: BinaryIO, at: int, content: bytes) -> None:

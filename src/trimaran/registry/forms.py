@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trimaran import digests, download, paths, process
-from trimaran.engines import BuiltImage, Engine, store
+from trimaran.engines import BuiltImage, Engine, sif, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.oci import STORAGE, Podman
 from trimaran.errors import BuildError, UsageError
@@ -142,6 +142,7 @@ class Sif:
                 hint=f"{part.stat().st_size:,} of {offer.size:,} bytes are kept in {part};"
                 " the same command goes on from there",
             ) from error
+        sif.make_executable(destination)
         return Pulled(str(destination), offer.size)
 
 
