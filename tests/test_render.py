@@ -74,7 +74,7 @@ def test_a_cache_is_the_users_own_unless_the_image_says_where_it_is() -> None:
 def test_every_step_of_a_build_has_one_umask_and_the_last_takes_rights_away() -> None:
     image = images.load("torch-cpu")
     for file, step in (("image.def", "%post\n    cd /\n    "), ("Dockerfile", "RUN ")):
-        first, *steps = render.text(image, file).split(step)
+        _, *steps = render.text(image, file).split(step)
         assert [text.startswith("umask 022") for text in steps] == [True] * 5
         assert "-exec chmod ug-s,o-w" in steps[-1]
 
