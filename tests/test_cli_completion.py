@@ -40,7 +40,7 @@ def test_show_completes_the_names_of_its_kind(kind: str) -> None:
         (f"trimaran run {RECIPE} --engine p", ["podman"]),
         ("trimaran show nonsense resnet", []),
         ("trimaran inspect torch-c --engine h", ["host"]),
-        ("trimaran render torch-cp", ["torch-cpu"]),
+        ("trimaran render torch-cp", ["torch-cpu", "torch-cpu-dev"]),
         ("trimaran data get fash", ["fashion-mnist"]),
         ("trimaran data verify fash", ["fashion-mnist"]),
         ("trimaran show recip", ["recipes"]),

@@ -69,6 +69,23 @@ def test_a_faulty_file_is_refused_with_its_line(
     assert fault in str(caught.value)
 
 
+def test_a_variant_says_only_of_what_and_has_all_of_it(tmp_path: Path) -> None:
+    dev, other = images.load("torch-cpu-dev"), images.load("torch-cpu")
+    assert set(dev.debian) > set(other.debian)
+    assert dev.python is not None
+    assert other.python is not None
+    # torch.compile includes them
+    assert set(other.python.remove) - set(dev.python.remove) == {"torch/include"}
+    assert (dev.environment, dev.build, dev.base) == (other.environment, other.build, other.base)
+    assert dev.tag == f"{other.tag}-dev"
+    assert images.environment(dev) == images.environment(other)
+    folder = tmp_path / "x-dev"
+    folder.mkdir()
+    (folder / "image.yaml").write_text("schema: 1\nvariant: dev\nof: tiny\nsummary: mine\n")
+    with pytest.raises(UsageError, match="4: summary: unknown key"):
+        images.read(folder / "image.yaml")
+
+
 def test_all_faults_of_a_file_are_named_at_once(tmp_path: Path) -> None:
     path = edited(tmp_path, "licenses: MIT", 'licences: MIT\nextra: "1"')
     with pytest.raises(UsageError) as caught:

@@ -21,11 +21,31 @@ HASH = "0" * 64
 @pytest.mark.parametrize("image", FRAMEWORKS, ids=lambda image: image.name)
 def test_the_committed_lock_serves_every_python(image: images.Image) -> None:
     locked = lock.read(image.folder / "requirements.lock")
-    asked = re.findall(r"^([a-z0-9-]+)==", (image.folder / "requirements.in").read_text(), re.M)
+    other = image.folder.parent / image.variant.of if image.variant else image.folder
+    asked = re.findall(r"^([a-z0-9-]+)==", (other / "requirements.in").read_text(), re.M)
     for python in lock.HOST_VERSIONS:
         names = [entry.name for entry in locked if entry.applies_to(python)]
         assert len(names) == len(set(names))
         assert set(asked) <= set(names)
+
+
+VARIANTS = [image for image in FRAMEWORKS if image.variant]
+
+
+@pytest.mark.parametrize("image", VARIANTS, ids=lambda image: image.name)
+def test_a_variant_has_the_very_packages_of_the_other_image_and_more(image: images.Image) -> None:
+    assert image.variant is not None
+    other = images.load(image.variant.of)
+    wheels, fewer = (set(lock.read(one.folder / "requirements.lock")) for one in (image, other))
+    assert {(w.name, w.version) for w in wheels} > {(w.name, w.version) for w in fewer}
+    debs, fewer_debs = (set(debian.read(one.folder / "debian.lock")) for one in (image, other))
+    assert {d.sha256 for d in debs} > {d.sha256 for d in fewer_debs}
+    assert {"jupyterlab", "pip"} <= {wheel.name for wheel in wheels}
+    assert {"git", "less", "procps", "g++"} <= {package.name for package in debs}
+
+
+def test_there_are_variants_of_the_torch_images_whose_packages_are_locked() -> None:
+    assert {"torch-cpu-dev", "torch-cuda12-dev", "torch-cuda13-dev"} == {i.name for i in VARIANTS}
 
 
 @pytest.mark.parametrize("image", FRAMEWORKS, ids=lambda image: image.name)

@@ -146,7 +146,7 @@ def look_inside(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case
     """What was found inside an image."""
     built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "ab" * 32, 1)
     found = inventory.Inventory(
-        schema=1, image="tiny", engine="apptainer", digest="sha256:0", release={},
+        image="tiny", engine="apptainer", digest="sha256:0", release={},
         python_version="3.11", entry_point="", environment={}, labels={}, debian=(), python=(),
         files={}, hidden=(),
     )

@@ -12,11 +12,11 @@ import itertools
 import json
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from trimaran import __version__, paths, strict
+from trimaran import __version__, paths, strict, variants
 from trimaran.errors import UsageError, unknown_name
 from trimaran.image_parts import (
     PYTHONS,
@@ -33,6 +33,7 @@ from trimaran.image_parts import (
     Variable,
     refuse_two_meanings,
 )
+from trimaran.variants import VariantOf
 
 
 class Image(strict.Model):
@@ -75,6 +76,7 @@ class Image(strict.Model):
     help: Lines
 
     _folder: Path = PrivateAttr(default=Path())
+    _variant: VariantOf | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -126,6 +128,11 @@ class Image(strict.Model):
     def folder(self) -> Path:
         """The folder that holds `image.yaml` and the locks."""
         return self._folder
+
+    @property
+    def variant(self) -> VariantOf | None:
+        """Which variant it is, and of which image; None: it is none."""
+        return self._variant
 
     @property
     def tag(self) -> str:
@@ -182,7 +189,13 @@ def load(name: str) -> Image:
 
 def read(path: Path) -> Image:
     """Read one `image.yaml`; every fault is named at once, with its line."""
-    image = strict.load(Image, path)
+    found = strict.load_one(_model, path)
+    if isinstance(found, VariantOf):
+        other = read(path.parent.parent / found.of / "image.yaml")
+        image = other.model_copy(update=variants.changes(other, found.variant))
+        image._variant = found
+    else:
+        image = cast("Image", found)
     image._folder = path.parent
     missing = [name for name in image.files if not file_of(image, name).is_file()]
     missing += [str(file) for file in build_files(image) if not file.is_file()]
@@ -192,6 +205,10 @@ def read(path: Path) -> Image:
             " nor in containers/selftests"
         )
     return image
+
+
+def _model(content: object) -> type[strict.Model]:
+    return VariantOf if isinstance(content, dict) and "variant" in content else Image
 
 
 def chain(image: Image) -> list[Image]:

@@ -22,7 +22,7 @@ from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from trimaran import debian, indexes, paths, process
+from trimaran import debian, indexes, paths, process, variants
 from trimaran.download import fetch
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
@@ -98,11 +98,42 @@ def _debian(image: Image, reporter: Reporter) -> dict[str, list[debian.Package]]
     suite, security = image.base.suite, image.security
     reporter.note(f"resolving Debian packages of {suite}")
     final = debian.resolve(suite, image.debian, security=security)
+    if (other := _other(image)) is not None:
+        _check_same(image, final, debian.read(other / "debian.lock"))
     found = {"debian.lock": final}
     if image.build and image.build.debian:
         both = debian.resolve(suite, (*image.debian, *image.build.debian), security=security)
         found["build-debian.lock"] = [package for package in both if package not in final]
     return found
+
+
+def _other(image: Image) -> Path | None:
+    """Return the folder of the image that `image` is a variant of."""
+    return image.folder.parent / image.variant.of if image.variant else None
+
+
+def _check_same(
+    image: Image, found: list[debian.Package], locked: list[debian.Package]
+) -> None:
+    """Refuse to lock a variant whose packages are newer than those of the other image."""
+    versions = {package.name: package.version for package in found}
+    newer = [p.name for p in locked if versions.get(p.name) != p.version]
+    if newer and image.variant:
+        raise BuildError(
+            f"{image.variant.of} has other versions of {', '.join(newer)} than Debian has now",
+            hint=f"run `trimaran lock {image.variant.of}` first, then this again",
+        )
+
+
+def _wanted(image: Image) -> list[str]:
+    """Return uv's arguments that say which wheels are asked for, as paths from the folder."""
+    other = _other(image)
+    if other is None or image.variant is None:
+        excludes = ["--excludes", EXCLUDES] if (image.folder / EXCLUDES).is_file() else []
+        return ["requirements.in", *excludes]  # by relative name: the lock repeats it
+    beside = f"../{other.name}"
+    more = os.path.relpath(variants.wheels(image.variant.variant), image.folder)
+    return [f"{beside}/requirements.in", more, "--constraint", f"{beside}/requirements.lock"]
 
 
 def _resolve(image: Image, reporter: Reporter) -> str:
@@ -113,7 +144,6 @@ def _resolve(image: Image, reporter: Reporter) -> str:
     if uv is None:
         raise BuildError("uv not found", hint="run `make setup`: uv is a development tool")
     sources = indexes.configured()
-    excludes = ["--excludes", EXCLUDES] if (image.folder / EXCLUDES).is_file() else []
     with tempfile.TemporaryDirectory(prefix="trimaran-lock-") as folder:
         for wheel in image.python.elsewhere:
             if f"-cp{image.python.version.replace('.', '')}-" in wheel.url:
@@ -124,8 +154,8 @@ def _resolve(image: Image, reporter: Reporter) -> str:
                     uv, "pip", "compile", "--no-config", "--universal", "--generate-hashes",
                     "--python-version", image.python.version, "--no-header",
                     "--no-emit-index-url", "--default-index", sources.indexes[0],
-                    "--find-links", folder, "--quiet", *excludes,
-                    "requirements.in",  # by relative name: the lock repeats it in its comments
+                    "--find-links", folder, "--quiet",
+                    *_wanted(image),
                 ],
                 # uv brings certificates of its own, and takes the system's when it is told to.
                 env={"UV_SYSTEM_CERTS": "1", **os.environ}, cwd=image.folder, check=BuildError,

@@ -134,13 +134,19 @@ def _hardware(image: Image) -> str:
     framework = images.chain(image)[0]
     if framework.gpu is None:
         return "CPU"
-    version = str(framework.short).rpartition("-")[2].lstrip("abcdefghijklmnopqrstuvwxyz")
+    short = str(framework.short)
+    if framework.variant is not None:
+        short = short.removesuffix(f"-{framework.variant.variant}")
+    version = short.rpartition("-")[2].lstrip("abcdefghijklmnopqrstuvwxyz")
     return f"{VENDORS[framework.gpu]}{version}"
 
 
 def _content(image: Image) -> str:
     if image.app is not None:
         return f"`{image.framework}` + {', '.join(image.app.packages)}"
+    if image.variant is not None:
+        file = f"variants/{image.variant.variant}.yaml"
+        return f"`{image.variant.of}` + what [`{file}`]({file}) adds"
     if image.base is not None and image.python is not None and image.python.base is not None:
         below = image.base.image.removeprefix("docker.io/")
         return f"`{below}` + {', '.join(packages(image))}"

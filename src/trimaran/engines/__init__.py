@@ -105,6 +105,20 @@ class Engine(Protocol):
     def test(self, built: BuiltImage, reporter: Reporter) -> None:
         """Run the image's self-test; raises BuildError with its output when it fails."""
 
+    def python(
+        self,
+        built: BuiltImage,
+        words: Sequence[str],
+        *,
+        binds: Sequence[Bind] = (),
+        env: Mapping[str, str] | None = None,
+        network: bool = False,
+    ) -> Command:
+        """Return the command that runs the image's own Python, isolated as a run is.
+
+        With `network` it may use the host's network.
+        """
+
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
 

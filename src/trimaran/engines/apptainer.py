@@ -291,14 +291,29 @@ class Apptainer:
             tail = "\n".join(output[-20:])
             raise BuildError(f"the self-test of {built.name} failed (status {status}):\n{tail}")
 
+    def python(
+        self,
+        built: BuiltImage,
+        words: Sequence[str],
+        *,
+        binds: Sequence[Bind] = (),
+        env: Mapping[str, str] | None = None,
+        network: bool = False,
+    ) -> Command:
+        """Return the command that runs the image's own Python, isolated as a run is.
+
+        Apptainer shares the host's network; `network` adds what reaches it through a proxy.
+        """
+        argv = [self.executable, "--quiet", "exec", *self._isolation(), "--pwd", "/",
+                *_mounts(binds), built.reference, f"{VENV}/bin/python", *words]
+        return Command(tuple(argv), {
+            **store.engine_environment(self.executable, network=network), **_given(env or {}),
+        })
+
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
-        result = process.run(
-            [self.executable, "--quiet", "exec", *self._isolation(), "--pwd", "/",
-             built.reference, f"{VENV}/bin/python", *words],
-            env=store.engine_environment(self.executable),
-        )
-        return store.printed(built, result)
+        command = self.python(built, words)
+        return store.printed(built, process.run(command.argv, env=command.env))
 
     def described(self, built: BuiltImage) -> Description:
         """Return the SIF's labels and runscript."""
@@ -324,15 +339,12 @@ class Apptainer:
         Variables travel as APPTAINERENV_*: `--env` splits its argument at commas.
         """
         argv = [self.executable, "--quiet", "exec" if launcher else "run", *self._isolation(),
-                *gpu.apptainer_options(built.name), "--pwd", workdir]
-        for bind in binds:
-            argv += ["--mount", _mount(bind)]
+                *gpu.apptainer_options(built.name), "--pwd", workdir, *_mounts(binds)]
         if built.overlay is not None:
             argv += ["--overlay", f"{built.overlay}:ro"]
-        variables = {f"APPTAINERENV_{key}": value for key, value in env.items()}
         return Command(
             (*argv, built.reference, *store.launched(built, launcher), *args),
-            {**store.engine_environment(self.executable, network=False), **variables},
+            {**store.engine_environment(self.executable, network=False), **_given(env)},
         )
 
     def _isolation(self) -> list[str]:
@@ -345,6 +357,15 @@ class Apptainer:
             # namespace it does not try.
             flags.append(USERNS)
         return flags
+
+
+def _given(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of Apptainer's own process that set `env` in the container."""
+    return {f"APPTAINERENV_{key}": value for key, value in env.items()}
+
+
+def _mounts(binds: Sequence[Bind]) -> list[str]:
+    return [word for bind in binds for word in ("--mount", _mount(bind))]
 
 
 def _mount(bind: Bind) -> str:

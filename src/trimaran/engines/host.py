@@ -112,6 +112,18 @@ class Host:
         """Refuse: an environment is no image that could be built twice and compared."""
         raise _no_image()
 
+    def python(
+        self,
+        built: BuiltImage,
+        words: Sequence[str],
+        *,
+        binds: Sequence[Bind] = (),
+        env: Mapping[str, str] | None = None,
+        network: bool = False,
+    ) -> Command:
+        """Refuse: there is no image, and the environment is not to be changed."""
+        raise _no_image()
+
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the environment's Python with `words`; return what it prints."""
         with tempfile.TemporaryDirectory(prefix="trimaran-inside-") as folder:

@@ -222,13 +222,24 @@ class Podman:
                 f"the self-test of {built.name} failed (status {result.returncode}):\n{tail}"
             )
 
+    def python(
+        self,
+        built: BuiltImage,
+        words: Sequence[str],
+        *,
+        binds: Sequence[Bind] = (),
+        env: Mapping[str, str] | None = None,
+        network: bool = False,
+    ) -> Command:
+        """Return the command that runs the image's own Python, isolated as a run is."""
+        argv = [*self._run("/", network="host" if network else "none"), *_shown(binds, env or {}),
+                "--entrypoint", f"{VENV}/bin/python", built.reference, *words]
+        return Command(tuple(argv), store.engine_environment("/usr/bin/podman", network=network))
+
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
-        result = process.run(
-            [*self._run("/"), "--entrypoint", f"{VENV}/bin/python", built.reference, *words],
-            env=_environment(),
-        )
-        return store.printed(built, result)
+        command = self.python(built, words)
+        return store.printed(built, process.run(command.argv, env=command.env))
 
     def described(self, built: BuiltImage) -> Description:
         """Return the image's labels and entry point."""
@@ -250,12 +261,7 @@ class Podman:
         launcher: Sequence[str] = (),
     ) -> Command:
         """Return the exact command that runs the image's entry point with `args`."""
-        argv = self._run(workdir)
-        for bind in binds:
-            mode = "rw" if bind.writable else "ro"
-            argv += ["--volume", f"{bind.source}:{bind.target}:{mode}"]
-        for key, value in env.items():
-            argv += ["--env", f"{key}={value}"]
+        argv = [*self._run(workdir), *_shown(binds, env)]
         env = store.engine_environment("/usr/bin/podman", network=False)
         words = store.launched(built, launcher)
         if words:
@@ -272,9 +278,9 @@ class Podman:
             process.run(["podman", *STORAGE, "rmi", reference], env=_environment(),
                         check=BuildError)
 
-    def _run(self, workdir: str) -> list[str]:
+    def _run(self, workdir: str, network: str = "none") -> list[str]:
         return [
-            "podman", *STORAGE, *_runtime(), "run", "--rm", "--network=none",
+            "podman", *STORAGE, *_runtime(), "run", "--rm", f"--network={network}",
             "--read-only",  # /out is the only writable place; /tmp is in memory
             f"--workdir={workdir}",
         ]
@@ -305,6 +311,16 @@ def _runtime() -> list[str]:
     # Where cgroups are not version 2 alone, crun refuses to run as a user; runc does not.
     unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
     return ["--runtime=runc"] if not unified and shutil.which("runc") else []
+
+
+def _shown(binds: Sequence[Bind], env: Mapping[str, str]) -> list[str]:
+    """Return the options for what is shown in the container and set in its environment."""
+    words = []
+    for bind in binds:
+        words += ["--volume", f"{bind.source}:{bind.target}:{'rw' if bind.writable else 'ro'}"]
+    for key, value in env.items():
+        words += ["--env", f"{key}={value}"]
+    return words
 
 
 def _tag(name: str, inputs: str) -> str:
