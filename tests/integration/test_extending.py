@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -58,22 +57,32 @@ def wheels(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def venv(sif: Path, wheels: Path, tmp_path: Path) -> Path:
+def venv(trimaran: Trimaran, sif: Path, wheels: Path, tmp_path: Path) -> Path:
     """A virtual environment with that package, made as containers/EXTENDING.md says."""
-    subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest",
-         str(tmp_path), "pip"], check=True, capture_output=True,
-    )
-    (pip,) = tmp_path.glob("pip-*.whl")
-    bind = ("--bind", str(tmp_path), "--cleanenv")
     made = tmp_path / "venv"
-    execute(sif, "/opt/trimaran/bin/python", "-m", "venv", "--without-pip", str(made), options=bind)
-    packages = made / "lib/python3.11/site-packages"
-    (packages / "image.pth").write_text(f"/{PACKAGES}\n")
-    execute(sif, str(made / "bin/python"), f"{pip}/pip", "install", "--no-index", "--find-links",
-            str(wheels), "extra", options=bind)
-    assert not (packages / "six.py").exists(), "the image has it"
+    done = trimaran(*extend_words(made, "extra", wheels))
+    assert done.returncode == 0, done.stderr
+    assert not (made / "lib/python3.11/site-packages/six.py").exists(), "the image has it"
+    (wheel,) = wheels.iterdir()
+    assert json.loads((made / "trimaran.json").read_text()) == {
+        "image": tinyapp.APP_IMAGE, "digest": f"sha256:{sha256(sif)}", "asked": ["extra"],
+        "packages": [{"name": "extra", "version": "1.0", "sha256": sha256(wheel)}],
+    }
     return made
+
+
+def extend_words(out: Path, package: str, wheels: Path) -> list[str]:
+    return ["extend", tinyapp.APP_IMAGE, "--pip", package, "--engine", "apptainer", "--offline",
+            "--find-links", str(wheels), "--out", str(out)]
+
+
+def test_a_package_that_cannot_be_had_leaves_nothing(
+    trimaran: Trimaran, sif: Path, wheels: Path, tmp_path: Path
+) -> None:
+    done = trimaran(*extend_words(tmp_path / "venv", "nowhere", wheels))
+    assert done.returncode == 3
+    assert "No matching distribution found for nowhere" in done.stderr
+    assert not (tmp_path / "venv").exists()
 
 
 def record(out: Path) -> dict[str, object]:

@@ -160,3 +160,51 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
         built = require(chosen, images.load(image))
     chosen.test(built, reporter)
     say(f"{image}: self-test passed")
+
+
+@app.command()
+def extend(
+    image: ImageName,
+    packages: Annotated[
+        list[str], typer.Argument(metavar="--pip PACKAGE...", show_default=False)
+    ],
+    pip: Annotated[
+        bool, typer.Option("--pip", help="What follows are Python packages, for pip.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The virtual environment to make.")
+    ] = Path("venv"),
+    find_links: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR", exists=True, file_okay=False,
+            help="Take wheels from this folder, too (again for more).",
+        ),
+    ] = None,
+    engine: EngineName = "auto",
+    offline: Offline = False,
+    site: SiteFile = None,
+    ca_bundle: CaBundle = None,
+) -> None:
+    """Add packages beside a built image, without building it anew: an environment for run --venv.
+
+    The image stays as it is; a run with the environment is marked as modified and is no evidence.
+
+    Example: trimaran extend resnet-imagenet-torch-cpu --pip einops --out venv
+    """
+    from trimaran import extend as extending
+    from trimaran import images
+    from trimaran.engines.selection import select
+    from trimaran.errors import UsageError
+
+    use_site(site, ca_bundle)
+    if not pip:
+        raise UsageError("say what the packages are: --pip", hint=f"extend {image} --pip PACKAGE")
+    place = out.absolute()
+    found = extending.extend(
+        select(engine), images.load(image), packages, place, find_links=find_links or [],
+        offline=offline, reporter=terminal(),
+    )
+    for one in found.packages:
+        say(f"  {one.name} {one.version} sha256:{one.sha256}")
+    say(f"{place}: for trimaran run RECIPE --venv {out}")
