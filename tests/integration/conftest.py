@@ -36,6 +36,8 @@ def missing(engine: str) -> str | None:
             return f"{' and '.join(lacking)} not installed"
     if engine == "node" and not (shutil.which("node") and shutil.which("npm")):
         return "node or npm is not installed"
+    if engine == "strace" and shutil.which("strace") is None:
+        return "strace is not installed"
     if engine == "registry" and shutil.which("docker-registry") is None:
         return "docker-registry is not installed"
     if engine in ("apptainer", "podman") and apptainer.root_lacks_capabilities():

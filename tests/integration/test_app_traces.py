@@ -1,0 +1,163 @@
+"""What the processes of an app do outside --out, as strace sees it: no file, no connection.
+
+The app is started by `apptainer run` alone, which shows it the home, /tmp and network of the host.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import photos
+import tinyapp
+from trimaran import images
+from trimaran.engines.apptainer import Apptainer
+from trimaran.reporting import Silent
+
+TRAIN = (
+    "train --model=resnet20 --image-size=32 --max-steps=2 --batch-size-per-rank=4 --epochs=1 "
+    "--warmup-epochs=0 --eval-every=1 --threads=1"
+)
+VERBS = {
+    "train": f"{TRAIN} --data=PACKED --out=OUT",
+    "evaluate": "evaluate --data=PACKED --out=OUT --threads=1",
+    "predict": "predict --data=PHOTO --out=OUT --threads=1",
+    "export": "export --out=OUT --to=OUT/network.onnx --data=PACKED",
+    "plot": "plot --out=OUT",
+}
+CALLS = (
+    "execve,clone,clone3,fork,vfork,open,openat,creat,mkdir,mkdirat,mknod,mknodat,link,linkat,"
+    "symlink,symlinkat,rename,renameat,renameat2,unlink,unlinkat,rmdir,connect,sendto,sendmsg"
+)
+OF_THE_SYSTEM = ("/dev/", "/proc/")
+"""Devices, shared memory, a process's own settings: nothing that stays."""
+
+CALL = re.compile(r"(\w+)\((.*)\)\s+= (-?\d+)")
+
+
+@dataclass
+class Trace:
+    """Paths that are there afterwards, and addresses outside the machine's own sockets."""
+
+    left: set[str] = field(default_factory=set)
+    addresses: set[str] = field(default_factory=set)
+
+
+def lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each call with its process, the two halves of one that another cut in two joined."""
+    begun: dict[int, str] = {}
+    for line in text.splitlines():
+        pid, call = int(line.split()[0]), line.partition(" ")[2].strip()
+        if call.endswith("<unfinished ...>"):
+            begun[pid] = call.removesuffix("<unfinished ...>")
+        elif resumed := re.match(r"<\.\.\. \w+ resumed>", call):
+            yield pid, begun.pop(pid, "") + call[resumed.end():]
+        else:
+            yield pid, call
+
+
+def read(text: str) -> Trace:
+    """Return what Python in the image, and all that it started, did."""
+    found, family = Trace(), set()
+    for pid, line in lines(text):
+        call = CALL.match(line)
+        if call is None:
+            continue
+        name, words, result = call.groups()
+        if name == "execve" and '"/opt/trimaran/bin/python' in words and result == "0":
+            family.add(pid)
+        if pid not in family:
+            continue
+        if name in ("clone", "clone3", "fork", "vfork"):
+            family.add(int(result))
+        elif name in ("connect", "sendto", "sendmsg"):
+            found.addresses |= set(re.findall(r"sa_family=AF_INET6?, .*?\}", words))
+        elif name != "execve" and not result.startswith("-"):
+            note(found.left, name, words)
+    return found
+
+
+def note(left: set[str], name: str, words: str) -> None:
+    """Take the paths of one call that succeeded into those that are left, or out of them."""
+    paths = [
+        os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - text of the trace
+        for folder, path in re.findall(r'(?:<([^<>]*)>, )?"([^"]*)"', words)
+    ]
+    if name in ("unlink", "unlinkat", "rmdir"):
+        left.discard(paths[0])
+    elif name.startswith(("rename", "link", "symlink")):
+        left.add(paths[-1])
+        if name.startswith("rename"):
+            left.discard(paths[0])
+    elif not name.startswith("open") or re.search("O_(WRONLY|RDWR|CREAT)", words):
+        left.add(paths[0])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with packed images."""
+    folder = tmp_path_factory.mktemp("traces")
+    photos.folder(folder / "photos")
+    done = tinyapp.call(
+        ["data", "pack", str(folder / "photos"), "-o", str(folder / "packed")], dict(os.environ)
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.engine("apptainer")
+@pytest.mark.engine("strace")
+@pytest.mark.timeout(1800)  # the image is built, the first time
+@pytest.mark.usefixtures("user_cache")
+@pytest.mark.parametrize("verb", list(VERBS))  # in this order: the first one trains
+def test_a_verb_writes_to_out_alone_and_speaks_to_nobody(verb: str, place: Path) -> None:
+    engine = Apptainer()
+    built = engine.build(
+        images.load("resnet-imagenet-torch-cpu"), base=None, offline=False, reporter=Silent()
+    )
+    photo = next((place / "photos/val").rglob("*.jpg"))
+    named = {"PACKED": place / "packed", "OUT": place / "out", "PHOTO": photo}
+    words = VERBS[verb]
+    for name, path in named.items():
+        words = words.replace(name, str(path))
+    trace = place / f"{verb}.trace"
+    done = subprocess.run(
+        ["strace", "-f", "-y", "-qq", "--seccomp-bpf", f"--trace={CALLS}", "-o", str(trace),
+         engine.executable, "--quiet", "run", "--bind", str(place), built.reference,
+         *words.split()],
+        capture_output=True, text=True, check=False, timeout=600, cwd=place,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = read(trace.read_text(errors="replace"))
+    out = str(place / "out")
+    outside = {path for path in found.left if not path.startswith((out, *OF_THE_SYSTEM))}
+    assert outside == set()
+    assert found.addresses == set()
+
+
+def test_a_trace_is_understood() -> None:
+    text = "\n".join([
+        '7 openat(AT_FDCWD</>, "/before", O_WRONLY|O_CREAT, 0666) = 3</before>',
+        '7 execve("/opt/trimaran/bin/python", ["python"], 0x1 /* 9 vars */) = 0',
+        '7 clone(child_stack=NULL, flags=SIGCHLD <unfinished ...>',
+        '9 openat(AT_FDCWD</>, "/other", O_WRONLY|O_CREAT, 0666) = 3</other>',
+        '7 <... clone resumed>, child_tidptr=0x7f) = 8',
+        '8 openat(AT_FDCWD</work>, "left", O_WRONLY|O_CREAT, 0666) = 3</work/left>',
+        '8 openat(AT_FDCWD</work>, "read", O_RDONLY) = 3</work/read>',
+        '8 openat(AT_FDCWD</work>, "/refused", O_RDWR) = -1 EACCES (Permission denied)',
+        '8 mkdir("/tmp/gone", 0700) = 0',
+        '8 rmdir("/tmp/gone") = 0',
+        '8 rename("/work/left", "/work/kept") = 0',
+        '8 connect(3<socket:[1]>, {sa_family=AF_UNIX, sun_path="/run/x"}, 110) = -1 ENOENT (No)',
+        '8 connect(3<UDP:[1]>, {sa_family=AF_INET, sin_port=htons(53), '
+        'sin_addr=inet_addr("10.0.0.1")}, 16) = 0',
+    ])
+    found = read(text)
+    assert found.left == {"/work/kept"}
+    assert len(found.addresses) == 1
