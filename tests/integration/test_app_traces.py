@@ -1,12 +1,13 @@
 """What the processes of an app do outside --out, as strace sees it: no file, no connection.
 
-The app is started by `apptainer run` alone, which shows it the home, /tmp and network of the host.
+It is started by Apptainer alone, which shows it the home, /tmp and network of the host.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -111,6 +112,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def strace(folder: Path) -> list[str]:
+    """Put strace where a container sees it; return the words that run it there.
+
+    From outside it would hold the program that serves the pages of the SIF, and wait for them.
+    """
+    program = str(shutil.which("strace"))
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    folder.mkdir(exist_ok=True)
+    for file in (program, *re.findall(r"=> (/\S+/(?!libc\.)\S+)", linked)):
+        shutil.copy(file, folder)
+    return ["env", f"LD_LIBRARY_PATH={folder}", f"{folder}/strace", "-E", "LD_LIBRARY_PATH"]
+
+
 @pytest.mark.engine("apptainer")
 @pytest.mark.engine("strace")
 @pytest.mark.timeout(1800)  # the image is built, the first time
@@ -128,9 +142,9 @@ def test_a_verb_writes_to_out_alone_and_speaks_to_nobody(verb: str, place: Path)
         words = words.replace(name, str(path))
     trace = place / f"{verb}.trace"
     done = subprocess.run(
-        ["strace", "-f", "-y", "-qq", "--seccomp-bpf", f"--trace={CALLS}", "-o", str(trace),
-         engine.executable, "--quiet", "run", "--bind", str(place), built.reference,
-         *words.split()],
+        [engine.executable, "--quiet", "exec", "--bind", str(place), built.reference,
+         *strace(place / "tools"), "-f", "-y", "-qq", "--seccomp-bpf", f"--trace={CALLS}",
+         "-o", str(trace), "/opt/trimaran/bin/python", "-m", "resnet_imagenet", *words.split()],
         capture_output=True, text=True, check=False, timeout=600, cwd=place,
     )
     assert done.returncode == 0, done.stdout + done.stderr
