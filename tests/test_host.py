@@ -141,6 +141,7 @@ def test_a_damaged_environment_is_named_set_aside_and_made_anew(view: Path, what
     elif what == "empty":
         file.write_text("")
     assert Host().find(images.read(TINY)) is None
+    assert str(file) in str(Host().damage(images.read(TINY)))
     told = Silent()
     assert build(told) == place
     assert file.read_text() == text

@@ -84,7 +84,7 @@ class Engine(Protocol):
         """
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return what is wrong with the image that `find` should have found; None: it is not here.
+        """Return what is wrong with the image that `find` should have found; None: nothing.
 
         `build` sets it aside and makes it anew.
         """

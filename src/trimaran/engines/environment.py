@@ -67,22 +67,37 @@ def make(wheels: Sequence[Path], part: Path, place: Path, reporter: Reporter) ->
     write_atomic(part / COMPLETE, json.dumps(found, indent=0) + "\n")
 
 
-def damage(place: Path, reporter: Reporter) -> str | None:
-    """Return what is not as it was made in the environment `place`, or None."""
+def damage(place: Path, reporter: Reporter, *, thorough: bool = True) -> str | None:
+    """Return what is not as it was made in the environment `place`, or None.
+
+    Args:
+        place: the environment.
+        reporter: shows progress.
+        thorough: hash also what has not been touched since (see `store`).
+    """
     mark = place / COMPLETE
     try:
+        made = mark.stat().st_mtime_ns
         wanted = parse_json(mark.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         return f"{mark} is damaged: {error}"
     if not isinstance(wanted, dict) or not wanted:
         return f"{mark} is damaged: it lists no files"
-    found = _contents(place, wanted, reporter)
-    wrong = [path for path, content in wanted.items() if found[path] != content]
+    names = [name for name in wanted if thorough or _is_touched(place / name, made)]
+    found = _contents(place, names, reporter)
+    wrong = [name for name in names if found[name] != wanted[name]]
     if not wrong:
         return None
     first = wrong[0]
     more = f" (and {len(wrong) - 1} files more)" if len(wrong) > 1 else ""
     return f"{place / first}: expected {wanted[first]}, found {found[first]}{more}"
+
+
+def _is_touched(path: Path, since: int) -> bool:
+    try:
+        return path.lstat().st_ctime_ns > since
+    except OSError:
+        return True
 
 
 class _Bare(venv.EnvBuilder):

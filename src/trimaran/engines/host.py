@@ -44,9 +44,11 @@ class Host:
         return planned if here and self.damage(image) is None else None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return what is not as it was made in the environment; None: it is not here."""
+        """Return what was touched since the environment was made, and is not as it was then."""
         place = Path(self.planned(image).reference)
-        return environment.damage(place, Silent()) if place.exists() and digest is None else None
+        if digest is not None or not place.exists():
+            return None
+        return environment.damage(place, Silent(), thorough=False)
 
     def planned(self, image: Image) -> BuiltImage:
         """Return the environment that `build` makes; it does not need to exist."""
