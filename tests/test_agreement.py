@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from finished import IMAGE, SIF, finish
-from trimaran import engines, report, runs
+from finished import IMAGE, SIF, finish, start
+from samples import GOOD, write_outcome
+from trimaran import engines, recipes, report, runs
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.oci import Podman
@@ -129,6 +131,21 @@ def test_a_run_of_an_older_version_is_judged(recipe: RecipeFile, own_place: Path
     _, verdict = report.write(own_place / "run")
     assert verdict.outcome == "PASS"
     assert "of an older version" in verdict.checked[-1]
+
+
+def test_a_run_without_data_has_as_many_samples_as_it_likes(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    recipe.path.write_text(yaml.safe_dump({**GOOD, "args": {**GOOD["args"], "synthetic": True}}))
+    directory = own_place / "run"
+    record = start(directory, recipes.load(recipe.name))
+    write_outcome(directory, 0.95)
+    path = directory / "metrics.jsonl"
+    text, old = path.read_text(), '"train_samples", "value": 10'
+    assert old in text
+    path.write_text(text.replace(old, old.replace("10", "9")))
+    runs.finish(directory, record, "completed", 0)
+    assert report.write(directory)[1].outcome == "PASS"
 
 
 def test_the_files_of_a_run_are_hashed_when_it_ends(recipe: RecipeFile, own_place: Path) -> None:

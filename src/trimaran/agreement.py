@@ -16,7 +16,7 @@ from trimaran.errors import RunError
 from trimaran.extending import VENV_INSIDE
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
-from trimaran.recipes import Recipe
+from trimaran.recipes import SYNTHETIC, Recipe
 from trimaran.runs import METRICS, RESULT, RunRecord
 from trimaran.verdict import Event
 
@@ -163,7 +163,8 @@ def _metrics(record: RunRecord, recipe: Recipe, events: Sequence[Event]) -> Iter
     wanted: dict[str, set[object]] = {}
     if "seed" in arguments:
         wanted["seed"] = {arguments["seed"]}
-    if not real_changes(recipe, record.recipe.changed):
+    reads = arguments.get(SYNTHETIC) is not True
+    if reads and not real_changes(recipe, record.recipe.changed):
         others: set[object] = {count for split, count in use.samples.items() if split != "train"}
         wanted["train_samples"] = {use.samples.get("train")}
         wanted["eval_samples"] = others or wanted["train_samples"]

@@ -36,6 +36,9 @@ NEUTRAL_OPTIONS = frozenset({"seed"})
 METRIC_UNITS = {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
 """Metrics that a recipe can expect, with their unit."""
 
+SYNTHETIC = "synthetic"
+"""The option with which an app reads no data (app contract)."""
+
 UNIT_LIMITS = {"%": (0.0, 100.0), "img/s": (0.0, sys.float_info.max)}
 """The least and the most that a metric of this unit can be."""
 
