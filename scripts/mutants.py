@@ -311,7 +311,10 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
     except TableError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copies are cleared away
     sys.exit(main(sys.argv[1:]))
