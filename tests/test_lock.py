@@ -12,6 +12,7 @@ import pytest
 from trimaran import debian, images, lock
 from trimaran.errors import UsageError
 from trimaran.image_parts import Source
+from trimaran.process import Result
 from trimaran.reporting import Silent
 
 FRAMEWORKS = [images.load(n) for n in images.names() if images.load(n).kind == "framework"]
@@ -152,3 +153,18 @@ def test_an_app_image_has_no_locks_to_make() -> None:
     with pytest.raises(UsageError) as caught:
         lock.lock(images.load("resnet-imagenet-torch-cpu"), Silent())
     assert caught.value.hint == "trimaran lock torch-cpu"
+
+
+def test_uv_is_told_to_trust_the_systems_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It brings its own, and would refuse a proxy that the system knows."""
+    told: dict[str, str] = {}
+
+    def run(argv: object, *, env: dict[str, str], **options: object) -> Result:
+        told.update(env)
+        return Result((), 0, f"six==1.17.0 \\\n    --hash=sha256:{HASH}\n", "")
+
+    monkeypatch.delenv("UV_SYSTEM_CERTS", raising=False)
+    monkeypatch.setattr("trimaran.process.run", run)
+    tiny = images.read(Path(__file__).with_name("images") / "tiny" / "image.yaml")
+    assert "six==1.17.0" in lock._resolve(tiny, Silent())
+    assert told["UV_SYSTEM_CERTS"] == "1"
