@@ -40,6 +40,8 @@ def missing(engine: str) -> str | None:
         return "strace is not installed"
     if engine == "registry" and shutil.which("docker-registry") is None:
         return "docker-registry is not installed"
+    if engine == "mpich" and shutil.which("mpirun.mpich") is None:
+        return "MPICH is not installed"
     if engine in ("apptainer", "podman") and apptainer.root_lacks_capabilities():
         return "this root has no CAP_SYS_RESOURCE: run the tests as an ordinary user"
     return None

@@ -93,3 +93,29 @@ def test_horovod_halves_what_it_sends(alone: list[float], folder: Path) -> None:
                   "--batch-size-per-rank=16")
     assert found != alone
     assert found == pytest.approx(alone, rel=1e-2)
+
+
+@pytest.mark.engine("mpich")
+@pytest.mark.parametrize("engine", ["horovod", "ddp"])
+def test_ranks_of_the_hosts_mpich_train_together_or_not_at_all(engine: str, folder: Path) -> None:
+    """It cannot start the Open MPI inside, whose ranks would each believe to be alone."""
+    apptainer = Apptainer()
+    built = apptainer.build(images.load(IMAGE), base=None, offline=False, reporter=Silent())
+    packed = data.get(load("fashion-mnist"), offline=False, reporter=Silent())
+    out = folder / f"mpich-{engine}"
+    out.mkdir()
+    binds = ["--bind", f"{packed}:/data:ro", "--bind", f"{out}:/out"]
+    done = process.run([
+        "mpirun.mpich", "-n", "2", apptainer.executable, "exec", *binds, built.reference, "python",
+        "-m", "resnet_imagenet", "train", "--data=/data", "--out=/out/run", *WORDS.split(),
+        "--batch-size-per-rank=16", f"--engine={engine}",
+    ])
+    if engine == "ddp":
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert len(losses(out)) == STEPS
+        assert f"step {STEPS}/{STEPS}" in done.stdout
+        return
+    assert done.returncode == 2
+    assert "MPICH started 2 ranks, Horovod sees 1" in done.stderr
+    assert "--engine ddp" in done.stderr
+    assert not (out / "run").exists()

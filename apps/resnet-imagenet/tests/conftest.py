@@ -14,6 +14,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,16 +190,17 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture(scope="session")
 def start() -> Start:
-    """Return a function that starts a training in its own process, on one thread."""
+    """Return a function that starts a training in its own process, on one thread.
 
-    def run(data: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+    Keywords are Popen's.
+    """
+
+    def run(data: Path, out: Path, *more: str, **changed: Any) -> subprocess.Popen[str]:
         arguments = ["train", "--data", str(data), "--out", str(out), *SMALL_RUN, *more]
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         return subprocess.Popen(
             [sys.executable, "-m", "resnet_imagenet", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1"}, **(piped | changed),
         )
 
     return run

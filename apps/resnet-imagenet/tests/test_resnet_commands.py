@@ -6,8 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from resnet_imagenet import method
 from resnet_imagenet.__main__ import COMMANDS, main, parser
+from resnet_imagenet.settings import TrainSettings
+from trainkit.console import Counter
 
 
 def test_help_is_quick_has_examples_and_loads_no_framework() -> None:
@@ -62,6 +66,7 @@ def test_the_examples_in_the_help_are_valid() -> None:
         ("export --out o --to n.pt", "in the format onnx ends with .onnx"),
         ("export --out o --to n.onnx --format torchscript", "ends with .pt"),
         ("export --out o --to n.onnx --image-size 4", "at least 8"),
+        ("export --out o --to n.onnx --image-size 9000", "at most 4096 pixels"),
         ("export --out o --to gone/n.onnx", "gone is not a folder"),
         ("plot", "needs --out RUN"),
         ("plot --out a b", "several runs needs --to FILE"),
@@ -84,6 +89,10 @@ def test_contradictions_end_with_2(
         ("train --momentum 1", "must be at least 0 and below 1"),
         ("train --epoch 3", "unrecognized arguments: --epoch"),
         ("", "the following arguments are required: COMMAND"),
+        ("train --seed 99999999999999999999999", "--seed: must be below 9223372036854775808"),
+        ("train --threads 1025", "--threads: must be below 1025"),
+        ("train --batch-size-per-rank 2000000", "must be below 1048577"),
+        ("train --image-size 9000", "at most 4096 pixels"),
     ],
 )
 def test_wrong_options_end_with_2(
@@ -157,3 +166,58 @@ def test_a_warm_up_that_does_not_fit_is_refused_before_anything_is_written(
     assert main([*common, "--batch-size-per-rank", "16", *arguments.split()]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            "--epochs 1",
+            "the warm-up of 5 epochs (35 steps) is longer than the training (7 steps): "
+            "shortened to 0 steps",
+        ),
+        ("--epochs 4", "the training (28 steps): shortened to 2 steps"),
+        ("--steps 34", "the training (34 steps): shortened to 2 steps"),
+        (
+            "--schedule cyclic --cycle-epochs 5",
+            "all of a cycle but its last step (34 steps): shortened to 2 steps",
+        ),
+    ],
+)
+def test_a_usual_warm_up_that_does_not_fit_is_shortened_and_said(
+    arguments: str, said: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["train", "--data", str(tiny), "--out", str(tmp_path / "run"), "--model", "resnet20"]
+    more = ["--batch-size-per-rank", "16", "--max-steps", "1", "--eval-every", "0"]
+    assert main([*common, *more, *arguments.split()]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_a_usual_warm_up_that_fits_is_what_it_was() -> None:
+    settings = TrainSettings(epochs=5)
+    assert method.warmup_steps(settings, 7) == 35
+    assert method.warmup_note(settings, 7) is None
+    for own in (TrainSettings(epochs=1, warmup_epochs=0.5), TrainSettings(warmup_steps=3)):
+        assert method.warmup_note(own, 7) is None
+
+
+def test_evaluate_says_how_far_it_is_on_stderr(
+    tiny: Path, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Counter, "EVERY", 0.0)
+    options = ["--data", str(tiny), "--out", str(run), "--batch-size", "16", "--json"]
+    assert main(["evaluate", *options]) == 0
+    out, err = capsys.readouterr()
+    json.loads(out)
+    said = [line.split(",")[0] for line in err.splitlines()]
+    assert said == ["evaluating: 1 of 2 batches", "evaluating: 2 of 2 batches"]
+
+
+def test_a_foreign_checkpoint_is_named(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as the weights alone, which others save so."""
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.pt")
+    options = ["--data", str(tiny), "--checkpoint", str(tmp_path / "weights.pt")]
+    assert main(["evaluate", *options]) == 3
+    assert "weights.pt is not of this app" in capsys.readouterr().err

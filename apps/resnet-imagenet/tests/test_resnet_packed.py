@@ -7,6 +7,10 @@ compares every byte.
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +95,22 @@ def test_packed_shards_hold_the_images_of_the_folder(kind: str) -> None:
         ]
         assert len(found) == count
         assert sorted(found) == sorted(expected)
+
+
+def test_a_database_cut_in_half_is_named_and_no_bus_error(tmp_path: Path) -> None:
+    """Its entry was made for what is left of it; LMDB maps the file as long as it once was."""
+    folder = shutil.copytree(DATA / "packed" / "lmdb", tmp_path / "data")
+    document = json.loads((folder / "dataset.json").read_text())
+    entry = document["splits"]["train"]["shards"][0]
+    shard = folder / entry["file"]
+    entry["bytes"] = shard.stat().st_size // 2
+    os.truncate(shard, entry["bytes"])
+    (folder / "dataset.json").write_text(json.dumps(document))
+    done = subprocess.run(
+        [sys.executable, "-m", "resnet_imagenet", "train", "--data", folder, "--out",
+         tmp_path / "run", "--model", "resnet20", "--epochs", "1"],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert f"shard {shard} is not a whole LMDB database" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -81,7 +81,7 @@ def test_the_legend_says_which_run_and_how_far(tmp_path: Path) -> None:
         write(tmp_path / "x" / "b", (1,), metrics.ABORTED),
         write(tmp_path / "y" / "a", (1, 2, 3)),
     ]
-    with MetricsLog(runs[2] / "metrics.jsonl", 10**6) as log:
+    with MetricsLog(runs[2] / "metrics.jsonl") as log:
         log.event(metrics.RESUMED, 15, step=15)
     assert plot.labels([curves.read(run) for run in runs]) == [
         "x/a: finished at epoch 2; best top-1 50.00%",

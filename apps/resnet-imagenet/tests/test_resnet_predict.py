@@ -14,6 +14,7 @@ from PIL import Image
 from resnet_imagenet import predict
 from resnet_imagenet.__main__ import main
 from resnet_imagenet.pipelines import Preprocessing
+from trainkit.console import Counter
 
 
 @pytest.fixture
@@ -104,11 +105,12 @@ def test_predict_looks_into_folders_and_not_at_hidden_files(
 def test_predict_says_how_far_it_is(
     run: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(predict.Progress, "EVERY", 0.0)
+    monkeypatch.setattr(Counter, "EVERY", 0.0)
     arguments = ["--data", str(pictures), "--out", str(run), "--batch-size", "2"]
     assert main(["predict", *arguments]) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(",")[0] for line in lines] == ["2 of 3 images", "3 of 3 images"]
+    said = [line.split(",")[0] for line in lines]
+    assert said == ["predicting: 2 of 3 images", "predicting: 3 of 3 images"]
 
 
 @pytest.mark.slow

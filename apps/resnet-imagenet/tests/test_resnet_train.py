@@ -1,9 +1,12 @@
 """The app contract, kept by real trainings of a small network on small images."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +19,7 @@ from resnet_imagenet.__main__ import main
 from resnet_imagenet.state import Trained
 from resnet_imagenet.train import Training
 from trainkit import checkpoint
+from trainkit.console import Counter
 
 pytestmark = pytest.mark.slow
 
@@ -282,6 +286,82 @@ def test_a_checkpoint_file_starts_a_new_folder(
     file = tmp_path / "a" / "checkpoints" / "step-00000014.pt"
     assert train(tiny, tmp_path / "b", "--resume", str(file)) == 0
     assert [step for step, _ in values(tmp_path / "b", "eval_accuracy")] == [21, 28]
+
+
+def test_a_forged_result_does_not_end_a_training(
+    tiny: Path, tmp_path: Path, train, reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert train(tiny, out, "--max-steps", "14") == 0
+    (out / "result.json").write_text("{}")
+    assert train(tiny, out, "--resume", "auto") == 0
+    assert "result.json is not the end of this run" in capsys.readouterr().out
+    assert json.loads((out / "result.json").read_text())["steps"] == 28
+    assert train(tiny, out, "--resume", "auto") == 0
+    assert "nothing to go on with" in capsys.readouterr().out
+
+
+def test_metrics_that_nobody_could_read_are_found_before_the_training(
+    tiny: Path, tmp_path: Path, train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert train(tiny, out, "--max-steps", "14") == 0
+    (out / "result.json").unlink()
+    content = (out / "metrics.jsonl").read_bytes()
+    (out / "metrics.jsonl").write_bytes(content[:100])
+    assert train(tiny, out, "--resume", "auto") == 3
+    said = capsys.readouterr().err
+    assert "metrics.jsonl has 100 bytes" in said
+    assert "restore it from a copy" in said
+    (out / "metrics.jsonl").write_bytes(content)
+    assert train(tiny, out, "--resume", "auto") == 0
+
+
+def test_a_second_training_in_the_same_folder_is_refused(
+    tiny: Path, tmp_path: Path, start, train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As when a batch job is started again while the first one has not ended."""
+    out = tmp_path / "run"
+    first = start(tiny, out, "--epochs", "400", "--eval-every", "0")
+    for line in first.stdout:
+        if "step 5/" in line:
+            break
+    more = ["--epochs", "400", "--eval-every", "0", "--resume", "auto"]
+    assert train(tiny, out, *more) == 2
+    assert "another process trains in" in capsys.readouterr().err
+    first.terminate()
+    finish(first, 75)
+    steps = [step for step, _ in values(out, "train_loss")]
+    assert steps == sorted(set(steps))
+
+
+def test_a_terminal_that_is_closed_leaves_a_checkpoint(tiny: Path, tmp_path: Path, start) -> None:
+    out, (terminal, inner) = tmp_path / "run", pty.openpty()
+
+    def lead() -> None:
+        os.setsid()
+        fcntl.ioctl(inner, termios.TIOCSCTTY, 0)
+
+    streams = {"stdin": inner, "stdout": inner, "stderr": inner, "preexec_fn": lead}
+    child = start(tiny, out, "--epochs", "400", "--eval-every", "0", **streams)
+    os.close(inner)
+    said = b""
+    while b"step 5/" not in said:
+        said += os.read(terminal, 1000)
+    os.close(terminal)  # the kernel sends SIGHUP
+    assert child.wait(60) == 75
+    assert lines(out)[-1]["metadata"]["status"] == "aborted"
+    assert list((out / "checkpoints").iterdir())
+
+
+def test_a_training_says_how_far_its_evaluation_is(
+    tiny: Path, tmp_path: Path, train, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Counter, "EVERY", 0.0)
+    assert train(tiny, tmp_path / "run", "--max-steps", "1") == 0
+    said = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()]
+    assert "evaluating: 1 of 2 batches" in said
 
 
 def test_divergence_ends_with_4_and_names_the_step(

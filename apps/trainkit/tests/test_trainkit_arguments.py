@@ -93,6 +93,9 @@ def test_a_range_as_data_is_that_of_the_parser(kind: Callable[[str], float]) -> 
         (options.non_negative_float, "-0.1", "at least 0"),
         (options.fraction, "1", "below 1"),
         (options.fraction, "half", "a number"),
+        (options.up_to(64), "65", "below 65, got 65"),
+        (options.non_negative_int, "9" * 5000, r"from 0 to 9223372036854775807, got '9{40}…'"),
+        (options.positive_float, "1e39", r"at most 1e\+38, got 1e39"),
     ],
 )
 def test_wrong_values_say_what_is_allowed(kind, text: str, said: str) -> None:
@@ -128,23 +131,15 @@ def test_a_folder_that_cannot_be_made_is_a_wrong_argument(tmp_path: Path) -> Non
 
 def test_files_of_others_do_not_make_a_run(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    assert outputs.is_finished(tmp_path, "never") is False
+    assert outputs.is_finished(tmp_path, "never", warn=print) is False
 
 
 @pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "checkpoints"])
 def test_an_existing_run_is_never_overwritten(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).touch()
+    (tmp_path / name).write_text("{}")
     for resume in ("never", str(tmp_path / "elsewhere" / "step-00000001.pt")):
         with pytest.raises(ArgumentError, match=f"already has a run \\({name}\\)"):
-            outputs.is_finished(tmp_path, resume)
-
-
-def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
-    out = open_new(tmp_path)
-    assert not outputs.is_finished(tmp_path, "auto")
-    out.finish({"status": "success"})
-    out.log.close()
-    assert outputs.is_finished(tmp_path, "auto")
+            outputs.is_finished(tmp_path, resume, warn=print)
 
 
 def test_other_settings_than_the_checkpoints_are_refused(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_resumed_run_says_where_and_is_going_on(tmp_path: Path) -> None:
         log.event(metrics.TRAIN_LOSS, 0.5, step=7)
         log.stop(metrics.RUN_STOP, status=metrics.ABORTED, step=7)
     assert curves.read(tmp_path).status == metrics.ABORTED
-    with MetricsLog(tmp_path / "metrics.jsonl", 10**6) as log:
+    with MetricsLog(tmp_path / "metrics.jsonl") as log:
         log.event(metrics.RESUMED, 7, step=7)
         log.event(metrics.TRAIN_LOSS, 0.25, step=14)
     run = curves.read(tmp_path)
@@ -66,9 +66,12 @@ def test_a_run_that_has_just_begun_has_no_curves_yet(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (None, "metrics.jsonl does not exist; --out is the folder of a training"),
-        ("{}\n", r"not in the form of the app contract \('key'\)"),
-        ("[]\n", "not in the form of the app contract"),
-        ('{"key": "x", "value": 1, "metadata": {}}\nhalf\n{}\n', "line 2, is damaged"),
+        ("[]\n", "line 1 is not in the form of the app contract"),
+        (
+            '{"key": "run_stop", "value": 1, "metadata": {}}\n',
+            r"not in the form of the app contract \('status'\)",
+        ),
+        ('{"key": "x", "value": 1, "metadata": {}}\nhalf\n{}\n', "line 2 is damaged"),
     ],
 )
 def test_what_is_no_run_is_named(tmp_path: Path, text: str | None, said: str) -> None:

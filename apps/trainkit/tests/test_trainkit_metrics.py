@@ -1,13 +1,15 @@
-"""metrics.jsonl: MLPerf's form, flushed lines, no doubles; the console on and off a terminal."""
+"""metrics.jsonl: MLPerf's form, flushed lines, no doubles, one writer."""
 
-import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from trainkit import metrics
-from trainkit.metrics import Console, MetricsLog
+from trainkit.exits import ArgumentError
+from trainkit.metrics import MetricsLog
 
 
 def lines(path: Path) -> list[dict]:
@@ -68,7 +70,8 @@ def test_resuming_cuts_off_what_came_after_the_checkpoint(tmp_path: Path) -> Non
     offset = log.position()
     log.event(metrics.TRAIN_LOSS, 2.0, step=2)
     log.close()
-    log = MetricsLog(path, offset)
+    log = MetricsLog(path)
+    log.cut(offset)
     log.event(metrics.TRAIN_LOSS, 3.0, step=2)
     log.close()
     assert [line["value"] for line in lines(path)] == [1.0, 3.0]
@@ -89,32 +92,40 @@ def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
     assert lines(tmp_path / "metrics.jsonl") == []
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+def test_a_run_has_one_writer_also_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    program = (
+        "import sys; from pathlib import Path; from trainkit import exits, metrics\n"
+        "sys.exit(exits.run('app', lambda: metrics.MetricsLog(Path(sys.argv[1])).close()))"
+    )
+    with MetricsLog(path) as log:
+        log.event(metrics.TRAIN_LOSS, 1.0, step=1)
+        with pytest.raises(ArgumentError, match="another process trains in"):
+            MetricsLog(path)
+        argv = [sys.executable, "-c", program, str(path)]
+        second = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert second.returncode == 2
+        assert "choose another --out" in second.stderr
+        assert len(lines(path)) == 1
+    MetricsLog(path).close()  # and when the first one has ended, it may go on
 
 
-def speak(console: Console) -> None:
-    console.step()
-    console.progress("loss 1.0")
-    console.line("epoch 1 top-1 90 %")
-    console.close()
+def test_a_link_in_place_of_the_metrics_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    (tmp_path / "metrics.jsonl").symlink_to(target)
+    with pytest.raises(ArgumentError, match=r"metrics\.jsonl is a link"):
+        MetricsLog(tmp_path / "metrics.jsonl")
+    assert target.read_text() == "mine"
 
 
-def test_off_a_terminal_there_are_plain_lines_only() -> None:
-    stream = io.StringIO()
-    speak(Console(10, stream=stream))
-    assert stream.getvalue() == "loss 1.0\nepoch 1 top-1 90 %\n"
-
-
-def test_a_terminal_gets_a_bar_that_counts_what_was_done_before() -> None:
-    stream = Terminal()
-    speak(Console(10, done=4, stream=stream))
-    assert "5/10" in stream.getvalue()
-    assert "epoch 1 top-1 90 %" in stream.getvalue()
-
-
-def test_other_ranks_are_silent() -> None:
-    stream = Terminal()
-    speak(Console(10, quiet=True, stream=stream))
-    assert stream.getvalue() == ""
+@pytest.mark.parametrize(("text", "said"), [
+    (b"[" * 100_000 + b"\n", "line 1 is damaged"),
+    (b'{"key": "x", "value": NaN, "metadata": {}}\n', "line 1 is damaged: NaN is no JSON"),
+    (b'{"key": "x", "value": 1, "metadata": {}}\n\0\n', "line 2 is damaged"),
+    (b'{"key": "x", "metadata": {}}\n', "line 1 is not in the form of the app contract"),
+    (b"7\n", "line 1 is not in the form of the app contract"),
+])
+def test_damaged_lines_are_named(text: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        metrics.parse(text)

@@ -4,7 +4,9 @@ import errno
 import json
 import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -70,7 +72,9 @@ def test_success_is_0_and_a_defect_keeps_its_traceback() -> None:
         exits.run("app", lambda: print(1 / 0))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP]
+)
 def test_a_signal_sets_the_flag_and_the_handlers_come_back(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with StopFlag() as stop:
@@ -89,6 +93,84 @@ def test_a_ctrl_c_after_a_stop_does_not_wait(first: signal.Signals) -> None:
         os.kill(os.getpid(), first)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopFlag() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+DEAF = """
+import signal, time
+from trainkit.signals import StopFlag
+with StopFlag():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # of this thread only
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+STUBBORN = """
+import time
+from trainkit.signals import StopFlag
+with StopFlag():
+    print("ready", flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:  # as code that must not raise does
+            pass
+"""
+
+
+@pytest.mark.parametrize("program", [DEAF, STUBBORN])
+def test_a_third_ctrl_c_ends_a_process_that_does_not_listen(program: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    for _ in range(3):
+        assert child.poll() is None
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.1)  # two that are pending count as one
+    assert child.wait(10) == 130
+    child.stdout.close()
+
+
+def test_after_the_second_ctrl_c_the_next_one_ends_what_is_left() -> None:
+    program = (
+        "import os, signal, sys, time\n"
+        "from trainkit import exits\n"
+        "from trainkit.signals import StopFlag\n"
+        "def main():\n"
+        "    with StopFlag():\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "code = exits.run('app', main)\n"
+        "print(code, flush=True)\n"
+        "time.sleep(60)\n"  # a thread that waits for a disk
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "130\n"
+    child.send_signal(signal.SIGINT)
+    assert child.wait(10) == -signal.SIGINT
+    child.stdout.close()
+
+
+def test_a_path_that_is_no_text_can_be_named() -> None:
+    program = (
+        "import os, sys\n"
+        "from trainkit import exits\n"
+        "def main(): raise exits.DataError(os.fsdecode(b'photo \\xff'))\n"
+        "sys.exit(exits.run('app', main))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr == b"app: photo \\udcff\n"
 
 
 def test_atomic_json_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Rank and size as each launcher tells them, and where the ranks meet."""
 
+import sys
+from types import ModuleType, SimpleNamespace
+
 import pytest
 
 from trainkit import engine, ranks
@@ -78,6 +81,45 @@ def test_ranks_that_would_train_each_on_their_own_are_refused(
         monkeypatch.setenv(name, value)
     with pytest.raises(ArgumentError, match="--engine ddp or --engine horovod"):
         engine.start("single")
+
+
+@pytest.mark.parametrize(("environment", "said"), [
+    (MPICH, ["MPICH started 3 ranks, Horovod sees 1", "--engine ddp", "Open MPI on the host",
+             "srun --mpi=pmix"]),
+    (SLURM, ["Slurm started 6 ranks, Horovod sees 1", "srun --mpi=pmix", "--engine ddp",
+             "inside the job"]),
+    (TORCHRUN, ["torchrun started 4 ranks, Horovod sees 1", "--engine ddp", "mpirun",
+                "horovodrun"]),
+    (OPEN_MPI, ["Open MPI started 4 ranks, Horovod sees 1", "--engine ddp", "the images have 4.1"]),
+])
+def test_ranks_that_do_not_see_each_other_are_refused_with_the_ways_out(
+    environment: dict[str, str], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Horovod is made up: one whose MPI was started by a launcher of another kind."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    lonely = ModuleType("horovod.torch")
+    lonely.Compression = SimpleNamespace(none=None)
+    lonely.init = lambda: None
+    lonely.rank = lonely.local_rank = lambda: 0
+    lonely.size = lonely.local_size = lambda: 1
+    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
+    monkeypatch.setitem(sys.modules, "horovod.torch", lonely)
+    monkeypatch.setattr(sys.modules["horovod"], "torch", lonely, raising=False)
+    monkeypatch.setattr(engine, "bind", lambda ranks: None)
+    with pytest.raises(ArgumentError) as caught:
+        engine.start("horovod", device="cpu")
+    for part in said:
+        assert part in str(caught.value)
+
+
+def test_every_launcher_has_ways_out() -> None:
+    assert ranks.WAYS_OUT.keys() == ranks.LAUNCHERS.keys()
+
+
+def test_where_sizes_agree_or_nobody_tells_one_nothing_is_refused() -> None:
+    ranks.check_size(Ranks("MPICH", 0, 2), 2, "Horovod")
+    ranks.check_size(Ranks(), 2, "Horovod")  # by a launcher that only Horovod knows
 
 
 def test_a_gpu_that_is_not_there_is_refused() -> None:

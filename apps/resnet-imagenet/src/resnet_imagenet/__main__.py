@@ -42,8 +42,8 @@ EXAMPLES = {
       --batch-size-per-rank 32 --profile 10
 
 exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 69 another rank was lost, 70 the
-ranks have different weights, 74 checkpoint not written, 75 stopped early by SIGTERM, SIGUSR1 or
-Ctrl-C and resumable""",
+ranks have different weights, 74 checkpoint not written, 75 stopped early by SIGTERM, SIGUSR1,
+SIGHUP or Ctrl-C and resumable""",
     "evaluate": """examples:
   python -m resnet_imagenet evaluate --data /data/fashion-mnist --out run
   python -m resnet_imagenet evaluate --data /data/fashion-mnist \\

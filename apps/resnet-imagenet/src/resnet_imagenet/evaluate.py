@@ -23,6 +23,7 @@ from resnet_imagenet.settings import EvaluateSettings
 from resnet_imagenet.state import trained_weights
 from trainkit import checkpoint
 from trainkit.checkpoint import Checkpoints, State
+from trainkit.console import Counter
 from trainkit.engine import Engine, start
 from trainkit.exits import DataError
 from trainkit.outputs import CHECKPOINTS
@@ -47,6 +48,7 @@ def evaluate(
     half: torch.dtype | None,
     ranks: Engine,
     stop: Callable[[], bool],
+    told: Callable[[], None] = lambda: None,
 ) -> Scores | None:
     """Return the scores of `network` over all `batches`, or None if `stop` turned true.
 
@@ -58,6 +60,7 @@ def evaluate(
         half: what autocast computes in, None without.
         ranks: of this process and the others.
         stop: asked between batches; true on one rank ends the evaluation on all.
+        told: called after each batch.
     """
     network.eval()
     sums = torch.zeros(4, dtype=torch.float64, device=ranks.device)
@@ -72,24 +75,35 @@ def evaluate(
         best = logits.topk(min(5, logits.shape[1])).indices == expected[:, None]
         loss = functional.cross_entropy(logits, expected, reduction="sum")
         sums += torch.stack([best[:, 0].sum(), best.sum(), loss, loss.new_full((), len(labels))])
+        told()
     top1, top5, loss, seen = ranks.sum(sums.tolist())
     return Scores(top1 / seen, top5 / seen, loss / seen)
 
 
 def load_checkpoint(out: Path | None, file: Path | None) -> State:
-    """Return the checkpoint `file`, or the newest readable one of the run in `out`."""
-    if file is not None:
-        return checkpoint.load(file)
-    assert out is not None  # noqa: S101 - `settings.check` saw to it
-    folder = out / CHECKPOINTS
+    """Return the checkpoint `file`, or the newest usable one of the run in `out`.
+
+    Raises:
+        DataError: there is none, or it is of something else.
+    """
 
     def warn(text: str) -> None:
         print(text, file=sys.stderr)
 
-    state = Checkpoints(folder).load_newest(warn, set_aside=False)
-    if state is None:
+    def fits(path: Path, state: State) -> None:
+        if not {"network", "model"} <= state.keys():
+            raise DataError(f"checkpoint {path} is not of this app: it does not describe a network")
+
+    if file is not None:
+        state = checkpoint.load(file)
+        fits(file, state)
+        return state
+    assert out is not None  # noqa: S101 - `settings.check` saw to it
+    folder = out / CHECKPOINTS
+    newest = Checkpoints(folder).load_newest(warn, fits, set_aside=False)
+    if newest is None:
         raise DataError(f"{folder} has no checkpoint; --out is the folder of a training")
-    return state
+    return newest
 
 
 def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, Any]]:
@@ -129,7 +143,9 @@ def main(settings: EvaluateSettings) -> None:
         engine=engine,
     )
     half = HALF.get(settings.precision or about["precision"])
-    scores = evaluate(network.to(engine.device), batches, half, engine, lambda: False)
+    with Counter("evaluating", batches.steps, "batches", stream=sys.stderr) as done:
+        network = network.to(engine.device)
+        scores = evaluate(network, batches, half, engine, lambda: False, done.add)
     assert scores is not None  # noqa: S101 - never stopped
     if settings.json:
         about_data = {"split": split, "samples": batches.samples}

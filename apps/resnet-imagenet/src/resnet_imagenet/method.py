@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from resnet_imagenet import model
 from resnet_imagenet.inputs import Inputs
-from resnet_imagenet.settings import TrainSettings
+from resnet_imagenet.settings import WARMUP_EPOCHS, TrainSettings
 from resnet_imagenet.state import start_from
 from trainkit import checkpoint, optim, schedules
 from trainkit.engine import Engine
@@ -68,12 +68,10 @@ def check(settings: TrainSettings, steps: int, device: torch.device) -> None:
     Raises:
         ArgumentError: the warm-up does not fit, or what compiles the network is not there.
     """
-    warm, whole, name = warmup_steps(settings, steps), total_steps(settings, steps), "the training"
-    if settings.schedule == "cyclic":
-        whole, name = round(settings.cycle_epochs * steps) - 1, "all of a cycle but its last step"
-    if warm > whole:
+    warm, (most, what) = warmup_steps(settings, steps), longest_warmup(settings, steps)
+    if warm > most:
         raise ArgumentError(
-            f"a warm-up of {warm} steps is longer than {name} ({whole} steps, {steps} per epoch): "
+            f"a warm-up of {warm} steps is longer than {what} ({most} steps, {steps} per epoch): "
             "--warmup-epochs or --warmup-steps makes it shorter"
         )
     if settings.compile != "off":
@@ -128,11 +126,37 @@ def total_steps(settings: TrainSettings, steps: int) -> int:
     return settings.steps or settings.epochs * steps
 
 
+def longest_warmup(settings: TrainSettings, steps: int) -> tuple[int, str]:
+    """Return how many steps a warm-up may have at most, and what it is not to be longer than."""
+    if settings.schedule == "cyclic":
+        return round(settings.cycle_epochs * steps) - 1, "all of a cycle but its last step"
+    return total_steps(settings, steps), "the training"
+
+
 def warmup_steps(settings: TrainSettings, steps: int) -> int:
-    """Return the steps of the warm-up, in a training of `steps` per epoch."""
+    """Return the steps of the warm-up, in a training of `steps` per epoch.
+
+    Where the usual one is too long, and nobody has asked for it, it is the share of the
+    training (of a cycle) that it is of the usual number of epochs.
+    """
     if settings.warmup_steps is not None:
         return settings.warmup_steps
-    return round(settings.warmup_epochs * steps)
+    if settings.warmup_epochs is not None:
+        return round(settings.warmup_epochs * steps)
+    usual, (most, _) = round(WARMUP_EPOCHS * steps), longest_warmup(settings, steps)
+    return usual if usual <= most else round(most * WARMUP_EPOCHS / TrainSettings.epochs)
+
+
+def warmup_note(settings: TrainSettings, steps: int) -> str | None:
+    """Return what to say of a warm-up that is shorter than the usual one, unasked; else None."""
+    warm, usual = warmup_steps(settings, steps), round(WARMUP_EPOCHS * steps)
+    if warm == usual or (settings.warmup_steps, settings.warmup_epochs) != (None, None):
+        return None
+    most, what = longest_warmup(settings, steps)
+    return (
+        f"the warm-up of {WARMUP_EPOCHS:g} epochs ({usual} steps) is longer than {what} ({most} "
+        f"steps): shortened to {warm} steps; --warmup-epochs or --warmup-steps sets another"
+    )
 
 
 def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[int], float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,9 @@ from resnet_imagenet.formats.images import SUFFIXES, is_image
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
+from trainkit.console import Counter
 from trainkit.exits import DataError
+from trainkit.streams import mute
 
 NO_LABEL = np.zeros(1, np.int64)  # unknown, and the graph wants one
 
@@ -38,7 +39,6 @@ def main(settings: PredictSettings) -> None:
     assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
     files = image_files(settings.data)
     network, to, about = restore_network(load_checkpoint(settings.out, settings.checkpoint))
-    progress = Progress(len(files))
     defects = 0
 
     def answers() -> Iterator[Answer]:
@@ -52,9 +52,13 @@ def main(settings: PredictSettings) -> None:
             if images is not None:
                 chances = probabilities(network, images)
                 yield from best_classes(readable, chances, about["classes"], settings.top)
-            progress.show(start + len(chunk))
+            done.add(len(chunk))
 
-    write(answers(), as_json=settings.json)
+    # On a terminal the answers themselves show how far it is.
+    with Counter(
+        "predicting", len(files), "images", quiet=sys.stdout.isatty(), stream=sys.stderr
+    ) as done:
+        write(answers(), as_json=settings.json)
     if defects:
         raise DataError(f"{defects} of {len(files)} images could not be read; they are named above")
 
@@ -164,27 +168,5 @@ def write(answers: Iterator[Answer], *, as_json: bool) -> None:
                 for found in answer["classes"]:
                     print(f"  {found['probability']:7.2%}  {found['class']}")
         sys.stdout.flush()
-    except BrokenPipeError:  # and Python's own flush at the end must not meet it again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class Progress:
-    """Says now and then on stderr how many of `total` images are done, if stdout does not show it.
-
-    Args:
-        total: number of images.
-    """
-
-    EVERY = 10.0  # seconds
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._start = self._said = time.monotonic()
-
-    def show(self, done: int) -> None:
-        """Say that `done` images are done, unless it said so a moment ago."""
-        now = time.monotonic()
-        if now - self._said >= self.EVERY and not sys.stdout.isatty():
-            self._said = now
-            speed = done / (now - self._start)
-            print(f"{done} of {self._total} images, {speed:.0f} img/s", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        mute(sys.stdout)

@@ -9,7 +9,8 @@ from resnet_imagenet.bad import BAD_RECORD
 from resnet_imagenet.evaluate import Scores
 from resnet_imagenet.progress import Progress, Window
 from trainkit import metrics
-from trainkit.metrics import Console, MetricsLog
+from trainkit.console import Console
+from trainkit.metrics import MetricsLog
 
 
 class Reporter:

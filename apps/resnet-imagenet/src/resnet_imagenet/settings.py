@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from resnet_imagenet.sizes import ImageSizes, image_sizes
+from resnet_imagenet.sizes import LEAST, MOST, ImageSizes, image_sizes
 from trainkit import atomic
 from trainkit.engine import COMPRESSIONS, ENGINES
 from trainkit.exits import ArgumentError
@@ -20,6 +20,7 @@ from trainkit.options import (
     option,
     positive_float,
     positive_int,
+    up_to,
 )
 
 MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
@@ -33,6 +34,8 @@ BACKENDS = ("gloo", "nccl", "mpi")
 DEVICES = ("auto", "cpu", "gpu")
 DALI_THREADS = min(4, len(os.sched_getaffinity(0)))
 THREADS_SHOWN = "one for each usable core, at most 4"
+WARMUP_EPOCHS = 5.0  # the usual ones, of the usual `epochs`
+BATCH, THREADS = up_to(1 << 20), up_to(1024)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class TrainSettings:
     max_steps: int | None = option(
         None, "end after this many steps; the schedule still spans the whole training", positive_int
     )
-    batch_size_per_rank: int = option(256, "images per step and process", positive_int)
+    batch_size_per_rank: int = option(256, "images per step and process", BATCH)
     accumulation: int = option(
         1,
         "parts of the batch of a rank, one after the other, each with batch statistics of its own: "
@@ -82,7 +85,12 @@ class TrainSettings:
     warmup: str = option(
         "gradual", "linear from --warmup-lr, or constant at it, before the peak", choices=WARMUPS
     )
-    warmup_epochs: float = option(5.0, "epochs of warm-up", non_negative_float)
+    warmup_epochs: float | None = option(
+        None,
+        "epochs of warm-up (default: 5, or where so many do not fit, the share of the training "
+        "that they are of 90)",
+        non_negative_float,
+    )
     warmup_steps: int | None = option(
         None, "steps of warm-up, instead of --warmup-epochs", non_negative_int
     )
@@ -143,7 +151,7 @@ class TrainSettings:
     )
     seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
     threads: int = option(
-        DALI_THREADS, "threads of the input pipeline", positive_int, shown=THREADS_SHOWN
+        DALI_THREADS, "threads of the input pipeline", THREADS, shown=THREADS_SHOWN
     )
     # The ranks.
     engine: str = option("single", "how ranks work together", choices=ENGINES)
@@ -210,11 +218,11 @@ class EvaluateSettings:
     out: Path | None = option(None, "folder of the run whose newest checkpoint is taken", Path)
     checkpoint: Path | None = option(None, "checkpoint file, instead of --out", Path)
     split: str | None = option(None, "split to evaluate on (default: val, else test)")
-    batch_size: int = option(128, "images per step", positive_int)
+    batch_size: int = option(128, "images per step", BATCH)
     precision: str | None = option(None, "default: as trained", choices=PRECISIONS)
     device: str = option("auto", "auto: the GPU where there is one", choices=DEVICES)
     threads: int = option(
-        DALI_THREADS, "threads of the input pipeline", positive_int, shown=THREADS_SHOWN
+        DALI_THREADS, "threads of the input pipeline", THREADS, shown=THREADS_SHOWN
     )
     json: bool = option(False, "print one JSON object")
 
@@ -234,9 +242,9 @@ class PredictSettings:
     out: Path | None = option(None, "folder of the run whose newest checkpoint is taken", Path)
     checkpoint: Path | None = option(None, "checkpoint file, instead of --out", Path)
     top: int = option(5, "classes to show per image", positive_int)
-    batch_size: int = option(32, "images per step", positive_int)
+    batch_size: int = option(32, "images per step", BATCH)
     threads: int = option(
-        DALI_THREADS, "threads of the input pipeline", positive_int, shown=THREADS_SHOWN
+        DALI_THREADS, "threads of the input pipeline", THREADS, shown=THREADS_SHOWN
     )
     json: bool = option(False, "print one JSON array")
 
@@ -278,8 +286,10 @@ class ExportSettings:
                 f"--to {self.to}: the name of a file in the format {self.format} "
                 f"ends with {EXPORTS[self.format]}"
             )
-        if self.image_size is not None and self.image_size < 8:
-            raise ArgumentError(f"--image-size {self.image_size}: at least 8 pixels are needed")
+        if self.image_size is not None and not LEAST <= self.image_size <= MOST:
+            raise ArgumentError(
+                f"--image-size {self.image_size}: at least {LEAST} and at most {MOST} pixels"
+            )
         atomic.check_new(self.to)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 LEAST = 8  # pixels; less does not survive the strides of a network
+MOST = 4096
 STAGE = re.compile(r"(\d{1,5}):(\d{1,5})")
 
 
@@ -57,4 +58,6 @@ def image_sizes(text: str) -> ImageSizes:
         raise argparse.ArgumentTypeError(f"epochs must begin at 0 and rise, got '{text}'")
     if min(size for _, size in stages) < LEAST:
         raise argparse.ArgumentTypeError(f"at least {LEAST} pixels are needed, got '{text}'")
+    if max(size for _, size in stages) > MOST:
+        raise argparse.ArgumentTypeError(f"at most {MOST} pixels are possible, got '{text}'")
     return ImageSizes(stages)

@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.progress import Progress, Window
-from resnet_imagenet.settings import TrainSettings
+from resnet_imagenet.settings import WARMUP_EPOCHS, TrainSettings
 from trainkit.checkpoint import State
 from trainkit.engine import Engine
 from trainkit.exits import ArgumentError
@@ -28,6 +28,8 @@ FREE = {
 def identity(settings: TrainSettings, data: Inputs, ranks: Engine) -> dict[str, Any]:
     """Return the settings, and the data, that a resumed training shares with its checkpoint."""
     values = dataclasses.asdict(settings)
+    if settings.warmup_epochs is None:
+        values["warmup_epochs"] = WARMUP_EPOCHS
     facts = {"data": data.name, "ranks": ranks.size, "initial": str(settings.initial)}
     return {key: values[key] for key in values if key not in FREE} | facts
 

@@ -35,9 +35,9 @@ from resnet_imagenet.reporting import Reporter
 from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.state import Trained, identity
 from trainkit import engine, metrics, optim, outputs
+from trainkit.console import Console, Counter
 from trainkit.engine import Engine
 from trainkit.exits import AppError, DivergedError, RanksDifferError, StoppedError
-from trainkit.metrics import Console
 from trainkit.outputs import Outputs
 from trainkit.signals import StopFlag
 
@@ -57,12 +57,16 @@ def train(settings: TrainSettings) -> None:
     )
     assert settings.out is not None  # noqa: S101 - `settings.check` saw to it
     with ranks.explained(), StopFlag() as stop:
-        if ranks.share(ranks.is_main and outputs.is_finished(settings.out, settings.resume)):
+        if ranks.share(
+            ranks.is_main and outputs.is_finished(settings.out, settings.resume, warn=print)
+        ):
             print(f"{settings.out} has a finished run, there is nothing to go on with")
             return
         method.prepare(settings, ranks.device)
         data = inputs.open_inputs(settings, ranks)
         method.check(settings, data.train.steps, ranks.device)
+        if ranks.is_main and (note := method.warmup_note(settings, data.train.steps)):
+            print(note)
         network = method.build(settings, data, ranks)
         out = outputs.open_outputs(
             settings.out, settings.resume, identity(settings, data, ranks), engine=ranks,
@@ -87,7 +91,7 @@ class Training:
         self.last_step = min(planned, settings.max_steps or planned)
         average = optim.moving_average(network, settings.ema_decay) if settings.ema_decay else None
         if settings.compile != "off":
-            cache = settings.compile_cache or out.folder / "compile-cache"
+            cache = settings.compile_cache or outputs.own_folder(out.folder / "compile-cache")
             method.compile_network(network, settings.compile, cache)
         self.model = ranks.distribute(network)
         self.optimizer = method.make_optimizer(network, settings)
@@ -246,10 +250,11 @@ class Training:
         """Evaluate and log; return False if a signal cut it short."""
         self.average_statistics()
         self.out.log.start(metrics.EVAL_START, **self.at.where)
-        scores = evaluate(
-            self.trained.best, self.data.evaluation, HALF.get(self.settings.precision),
-            self.engine, lambda: bool(stop),
-        )
+        batches, half = self.data.evaluation, HALF.get(self.settings.precision)
+        with Counter("evaluating", batches.steps, "batches", quiet=not self.engine.is_main) as done:
+            scores = evaluate(
+                self.trained.best, batches, half, self.engine, lambda: bool(stop), done.add
+            )
         if scores is not None:
             self.reporter.evaluated(self.at, scores)
         return scores is not None

@@ -20,11 +20,13 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
     The bytes reach the disk (fsync) before the rename, and the rename itself is
     made durable by an fsync of the folder. On any error the temporary file is
-    removed and a previous `path` stays as it was.
+    removed and a previous `path` stays as it was. A link in its place is replaced, and
+    what it points to stays as it was too.
     """
     temporary = path.with_name(f".{path.name}{TEMPORARY}")
+    temporary.unlink(missing_ok=True)  # of a killed process, or a link that somebody planted
     try:
-        with temporary.open("wb") as file:
+        with os.fdopen(open_own(temporary, os.O_WRONLY | os.O_EXCL), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -34,6 +36,15 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Return a descriptor of the file `path`, made if it is missing; no link is followed.
+
+    Raises:
+        OSError: `path` is a link (ELOOP), or cannot be opened.
+    """
+    return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def sync_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ entry; reading verifies them all, which finds truncation and flipped bits.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import re
 import shutil
 import zipfile
@@ -73,7 +74,7 @@ class Checkpoints:
             with atomic.replacing(path) as file:
                 torch.save(state, file)
         except (OSError, RuntimeError) as error:  # torch wraps the OSError of a full disk
-            raise NoSpaceError(self._failure(path, str(error).splitlines()[0])) from error
+            raise NoSpaceError(self._failure(path, _first(error))) from error
         for old in self.files()[: -self.keep]:
             old.unlink()
         return path
@@ -98,26 +99,46 @@ class Checkpoints:
         if writing is not None:
             writing.result()
 
-    def load_newest(self, warn: Callable[[str], None], *, set_aside: bool = True) -> State | None:
-        """Return the newest readable state, or None where there is no checkpoint at all.
+    def load_newest(
+        self,
+        warn: Callable[[str], None],
+        fits: Callable[[Path, State], None] = lambda path, state: None,
+        *,
+        set_aside: bool = True,
+    ) -> State | None:
+        """Return the newest usable state, or None where there is no checkpoint at all.
 
-        A damaged file is told to `warn`, set aside as `*.corrupt` (so that it is
-        neither deleted nor counted), and the one before it is tried.
+        A file that is damaged or does not fit is told to `warn`, and the one before it is
+        tried. Where that helps, it is set aside as `*.corrupt`, so that it is neither
+        deleted nor counted.
+
+        Args:
+            warn: is told.
+            fits: raises DataError for a state that cannot be used.
+            set_aside: False for who only reads.
 
         Raises:
-            DataError: there are checkpoints, and all are damaged.
+            DataError: there are checkpoints, and none can be used; all stay where they are.
         """
-        files = self.files()
-        for path in reversed(files):
+        refused: dict[Path, DataError] = {}
+        for path in reversed(self.files()):
             try:
-                return load(path)
+                state = load(path)
+                fits(path, state)
             except DataError as error:
                 warn(f"{error}; trying the checkpoint before it")
-                if set_aside:
-                    path.rename(path.with_name(path.name + ".corrupt"))
-        if files:
-            raise DataError(f"{self.folder}: none of its {len(files)} checkpoints can be read")
-        return None
+                refused[path] = error
+                continue
+            for other in refused if set_aside else ():
+                other.rename(other.with_name(other.name + ".corrupt"))
+            return state
+        if not refused:
+            return None
+        newest = next(iter(refused.values()))
+        raise DataError(
+            f"{self.folder}: none of its {len(refused)} checkpoints can be used; of the newest, "
+            f"{newest}"
+        )
 
     def abandon(self, step: int, warn: Callable[[str], None]) -> None:
         """Set the checkpoints after `step` aside as `*.abandoned`: the training goes on before.
@@ -150,7 +171,8 @@ def load(path: Path) -> State:
     """Return the state in `path` (tensors on the CPU) after verifying every byte of it.
 
     Raises:
-        DataError: the file is missing, truncated, damaged, or not a checkpoint.
+        DataError: the file is missing, truncated, damaged, or not a checkpoint. Nothing in it
+            is executed.
     """
     import torch
 
@@ -159,13 +181,20 @@ def load(path: Path) -> State:
             damaged = archive.testzip()
         if damaged is not None:
             raise DataError(f"checkpoint {path} is damaged (checksum of {damaged})")
-        state: State = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except DataError:
+        raise
     except FileNotFoundError as error:
         raise DataError(f"checkpoint {path} does not exist") from error
-    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError) as error:
+    except pickle.UnpicklingError as error:  # PyTorch's text proposes to load it all the same
         raise DataError(
-            f"checkpoint {path} is truncated or damaged ({str(error).splitlines()[0]})"
+            f"checkpoint {path} is not of this app: it has objects that are no tensors, numbers "
+            "or texts, and loading them could run foreign code"
         ) from error
+    except Exception as error:  # damage makes zipfile and the unpickler raise anything
+        raise DataError(f"checkpoint {path} is truncated or damaged ({_first(error)})") from error
+    if not isinstance(state, dict):
+        raise DataError(f"checkpoint {path} is not of this app: it has no names")
     return state
 
 
@@ -175,6 +204,11 @@ def step_of(path: Path) -> int:
     if match is None:
         raise ValueError(f"{path.name} is not the name of a checkpoint")
     return int(match.group(1))
+
+
+def _first(error: Exception) -> str:
+    """Return the first line of what an error says; PyTorch's say much."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _copy(value: Any) -> Any:

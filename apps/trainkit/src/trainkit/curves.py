@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trainkit import metrics
 from trainkit.exits import DataError
@@ -73,7 +71,7 @@ def read(folder: Path) -> RunCurves:
                 status = None
             elif "step" in about and isinstance(value, int | float):
                 points.setdefault(key, []).append((about["step"] / steps, value))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ZeroDivisionError) as error:
         raise DataError(f"{path} is not in the form of the app contract ({error})") from error
     curves = {
         key: Curve(tuple(epoch for epoch, _ in found), tuple(value for _, value in found))
@@ -82,24 +80,18 @@ def read(folder: Path) -> RunCurves:
     return RunCurves(folder, curves, tuple(resumed), status)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of `path`: one that is just being written has no end yet."""
+def _lines(path: Path) -> list[metrics.Line]:
     try:
-        *complete, _unfinished = path.read_bytes().split(b"\n")
+        return metrics.parse(path.read_bytes())
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; --out is the folder of a training") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    found = []
-    for number, line in enumerate(complete, 1):
-        try:
-            found.append(json.loads(line))
-        except ValueError as error:
-            raise DataError(f"{path}, line {number}, is damaged: {error}") from error
-    return found
+    except ValueError as error:
+        raise DataError(f"{path}, {error}") from error
 
 
-def _steps_per_epoch(lines: Sequence[dict[str, Any]]) -> int:
+def _steps_per_epoch(lines: Sequence[metrics.Line]) -> int:
     """Return the updates of an epoch; the last one may be of a smaller batch."""
     known = {line["key"]: line["value"] for line in lines}
     if metrics.TRAIN_SAMPLES not in known:  # killed before it said; it has no points either

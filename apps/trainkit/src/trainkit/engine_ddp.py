@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainkit.engine import Engine, Pending
 from trainkit.exits import ArgumentError, PeerError
-from trainkit.ranks import Ranks, rendezvous
+from trainkit.ranks import Ranks, check_size, rendezvous
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)  # a rank may be this much later than another, in its data or disk
@@ -56,6 +56,7 @@ class Ddp(Engine):
             raise PeerError(
                 f"rank {ranks.rank} cannot meet the others at {place}: {error}"
             ) from error
+        check_size(ranks, dist.get_world_size(), "torch.distributed")  # its MPI counts by itself
 
     def distribute(self, network: nn.Module) -> nn.Module:
         """Return `network` in a DistributedDataParallel, which starts from rank 0's weights."""

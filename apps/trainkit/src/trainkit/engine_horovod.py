@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from trainkit.engine import Engine, Pending
 from trainkit.exits import ArgumentError
-from trainkit.ranks import Ranks
+from trainkit.ranks import Ranks, check_size
 
 T = TypeVar("T")
 
@@ -36,6 +36,7 @@ class Horovod(Engine):
         self._hvd: Any = hvd
         self._compression = getattr(hvd.Compression, compression)
         hvd.init()
+        check_size(ranks, hvd.size(), "Horovod")
         found = Ranks(ranks.launcher, hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
         super().__init__(found, device)
         self._last = True

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import sys
 from collections.abc import Callable
 from enum import IntEnum
+
+from trainkit.streams import say
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -91,6 +94,9 @@ def run(name: str, main: Callable[[], None]) -> int:
     An `AppError`, Ctrl-C, and a full disk wherever it is met, are told on stderr without
     a traceback; anything else is a defect and keeps it.
     """
+    for stream in (sys.stdout, sys.stderr):  # a path may have bytes that are no text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         main()
     except AppError as error:
@@ -111,7 +117,7 @@ def run(name: str, main: Callable[[], None]) -> int:
 
 
 def _tell(name: str, text: str, code: ExitCode) -> int:
-    sys.stdout.flush()
+    say(sys.stdout, "")  # what waits to be written comes first
     if text:
-        print(f"{name}: {text}", file=sys.stderr, flush=True)
+        say(sys.stderr, f"{name}: {text}\n")
     return int(code)

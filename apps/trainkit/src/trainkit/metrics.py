@@ -1,4 +1,4 @@
-"""`metrics.jsonl` in MLPerf logging form, and what the user sees meanwhile.
+"""`metrics.jsonl` in MLPerf logging form, which one process at a time writes.
 
 A line is the JSON object that MLPerf's logger prints after `:::MLLOG `
 (https://github.com/mlcommons/logging), so prefixing the lines makes a log that
@@ -7,12 +7,17 @@ MLPerf's own parser reads. Keys are MLPerf's where it has one.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import IO, Any, Final
+
+from trainkit import atomic
+from trainkit.exits import ArgumentError
 
 # MLPerf's keys.
 RUN_START: Final = "run_start"
@@ -44,18 +49,38 @@ START: Final = "INTERVAL_START"
 STOP: Final = "INTERVAL_END"
 
 
+Line = dict[str, Any]
+
+
 class MetricsLog:
     """Appends lines to `metrics.jsonl`, unbuffered, so that a reader can follow the run.
 
+    The open file is locked, and with it the run: it has one writer at a time, whoever
+    started the other one. (Some parallel file systems have no locks; there it is not seen.)
+
     Args:
         path: the file; only a process with `path` writes (rank 0), None swallows all.
-        offset: where a resumed run goes on; what a killed run had written after its
-            last checkpoint is cut off, so that no step is in the curve twice.
+
+    Raises:
+        ArgumentError: another process writes it, or a link is in its place.
     """
 
-    def __init__(self, path: Path | None, offset: int = 0) -> None:
-        self._file = None if path is None else path.open("ab", buffering=0)
-        if self._file is not None and self._file.tell() > offset:
+    def __init__(self, path: Path | None) -> None:
+        self._file = None if path is None else _taken(path)
+
+    def content(self) -> bytes:
+        """Return what was written so far."""
+        if self._file is None:
+            return b""
+        return os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size, 0)
+
+    def cut(self, offset: int) -> None:
+        """Cut off what follows `offset`.
+
+        What a killed run had written after its last checkpoint comes again, and no step is
+        to be in the curve twice.
+        """
+        if self._file is not None and self._file.seek(0, os.SEEK_END) > offset:
             self._file.truncate(offset)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
@@ -104,51 +129,48 @@ class MetricsLog:
         self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
 
 
-class Console:
-    """Progress for the user: a bar on rank 0's terminal, plain lines elsewhere, silence on others.
+def parse(content: bytes) -> list[Line]:
+    """Return the complete lines of `content`: one that is just being written has no end yet.
 
-    Args:
-        total: steps of the whole run.
-        done: steps already made by an earlier part of the run.
-        quiet: say nothing (ranks other than 0).
-        stream: where to write.
+    Raises:
+        ValueError: a line is not in MLPerf's form; the message has its number.
     """
+    *complete, _unfinished = content.split(b"\n")
+    found = []
+    for number, text in enumerate(complete, 1):
+        try:
+            line = json.loads(text, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"line {number} is damaged: {error}") from error
+        about = line.get("metadata") if isinstance(line, dict) else None
+        if not isinstance(about, dict) or not {"key", "value"} <= line.keys():
+            raise ValueError(f"line {number} is not in the form of the app contract")
+        found.append(line)
+    return found
 
-    def __init__(
-        self, total: int, done: int = 0, *, quiet: bool = False, stream: TextIO | None = None
-    ) -> None:
-        self._stream = sys.stdout if stream is None else stream
-        self._quiet = quiet
-        self._bar: Any = None
-        if not quiet and self._stream.isatty():
-            from tqdm import tqdm
 
-            self._bar = tqdm(
-                total=total, initial=done, unit="step", file=self._stream, dynamic_ncols=True
-            )
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
 
-    def step(self) -> None:
-        """Advance the bar by one step."""
-        if self._bar is not None:
-            self._bar.update()
 
-    def progress(self, text: str) -> None:
-        """Show the state of the training: beside the bar, or as a line."""
-        if self._bar is not None:
-            self._bar.set_postfix_str(text, refresh=False)
-        else:
-            self.line(text)
-
-    def line(self, text: str) -> None:
-        """Say one line, above the bar if there is one."""
-        if self._quiet:
-            return
-        if self._bar is not None:
-            self._bar.write(text, file=self._stream)
-        else:
-            print(text, file=self._stream, flush=True)
-
-    def close(self) -> None:
-        """Leave the bar as it stands."""
-        if self._bar is not None:
-            self._bar.close()
+def _taken(path: Path) -> IO[bytes]:
+    """Return the file `path`, open for appending, unbuffered, and locked against others."""
+    try:
+        descriptor = atomic.open_own(path, os.O_RDWR | os.O_APPEND)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise ArgumentError(f"{path} is a link, which a run does not follow; remove it") from error
+    file = os.fdopen(descriptor, "ab", buffering=0)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ArgumentError(
+            f"another process trains in {path.parent}: wait until it has ended, or choose another "
+            "--out. (If you have started several ranks, they do not know of each other: --engine "
+            "needs a launcher that apps/README.md names.)"
+        ) from None
+    except OSError:
+        pass  # no locks on this file system
+    return file

@@ -21,6 +21,11 @@ from typing import Any, TypeVar
 
 Settings = TypeVar("Settings")
 
+WORD = 2**63
+"""Whole numbers are below: what computes with them has 64 bits for one."""
+LARGEST = 1e38  # about that of fp32; times some steps it is no infinity yet
+SHOWN = 40  # characters of a wrong value
+
 
 def option(
     default: Any,
@@ -89,12 +94,21 @@ def collect(settings: type[Settings], namespace: argparse.Namespace) -> Settings
 
 def positive_int(text: str) -> int:
     """Parse a whole number of at least 1."""
-    return _int(text, 1)
+    return _int(text, 1, WORD)
 
 
 def non_negative_int(text: str) -> int:
     """Parse a whole number of at least 0."""
-    return _int(text, 0)
+    return _int(text, 0, WORD)
+
+
+def up_to(most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from 1 to `most`."""
+    def parse(text: str) -> int:
+        return _int(text, 1, most + 1)
+
+    _RANGES[parse] = {"type": "integer", "minimum": 1, "exclusiveMaximum": most + 1}
+    return parse
 
 
 def positive_float(text: str) -> float:
@@ -129,9 +143,6 @@ def increasing(text: str) -> tuple[float, ...]:
     return values
 
 
-WORD = 2**63
-"""Whole numbers are below: what computes with them has 64 bits for one."""
-
 _RANGES: dict[Any, dict[str, Any]] = {
     positive_int: {"type": "integer", "minimum": 1, "exclusiveMaximum": WORD},
     non_negative_int: {"type": "integer", "minimum": 0, "exclusiveMaximum": WORD},
@@ -162,15 +173,17 @@ def _word(default: Any) -> str | None:
     return None if default is None else str(default)
 
 
-def _int(text: str, least: int) -> int:
+def _int(text: str, least: int, below: int) -> int:
     try:
         value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, got '{text}'") from None
+    except ValueError:  # of thousands of digits, too
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number from {least} to {below - 1}, got '{_short(text)}'"
+        ) from None
     if value < least:
-        raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
-    if value >= WORD:
-        raise argparse.ArgumentTypeError(f"must be below {WORD}, got {value}")
+        raise argparse.ArgumentTypeError(f"must be at least {least}, got {_short(text)}")
+    if value >= below:
+        raise argparse.ArgumentTypeError(f"must be below {below}, got {_short(text)}")
     return value
 
 
@@ -178,7 +191,13 @@ def _float(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, got '{text}'") from None
+        raise argparse.ArgumentTypeError(f"must be a number, got '{_short(text)}'") from None
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"must be finite, got {text}")
+        raise argparse.ArgumentTypeError(f"must be finite, got {_short(text)}")
+    if abs(value) > LARGEST:
+        raise argparse.ArgumentTypeError(f"must be at most {LARGEST:g}, got {_short(text)}")
     return value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

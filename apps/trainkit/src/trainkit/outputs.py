@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 from trainkit import atomic, checkpoint, metrics, provenance
 from trainkit.checkpoint import Checkpoints, State
 from trainkit.engine import Engine
-from trainkit.exits import ArgumentError
+from trainkit.exits import FULL, ArgumentError, DataError
 
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
@@ -45,20 +48,67 @@ class Outputs:
             atomic.write_json(self.folder / RESULT, dict(result))
 
 
-def is_finished(folder: Path, resume: str) -> bool:
+def is_finished(folder: Path, resume: str, warn: Callable[[str], None]) -> bool:
     """Return whether `folder` has a finished run that `--resume auto` has nothing to add to.
+
+    Args:
+        folder: the `--out` folder.
+        resume: "never", "auto" or a checkpoint file.
+        warn: told about a `result.json` that the rest of the run contradicts.
 
     Raises:
         ArgumentError: it has a run, finished or not, and a new one was asked for.
     """
-    used = [name for name in (RESULT, METRICS, CHECKPOINTS) if (folder / name).exists()]
-    own = resume == "auto" or Path(resume).resolve().parent == (folder / CHECKPOINTS).resolve()
-    if used and not own:
+    _refuse_used(folder, resume)
+    doubt = _doubt(folder)
+    if doubt:
+        warn(f"{folder / RESULT} is not the end of this run ({doubt}), which goes on")
+    return (folder / RESULT).exists() and doubt is None
+
+
+def _refuse_used(folder: Path, resume: str) -> None:
+    used = [name for name in (RESULT, METRICS, CHECKPOINTS) if _has(folder / name)]
+    if used and resume != "auto" and not _is_own(folder, resume):
         raise ArgumentError(
             f"{folder} already has a run ({', '.join(used)}), which is never overwritten; "
             "choose another --out, or continue it with --resume auto"
         )
-    return (folder / RESULT).exists()
+
+
+def _has(path: Path) -> bool:
+    """Whether something is at `path`; metrics without a line are of a run that never began."""
+    return os.path.lexists(path) and (path.name != METRICS or path.lstat().st_size > 0)
+
+
+def _is_own(folder: Path, resume: str) -> bool:
+    """Whether `resume` is a checkpoint of the run in `folder`."""
+    return Path(resume).resolve().parent == (folder / CHECKPOINTS).resolve()
+
+
+def _doubt(folder: Path) -> str | None:
+    """Return what contradicts a `result.json`, None where all agrees or there is none.
+
+    It marks the end only together with the metrics' last line and the newest checkpoint.
+    """
+    path = folder / RESULT
+    try:
+        result = json.loads(path.read_bytes())
+        lines = metrics.parse((folder / METRICS).read_bytes())
+    except FileNotFoundError as error:
+        return f"{error.filename} does not exist" if os.path.lexists(path) else None
+    except (OSError, ValueError, RecursionError) as error:
+        return str(error)
+    if not isinstance(result, dict) or result.get(metrics.STATUS) != metrics.SUCCESS:
+        return "it does not tell of a success"
+    ends = [line["metadata"] for line in lines[-1:] if line["key"] == metrics.RUN_STOP]
+    if [end.get(metrics.STATUS) for end in ends] != [metrics.SUCCESS]:
+        return f"{METRICS} does not end with the end of a training"
+    newest = Checkpoints(folder / CHECKPOINTS).files()[-1:]
+    steps = [result.get("steps"), ends[0].get("step"), *map(checkpoint.step_of, newest)]
+    if steps.count(steps[-1]) != len(steps):
+        said = ", ".join(map(str, steps))
+        return f"the end is after {said} steps by it, {METRICS} and the newest checkpoint"
+    return None
 
 
 def open_outputs(
@@ -73,9 +123,9 @@ def open_outputs(
 ) -> Outputs:
     """Return the outputs in `folder` for a new run, or for going on with one.
 
-    Rank 0 alone reads and writes the folder; all ranks get the same state. A state tells
-    its `step`, the `identity` of its training, and as `metrics_offset` the bytes of the
-    metrics until then.
+    Rank 0 alone reads and writes the folder, and no other process; all ranks get the same
+    state. A state tells its `step`, the `identity` of its training, and as `metrics_offset` the
+    bytes of the metrics until then.
 
     Args:
         folder: made if missing.
@@ -86,30 +136,107 @@ def open_outputs(
         keep: checkpoints to keep.
         packages: whose versions go to `environment.json`.
         warn: told about damaged checkpoints.
+
+    Raises:
+        ArgumentError: the folder cannot be written to, has another run, or another writer.
+        DataError: no checkpoint can be used.
     """
     checkpoints = Checkpoints(folder / CHECKPOINTS, keep)
-    state = None
-    if engine.is_main:
-        _begin(folder, provenance.environment(packages, engine))
-        if resume == "auto":
-            state = checkpoints.load_newest(warn)
-        elif resume != "never":
-            state = checkpoint.load(Path(resume))
-        if state is not None:
-            _same_training(state["identity"], identity)
-            checkpoints.abandon(state["step"], warn)
-    state = engine.share(state)
-    offset = 0 if state is None else state["metrics_offset"]
-    log = metrics.MetricsLog(folder / METRICS if engine.is_main else None, offset)
-    return Outputs(folder, checkpoints, log, state, engine.is_main)
+    with contextlib.ExitStack() as stack:
+        log, state = metrics.MetricsLog(None), None
+        if engine.is_main:
+            log = stack.enter_context(_take(folder))
+            _prepare(folder, resume, provenance.environment(packages, engine))
+            state = _find_state(checkpoints, resume, log, warn)
+            if state is not None:
+                _same_training(state["identity"], identity)
+                checkpoints.abandon(state["step"], warn)
+            log.cut(0 if state is None else state["metrics_offset"])
+        stack.pop_all()  # from here on it is the caller's to close
+    return Outputs(folder, checkpoints, log, engine.share(state), engine.is_main)
 
 
-def _begin(folder: Path, environment: Mapping[str, Any]) -> None:
-    try:
+def _take(folder: Path) -> metrics.MetricsLog:
+    """Return the metrics in `folder`, which is this process's alone while they are open."""
+    with _refusal(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        return metrics.MetricsLog(folder / METRICS)
+
+
+def _prepare(folder: Path, resume: str, environment: Mapping[str, Any]) -> None:
+    _refuse_used(folder, resume)  # another process may have ended a moment ago
+    own_folder(folder / CHECKPOINTS)
+    with _refusal(folder):
+        if _doubt(folder):
+            (folder / RESULT).replace(folder / f"{RESULT}.corrupt")
         atomic.write_json(folder / ENVIRONMENT, dict(environment))
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+
+
+@contextlib.contextmanager
+def _refusal(folder: Path) -> Iterator[None]:
+    """Tell what keeps the system from writing to `folder`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise
         raise ArgumentError(f"--out {folder} cannot be written to: {error.strerror}") from error
+
+
+def own_folder(path: Path) -> Path:
+    """Return `path`, a folder in `--out`, made at its first use.
+
+    Raises:
+        ArgumentError: a link is in its place; a run never writes elsewhere.
+    """
+    if path.is_symlink():
+        raise ArgumentError(
+            f"{path} is a link, which a run does not follow; remove it, or let --out itself be "
+            "where there is space"
+        )
+    return path
+
+
+def _find_state(
+    checkpoints: Checkpoints, resume: str, log: metrics.MetricsLog, warn: Callable[[str], None]
+) -> State | None:
+    """Return the state to go on from, None for a new run."""
+    folder, content = checkpoints.folder.parent, log.content()
+
+    def fits(path: Path, state: State) -> None:
+        kinds = {"step": int, "identity": dict, "metrics_offset": int}
+        if not all(isinstance(state.get(key), kind) for key, kind in kinds.items()):
+            raise DataError(f"checkpoint {path} is not of a training")
+        if path.resolve().parent != checkpoints.folder.resolve():
+            return  # of another run, whose metrics stay there
+        _check_metrics(folder / METRICS, content, path, state["metrics_offset"])
+
+    if resume == "never":
+        return None
+    if resume == "auto":
+        return checkpoints.load_newest(warn, fits)
+    state = checkpoint.load(Path(resume))
+    fits(Path(resume), state)
+    return state
+
+
+def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None:
+    """Refuse metrics that are not as they were when the checkpoint `saved` was written.
+
+    Before the training goes on: nobody could read them at its end.
+    """
+    way_out = "restore it from a copy, go on from an earlier checkpoint, or begin in another --out"
+    if len(content) < offset:
+        raise DataError(
+            f"{path} has {len(content)} bytes, and had {offset} when {saved.name} was written: "
+            f"{way_out}"
+        )
+    try:
+        metrics.parse(content[:offset])
+    except ValueError as error:
+        raise DataError(f"{path}, {error}: {way_out}") from error
+    if offset and content[offset - 1 : offset] != b"\n":
+        raise DataError(f"{path} has no line that ends where {saved.name} was written: {way_out}")
 
 
 def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -25,6 +25,22 @@ LAUNCHERS: dict[str, tuple[str, str, str, str]] = {
 """Launcher -> variables of rank, world size, local rank, local size. The innermost comes first:
 inside a Slurm job, mpirun and torchrun start the ranks, and Slurm's variables are the job's."""
 
+WAYS_OUT = {
+    "torchrun": "torchrun serves torch.distributed only: say --engine ddp, or start the ranks by "
+    "the mpirun of an Open MPI, or by horovodrun",
+    "horovodrun": "they did not find each other: try horovodrun --gloo, the mpirun of an Open MPI, "
+    "or --engine ddp",
+    "Open MPI": "it is not the one in here (the images have 4.1): say --engine ddp, take an mpirun "
+    "of that version, or start the ranks by the mpirun inside the container",
+    "MPICH": "it cannot start the Open MPI that the images have: say --engine ddp, take the mpirun "
+    "of an Open MPI on the host, or srun --mpi=pmix",
+    "Cray MPICH": "it cannot start the Open MPI that the images have: say --engine ddp, take "
+    "srun --mpi=pmix, or the mpirun of an Open MPI on the host",
+    "Slurm": "it has not told MPI of them: take srun --mpi=pmix, say --engine ddp, or start the "
+    "ranks by the mpirun of an Open MPI inside the job",
+}
+"""Launcher -> what to do where the ranks that it started do not find each other."""
+
 JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "PMI_KVSNAME")
 
 
@@ -84,6 +100,27 @@ def _parse(launcher: str, names: Sequence[str], given: Sequence[str | None]) -> 
     if not 0 <= rank < size:
         raise ArgumentError(f"{names[0]}={rank} is no rank of {names[1]}={size}")
     return Ranks(launcher, rank, size, local_rank, max(1, local_size))
+
+
+def check_size(ranks: Ranks, seen: int, framework: str) -> None:
+    """Refuse ranks of which each believes to be the only one: they would train side by side.
+
+    An MPI that was started by a launcher of another kind does so, without a word.
+
+    Args:
+        ranks: what the launcher says.
+        seen: how many ranks the framework sees after its start.
+        framework: its name.
+
+    Raises:
+        ArgumentError: the two differ; the message has the ways out for this launcher.
+    """
+    if ranks.launcher is None or seen == ranks.size:
+        return
+    raise ArgumentError(
+        f"{ranks.launcher} started {ranks.size} ranks, {framework} sees {seen}; "
+        + WAYS_OUT[ranks.launcher]
+    )
 
 
 def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tuple[str, int]:

@@ -1,29 +1,37 @@
 """Early stop: batch systems announce the end of the time limit by a signal.
 
-Slurm sends SIGTERM before SIGKILL, or any signal earlier by `--signal=B:USR1@120`.
+Slurm sends SIGTERM before SIGKILL, or any signal earlier by `--signal=B:USR1@120`; a closed
+terminal sends SIGHUP.
 The handler only sets a flag, because a checkpoint is consistent only between two
 steps; the loop reads the flag there, writes the checkpoint and exits with 75.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+INTERRUPTED = 130  # exit status
 
 
 class StopFlag:
     """Context manager that turns `SIGNALS` into a flag; use it in the main thread.
 
-    SIGINT after another stop (Ctrl-C pressed twice) raises KeyboardInterrupt at once:
-    the user does not want to wait, and the last checkpoint is intact anyway.
+    SIGINT after another stop (Ctrl-C pressed twice) raises KeyboardInterrupt at once: the
+    user does not want to wait, and the last checkpoint is intact anyway. A third one ends
+    the process wherever it is, also in a library that waits for a lost rank or a disk.
+
+    SIGHUP that is ignored stays so: that is what `nohup` asks for.
     """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self._previous: dict[signal.Signals, Any] = {}
+        self._pipe = self._wakeup = -1
 
     def __bool__(self) -> bool:
         """Return whether a stop was asked for."""
@@ -35,8 +43,14 @@ class StopFlag:
         return "no signal" if self.received is None else self.received.name
 
     def __enter__(self) -> StopFlag:
+        reader, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        threading.Thread(target=_end_at_third, args=[reader], daemon=True).start()
+        # Python writes the number of each signal there even while the main thread cannot act.
+        self._wakeup = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
         for number in SIGNALS:
-            self._previous[number] = signal.signal(number, self._handle)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -47,8 +61,22 @@ class StopFlag:
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if kind is KeyboardInterrupt:  # nothing that is left to do is worth waiting for
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._pipe)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
+
+
+def _end_at_third(reader: int) -> None:
+    """End the process when a third SIGINT is read; return when the pipe is closed."""
+    left = 3
+    while number := os.read(reader, 1):
+        left -= number[0] == signal.SIGINT
+        if not left:
+            os._exit(INTERRUPTED)
+    os.close(reader)

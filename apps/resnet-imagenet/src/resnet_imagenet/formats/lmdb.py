@@ -24,12 +24,17 @@ KEY = b"%08d"
 class _Environment:
     """A database for reading: LMDB allows one per file and process, so they are shared."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, path: Path) -> None:
         self._database = lmdb.open(
-            str(folder), readonly=True, lock=False, readahead=False, max_spare_txns=0
+            str(path.parent), readonly=True, lock=False, readahead=False, max_spare_txns=0
         )
+        facts = self._database.stat()
+        # A page that is mapped and beyond the end of the file would be a SIGBUS.
+        needed = (self._database.info()["last_pgno"] + 1) * facts["psize"]
+        if (size := path.stat().st_size) < needed:
+            raise lmdb.CorruptedError(f"{size} bytes of {needed}, it is truncated")
         self.transaction = self._database.begin(buffers=True)
-        self.entries = int(self._database.stat()["entries"])
+        self.entries = int(facts["entries"])
 
 
 _OPEN: weakref.WeakValueDictionary[Path, _Environment] = weakref.WeakValueDictionary()
@@ -44,9 +49,9 @@ class LmdbShard:
         try:
             environment = _OPEN.get(place)
             if environment is None:
-                environment = _OPEN.setdefault(place, _Environment(place))
+                environment = _OPEN.setdefault(place, _Environment(self.path))
         except lmdb.Error as error:
-            raise DataError(f"shard {self.path} is not an LMDB database: {error}") from error
+            raise DataError(f"shard {self.path} is not a whole LMDB database: {error}") from error
         self._environment, self._samples = environment, entry["samples"]
         if environment.entries != self._samples:
             raise DataError(
@@ -81,11 +86,14 @@ class LmdbShard:
         """Return the number of the first record, which counts on to the last one."""
         if not self._samples:
             return 0
-        with self._environment.transaction.cursor() as cursor:
-            cursor.first()
-            first = bytes(cursor.key())
-            cursor.last()
-            last = bytes(cursor.key())
+        try:
+            with self._environment.transaction.cursor() as cursor:
+                cursor.first()
+                first = bytes(cursor.key())
+                cursor.last()
+                last = bytes(cursor.key())
+        except lmdb.Error as error:
+            raise DataError(f"shard {self.path} is damaged: {error}") from error
         if first.isdigit() and KEY % (int(first) + self._samples - 1) == last:
             return int(first)
         raise DataError(
@@ -98,7 +106,10 @@ class LmdbShard:
         return key
 
     def _datum(self, number: int) -> dict[int, int | memoryview]:
-        value = self._environment.transaction.get(self._key(number))
+        try:
+            value = self._environment.transaction.get(self._key(number))
+        except lmdb.Error as error:
+            raise DataError(f"{self.describe(number)} is damaged: {error}") from error
         if value is None:
             raise DataError(f"{self.describe(number)} does not exist")
         try:

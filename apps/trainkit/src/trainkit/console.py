@@ -1,0 +1,145 @@
+"""How far a program is: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from trainkit.ranks import detect
+from trainkit.streams import GONE, mute, say
+
+
+def has_bar(stream: TextIO) -> bool:
+    """Return whether a bar can be drawn on `stream`: a terminal with a width, and no launcher.
+
+    A launcher mixes what its ranks say, and Open MPI's gives each a terminal of no columns.
+    """
+    if not stream.isatty() or detect().launcher is not None:
+        return False
+    try:
+        return os.get_terminal_size(stream.fileno()).columns > 0
+    except OSError:
+        return False
+
+
+class Console:
+    """Progress for the user: a bar on rank 0's terminal, plain lines elsewhere, silence on others.
+
+    Nobody has to listen: where the terminal is hung up, or the reader of a pipe ends, the
+    training goes on.
+
+    Args:
+        total: steps of the whole run.
+        done: steps already made by an earlier part of the run.
+        quiet: say nothing (ranks other than 0).
+        stream: where to write.
+    """
+
+    def __init__(
+        self, total: int, done: int = 0, *, quiet: bool = False, stream: TextIO | None = None
+    ) -> None:
+        self._stream = sys.stdout if stream is None else stream
+        self._quiet = quiet
+        self._bar: Any = None
+        if not quiet and has_bar(self._stream):
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=total, initial=done, unit="step", file=self._stream, dynamic_ncols=True
+            )
+
+    def step(self) -> None:
+        """Advance the bar by one step."""
+        if self._bar is not None:
+            with _unheard(self._stream):
+                self._bar.update()
+
+    def progress(self, text: str) -> None:
+        """Show the state of the training: beside the bar, or as a line."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+        else:
+            self.line(text)
+
+    def line(self, text: str) -> None:
+        """Say one line, above the bar if there is one."""
+        if self._quiet:
+            return
+        if self._bar is None:
+            say(self._stream, text + "\n")
+            return
+        with _unheard(self._stream):
+            self._bar.write(text, file=self._stream)
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        if self._bar is not None:
+            with _unheard(self._stream):
+                self._bar.close()
+
+
+class Counter:
+    """How many of `total` things are done: a bar while it goes on, or a line every few seconds.
+
+    Args:
+        what: what is going on.
+        total: of how many.
+        unit: name of the things, in the plural.
+        quiet: say nothing (ranks other than 0).
+        stream: where to write.
+    """
+
+    EVERY = 5.0  # seconds
+
+    def __init__(
+        self, what: str, total: int, unit: str, *, quiet: bool = False, stream: TextIO | None = None
+    ) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._stream = sys.stdout if stream is None else stream
+        self._quiet, self._done = quiet, 0
+        self._began = self._said = time.monotonic()
+        self._bar: Any = None
+        if not quiet and has_bar(self._stream):
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=total, desc=what, unit=f" {unit}", file=self._stream, dynamic_ncols=True,
+                leave=False,
+            )
+
+    def add(self, count: int = 1) -> None:
+        """Count `count` more as done."""
+        self._done += count
+        if self._bar is not None:
+            with _unheard(self._stream):
+                self._bar.update(count)
+            return
+        now = time.monotonic()
+        if not self._quiet and now - self._said >= self.EVERY:
+            self._said = now
+            speed = self._done / (now - self._began)
+            text = f"{self._what}: {self._done} of {self._total} {self._unit}, {speed:.3g}/s\n"
+            say(self._stream, text)
+
+    def __enter__(self) -> Counter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            with _unheard(self._stream):
+                self._bar.close()
+
+
+@contextmanager
+def _unheard(stream: TextIO) -> Iterator[None]:
+    """Let a bar go on where the reader of its `stream` is gone."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        mute(stream)

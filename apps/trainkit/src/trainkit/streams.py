@@ -1,0 +1,31 @@
+"""Text for people, on streams whose reader may go away before the program ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TextIO
+
+GONE = (errno.EIO, errno.EPIPE)
+"""What a write fails with where the terminal was hung up, or the reader of a pipe has ended."""
+
+
+def say(stream: TextIO, text: str) -> None:
+    """Write `text` to `stream` at once, or to nowhere if its reader is gone."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        mute(stream)
+
+
+def mute(stream: TextIO) -> None:
+    """Let all that is written to `stream` go nowhere, with what waits in it to be written.
+
+    Else Python meets the error again when it flushes its streams at the end, and exits with 120.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -1,0 +1,279 @@
+"""The --out folder: one writer, an end that the whole run agrees about, metrics that still fit."""
+
+import json
+import os
+import pickle
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainkit import atomic, metrics, outputs
+from trainkit.checkpoint import Checkpoints
+from trainkit.engine import Engine
+from trainkit.exits import ArgumentError, DataError
+from trainkit.outputs import Outputs
+
+
+def begin(folder: Path, resume: str = "never", warn: Callable[[str], None] = print) -> Outputs:
+    return outputs.open_outputs(
+        folder, resume, {"seed": 1}, engine=Engine(), keep=2, packages=[], warn=warn
+    )
+
+
+def save(out: Outputs, step: int) -> None:
+    state = {"step": step, "identity": {"seed": 1}, "metrics_offset": out.log.position()}
+    out.checkpoints.save(step, state)
+
+
+def is_finished(folder: Path) -> bool:
+    return outputs.is_finished(folder, "auto", warn=lambda text: None)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A run that stopped after step 6 of 9; with checkpoints of 3 and 6."""
+    folder = tmp_path / "run"
+    with begin(folder).log as log:
+        out = Outputs(folder, Checkpoints(folder / "checkpoints"), log, None, True)
+        for step in range(1, 7):
+            log.event(metrics.TRAIN_LOSS, 1.0 / step, step=step)
+            if step % 3 == 0:
+                save(out, step)
+        log.stop(metrics.RUN_STOP, status=metrics.ABORTED, step=6)
+    return folder
+
+
+@pytest.fixture
+def finished(stopped: Path) -> Path:
+    """The same run, which went on to its end."""
+    out = begin(stopped, "auto")
+    save(out, 9)
+    out.log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=9)
+    out.finish({"status": "success", "steps": 9})
+    out.log.close()
+    return stopped
+
+
+def test_a_finished_run_has_nothing_to_go_on_with(finished: Path) -> None:
+    assert is_finished(finished)
+    for file in (finished / "checkpoints").iterdir():  # to save space
+        file.unlink()
+    assert is_finished(finished)
+
+
+@pytest.mark.parametrize("text", [
+    "{}", "[]", "7", "", "{", "\xff", '{"status": "success"}', '{"status": "aborted", "steps": 6}',
+    '{"status": "success", "steps": 6}', '{"status": "success", "steps": 9}',
+    '{"status": "success", "steps": null}',
+])
+def test_a_result_that_the_run_contradicts_ends_nothing(stopped: Path, text: str) -> None:
+    (stopped / "result.json").write_bytes(text.encode("latin-1"))
+    said: list[str] = []
+    assert not outputs.is_finished(stopped, "auto", warn=said.append)
+    assert "result.json is not the end of this run" in said[0]
+    out = begin(stopped, "auto")
+    out.log.close()
+    assert out.state is not None
+    assert out.state["step"] == 6
+    assert not (stopped / "result.json").exists()
+    assert (stopped / "result.json.corrupt").exists()
+
+
+def forged_end(run: Path) -> None:
+    """Metrics that say the training ended, and a checkpoint that does not."""
+    with metrics.MetricsLog(run / "metrics.jsonl") as log:
+        log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=9)
+    atomic.write_json(run / "result.json", {"status": "success", "steps": 9})
+
+
+def no_metrics(run: Path) -> None:
+    (run / "metrics.jsonl").unlink()
+    atomic.write_json(run / "result.json", {"status": "success", "steps": 6})
+
+
+@pytest.mark.parametrize("forge", [forged_end, no_metrics])
+def test_all_three_files_have_to_agree_about_the_end(
+    stopped: Path, forge: Callable[[Path], None]
+) -> None:
+    forge(stopped)
+    assert not is_finished(stopped)
+
+
+def test_a_second_writer_is_refused_and_changes_nothing(stopped: Path) -> None:
+    first = begin(stopped, "auto")
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    with pytest.raises(ArgumentError, match="another process trains in"):
+        begin(stopped, "auto")
+    assert before == {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    first.log.close()
+    begin(stopped, "auto").log.close()
+
+
+def test_a_writer_that_was_overtaken_does_not_overwrite(tmp_path: Path) -> None:
+    """It looked before the other one began, and comes when the other one has ended."""
+    assert not outputs.is_finished(tmp_path, "never", warn=print)
+    with begin(tmp_path).log as log:
+        log.start(metrics.RUN_START)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(ArgumentError, match="already has a run"):
+        begin(tmp_path)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_refused_start_leaves_the_folder_free(tmp_path: Path) -> None:
+    begin(tmp_path).log.close()  # ended before its first line
+    begin(tmp_path).log.close()
+
+
+def shorter(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: content.index(b'"step": 5')])
+
+
+def garbage(path: Path) -> None:
+    content = path.read_bytes()
+    at = content.index(b'"step": 5')
+    path.write_bytes(content[:at] + b"\0" * 9 + content[at + 9 :])
+
+
+def shifted(path: Path) -> None:
+    """Whole lines, of other lengths than those that were written."""
+    path.write_bytes(path.read_bytes().replace(b'"step": 5', b'"step":   5'))
+
+
+@pytest.mark.parametrize("damage", [shorter, garbage, shifted])
+def test_metrics_that_a_checkpoint_does_not_fit_lead_to_the_one_before(
+    stopped: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(stopped / "metrics.jsonl")
+    said: list[str] = []
+    out = begin(stopped, "auto", said.append)
+    out.log.close()
+    assert out.state is not None
+    assert out.state["step"] == 3
+    assert "metrics.jsonl" in said[0]
+    steps = [line["metadata"]["step"] for line in metrics.parse(out_lines(stopped))]
+    assert steps == [1, 2, 3]
+
+
+def out_lines(run: Path) -> bytes:
+    return (run / "metrics.jsonl").read_bytes()
+
+
+def test_metrics_that_no_checkpoint_fits_are_an_error_before_the_training(stopped: Path) -> None:
+    path = stopped / "metrics.jsonl"
+    path.write_bytes(b"\0" + path.read_bytes()[1:])
+    before = out_lines(stopped)
+    for resume in ("auto", "auto", str(stopped / "checkpoints" / "step-00000006.pt")):
+        with pytest.raises(DataError, match=r"metrics\.jsonl, line 1 is damaged.*restore it"):
+            begin(stopped, resume)
+    assert out_lines(stopped) == before
+    assert len(Checkpoints(stopped / "checkpoints").files()) == 2
+
+
+def test_a_torn_last_line_is_cut_off(stopped: Path) -> None:
+    with (stopped / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"key": "train_lo')
+    out = begin(stopped, "auto")
+    out.log.close()
+    assert out.state is not None
+    assert out.state["step"] == 6
+    assert len(metrics.parse(out_lines(stopped))) == 6
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, ("trapped",)
+
+
+def replace_pickle(path: Path) -> None:
+    """Let a checkpoint run a command when a reader without care loads it."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            trap = pickle.dumps({"step": Trap()}, 2)
+            archive.writestr(name, trap if name.endswith("data.pkl") else content)
+
+
+def test_a_checkpoint_with_foreign_objects_is_never_executed_and_the_one_before_is_taken(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(stopped)
+    newest = stopped / "checkpoints" / "step-00000006.pt"
+    replace_pickle(newest)
+    with pytest.raises(DataError, match="could run foreign code"):
+        begin(stopped, str(newest))
+    said: list[str] = []
+    out = begin(stopped, "auto", said.append)
+    out.log.close()
+    assert out.state is not None
+    assert out.state["step"] == 3
+    assert "step-00000006.pt is not of this app" in said[0]
+    assert not (stopped / "trapped").exists()
+
+
+def test_what_is_no_checkpoint_of_a_training_is_refused(stopped: Path) -> None:
+    Checkpoints(stopped / "checkpoints").save(8, {"step": 8})
+    said: list[str] = []
+    out = begin(stopped, "auto", said.append)
+    out.log.close()
+    assert "step-00000008.pt is not of a training" in said[0]
+
+
+PRECIOUS = "do not touch"
+
+
+@pytest.mark.parametrize("name", [
+    "environment.json", ".environment.json.tmp", "result.json", ".result.json.tmp",
+])
+def test_a_planted_link_is_replaced_and_its_target_stays(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run").mkdir()
+    target = tmp_path / "target"
+    target.write_text(PRECIOUS)
+    (tmp_path / "run" / name).symlink_to(target)
+    out = begin(tmp_path / "run", "auto")
+    out.finish({"status": "success"})
+    out.log.close()
+    assert target.read_text() == PRECIOUS
+    for written in ("environment.json", "result.json"):
+        assert not (tmp_path / "run" / written).is_symlink()
+        json.loads((tmp_path / "run" / written).read_text())
+
+
+@pytest.mark.parametrize("name", ["step-00000001.pt", ".step-00000001.pt.tmp"])
+def test_a_planted_checkpoint_is_replaced_and_its_target_stays(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "target"
+    target.write_text(PRECIOUS)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / name).symlink_to(target)
+    saved = Checkpoints(tmp_path / "checkpoints").save(1, {"step": 1})
+    assert target.read_text() == PRECIOUS
+    assert not saved.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints"])
+def test_a_link_that_would_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run").mkdir()
+    target = tmp_path / "target"
+    target.mkdir() if name == "checkpoints" else target.write_text(PRECIOUS)
+    (tmp_path / "run" / name).symlink_to(target)
+    with pytest.raises(ArgumentError, match=f"{name} is a link"):
+        begin(tmp_path / "run", "auto")
+    assert target.is_dir() or target.read_text() == PRECIOUS
+
+
+def test_a_private_umask_holds_for_every_file(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        out = begin(tmp_path / "run")
+        save(out, 1)
+        out.finish({})
+        out.log.close()
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "run", *(tmp_path / "run").rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
