@@ -169,7 +169,7 @@ def test_closed_outputs_change_no_exit_code() -> None:
     line = '"$@" >&-; echo $?; "$@" x 2>&-; echo $?; "$@" x 2>/dev/full; echo $?'
     done = subprocess.run(
         ["sh", "-c", line, "sh", *MAIN, "show", "recipes"], capture_output=True, text=True,
-        check=False,
+        check=False, env={**os.environ, "PYTHONUNBUFFERED": ""},  # where a buffer is, as is usual
     )
     assert done.stdout.split() == ["2", "2", "2"]
 
