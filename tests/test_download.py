@@ -22,7 +22,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trimaran import download, transfer
+from trimaran import download, transfer, web
 from trimaran.download import fetch
 from trimaran.errors import BuildError, Interrupted, RunError
 from trimaran.reporting import Advance, Silent
@@ -142,8 +142,8 @@ def serving(**script: object) -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the waits; forget hosts that other tests found dead; use no proxy."""
-    monkeypatch.setattr(transfer, "READ_SECONDS", 0.2)
-    monkeypatch.setattr(transfer, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(web, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(web, "CONNECT_SECONDS", 0.5)
     monkeypatch.setattr(transfer.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(transfer, "_dead_hosts", {})
     monkeypatch.setenv("NO_PROXY", "*")

@@ -22,7 +22,6 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 from trimaran import web
 from trimaran.foreign import excerpt
 from trimaran.reporting import Advance, Reporter
-from trimaran.web import CONNECT_SECONDS, READ_SECONDS
 
 ATTEMPTS = 4
 """Fruitless attempts in a row (less than one chunk gained) before a source is given up."""
@@ -146,7 +145,7 @@ class _Attempt:
                     while chunk := response.raw.read1(CHUNK, decode_content=False):
                         self._write(chunk, advance)
             except ReadTimeoutError as problem:
-                raise _Broken(f"stalled for {READ_SECONDS:g} s") from problem
+                raise _Broken(f"stalled for {web.READ_SECONDS:g} s") from problem
             except HTTPError as problem:
                 raise _Broken("the connection dropped") from problem
             self.part.flush()
@@ -169,7 +168,7 @@ class _Attempt:
         except (requests.exceptions.ConnectTimeout, requests.exceptions.ProxyError) as problem:
             raise SourceFailed(innermost(problem)) from problem
         except requests.exceptions.ReadTimeout as problem:
-            raise _Broken(f"no answer for {READ_SECONDS:g} s") from problem
+            raise _Broken(f"no answer for {web.READ_SECONDS:g} s") from problem
         except requests.exceptions.ConnectionError as problem:
             raise _Broken(f"the connection dropped ({innermost(problem)})") from problem
         except requests.exceptions.RequestException as problem:
@@ -249,9 +248,9 @@ def _require_answer(url: str) -> None:
     answer: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_knock, args=(host, port, answer), daemon=True).start()
     try:
-        failure = answer.get(timeout=CONNECT_SECONDS)
+        failure = answer.get(timeout=web.CONNECT_SECONDS)
     except queue.Empty:
-        failure = f"{host} does not answer within {CONNECT_SECONDS:g} s"
+        failure = f"{host} does not answer within {web.CONNECT_SECONDS:g} s"
     if failure:
         _dead_hosts[host, port] = (time.monotonic(), failure)
         raise SourceFailed(failure)
@@ -259,7 +258,7 @@ def _require_answer(url: str) -> None:
 
 def _knock(host: str, port: int, answer: queue.Queue[str | None]) -> None:
     try:
-        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+        socket.create_connection((host, port), timeout=web.CONNECT_SECONDS).close()
     except (socket.gaierror, UnicodeError):
         answer.put(f"the name '{host}' does not resolve")
     except OSError as problem:
