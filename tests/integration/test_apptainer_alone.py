@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -57,7 +58,8 @@ def test_an_app_takes_no_module_of_the_folder_it_runs_in(
 ) -> None:
     (tmp_path / "six.py").write_text("")
     (tmp_path / "argparse.py").write_text("raise SystemExit('the module of the folder')\n")
-    (tmp_path / "dataset.json").write_text("{}")
+    splits = {name: {"samples": 1} for name in ("train", "test")}
+    (tmp_path / "dataset.json").write_text(json.dumps({"splits": splits}))
     words = [*(str(sif) if word == "SIF" else word for word in start)]
     verb = [] if "--app" in start else ["train"]
     done = apptainer(
