@@ -18,7 +18,7 @@ export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.ca
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart test test-unit test-apps test-apps-quick test-integration mutants lint apptainer generate generate-apps lock prune clean
+.PHONY: help setup dev quickstart test test-unit test-standing test-apps test-apps-quick test-integration mutants lint apptainer generate generate-apps lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -30,10 +30,13 @@ dev: $(DEV_STAMP) ## Add the locked test tools to .venv
 quickstart: $(TOOL_STAMP) ## Train a ResNet on real images and judge it (ENGINE=apptainer|podman|host)
 	$(BIN)/trimaran run $(RECIPE) --engine $(ENGINE)
 
-test: lint test-unit test-apps test-integration ## Run all tests
+test: lint test-unit test-standing test-apps test-integration ## Run all tests
 
 test-unit: $(DEV_STAMP) ## Run the tool's tests; needs no engine, under 60 s
-	$(PYTEST) tests --ignore=tests/integration -n 2
+	$(PYTEST) tests --ignore=tests/integration --ignore=tests/standing -n 2
+
+test-standing: $(DEV_STAMP) ## Run the standing suites: hostile files, names and mistakes, tampering
+	$(PYTEST) tests/standing -n 2
 
 test-apps: $(APPS_STAMP) $(DEV_STAMP) ## Run the tests of trainkit and the apps (PyTorch and DALI)
 	$(APPS)/bin/python -m mypy --config-file pyproject.toml apps/trainkit/src/trainkit

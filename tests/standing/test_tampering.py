@@ -178,7 +178,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> World:
     for name in ("recipes/targets", "recipes/data", "containers", "apps"):
         (checkout / name).mkdir(parents=True)
     target = Path("recipes/targets/cpu-2core.yaml")
-    shutil.copy(Path(__file__).parents[1] / target, checkout / target)
+    shutil.copy(Path(__file__).parents[2] / target, checkout / target)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("TRIMARAN_ROOT", str(checkout))
         monkeypatch.setenv("TRIMARAN_CACHE", str(root / "cache"))

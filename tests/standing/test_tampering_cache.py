@@ -26,7 +26,7 @@ from trimaran.engines import BuiltImage
 from trimaran.engines.host import Host
 from trimaran.reporting import Silent
 
-TINY = Path(__file__).with_name("images") / "tiny"
+TINY = Path(__file__).parents[1] / "images/tiny"
 
 
 @dataclass(frozen=True)
