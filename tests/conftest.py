@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from finished import write_recipe
 from trimaran import paths
 from trimaran.recipes import RecipeFile
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` would have all of them ignore it
 
 
 @pytest.fixture(autouse=True)

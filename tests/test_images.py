@@ -76,9 +76,10 @@ def test_a_variant_says_only_of_what_and_has_all_of_it(tmp_path: Path) -> None:
     assert other.python is not None
     # torch.compile includes them
     assert set(other.python.remove) - set(dev.python.remove) == {"torch/include"}
-    assert (dev.environment, dev.build, dev.base) == (other.environment, other.build, other.base)
+    assert (dev.build, dev.base) == (other.build, other.base)
+    assert dev.environment.items() > other.environment.items()
     assert dev.tag == f"{other.tag}-dev"
-    assert images.environment(dev) == images.environment(other)
+    assert images.environment(dev).items() > images.environment(other).items()
     folder = tmp_path / "x-dev"
     folder.mkdir()
     (folder / "image.yaml").write_text("schema: 1\nvariant: dev\nof: tiny\nsummary: mine\n")

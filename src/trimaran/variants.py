@@ -13,7 +13,7 @@ from pydantic import Field
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError
-from trimaran.image_parts import Lines, Name, Pattern, Place, Plain, Relative
+from trimaran.image_parts import Lines, Name, Pattern, Place, Plain, Relative, Variable
 
 if TYPE_CHECKING:
     from trimaran.images import Image
@@ -34,6 +34,7 @@ class Variant(strict.Model):
         summary: what follows the name of the other image.
         debian: Debian packages more.
         keep: patterns of `python.remove` of the other image that are not removed.
+        environment: beside that of the other image.
         files: beside those of the other image.
         test: the self-test, in place of the other one.
         help: what follows the help of the other image.
@@ -44,6 +45,7 @@ class Variant(strict.Model):
     description: Lines
     debian: tuple[Name, ...]
     keep: tuple[Pattern, ...] = ()
+    environment: dict[Variable, Plain] = Field(default_factory=dict)
     files: dict[Relative, Place]
     test: Place
     help: Lines
@@ -75,6 +77,7 @@ def changes(image: Image, name: str) -> dict[str, Any]:
         "short": f"{image.short}-{name}",
         "debian": tuple(dict.fromkeys((*image.debian, *adds.debian))),
         "python": image.python.model_copy(update={"remove": kept}),
+        "environment": {**image.environment, **adds.environment},
         "files": {**image.files, **adds.files},
         "test": adds.test,
         "help": f"{image.help.rstrip()}\n\n{adds.help}",
