@@ -2,4 +2,6 @@
 
 import signal
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` would have all of them ignore it
+# `nohup make test &` would have the tests and all that they start ignore both.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,7 +11,9 @@ from finished import write_recipe
 from trimaran import paths
 from trimaran.recipes import RecipeFile
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` would have all of them ignore it
+# `nohup make test &` would have the tests and all that they start ignore both.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

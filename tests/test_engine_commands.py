@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -167,3 +169,27 @@ def test_the_users_base_is_taken_as_it_is(tmp_path: Path) -> None:
     for wrong in (str(layer), str(tmp_path / "missing.sif")):
         with pytest.raises(UsageError, match="--base"):
             resolve(True, wrong)
+
+
+def test_a_layer_has_no_holes(tmp_path: Path) -> None:
+    tree, sparse, layer = tmp_path / "tree", tmp_path / "sparse.tar", tmp_path / "layer.tar"
+    (tree / ("deep" * 30)).mkdir(parents=True)
+    with (tree / "program").open("wb") as file:
+        file.write(b"begin")
+        file.truncate(1 << 20)
+    (tree / ("deep" * 30) / "größe").write_text("text")
+    (tree / "link").symlink_to("program")
+    os.link(tree / "program", tree / "same")
+    (tree / "program").chmod(0o755)
+    subprocess.run(["tar", "--sparse", "--format=pax", "--sort=name", "-cf", sparse, "-C", tree,
+                    "."], check=True)
+    assert b"GNU.sparse" in sparse.read_bytes()
+    base.fill_holes(sparse, layer)
+    assert b"GNU.sparse" not in layer.read_bytes()
+    with tarfile.open(sparse) as before, tarfile.open(layer) as after:
+        for one, other in zip(before, after, strict=True):
+            same = ("name", "type", "mode", "uid", "gid", "mtime", "linkname", "size")
+            assert [getattr(one, key) for key in same] == [getattr(other, key) for key in same]
+            if one.isreg():
+                content = before.extractfile(one), after.extractfile(other)
+                assert content[0].read() == content[1].read()  # type: ignore[union-attr]

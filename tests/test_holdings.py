@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trimaran import cli, digests, holdings, images, locks, paths
+from trimaran.base import assembled_at
 from trimaran.cli import cache as commands
 from trimaran.engines import host, store, workplace
 from trimaran.engines.oci import Podman
@@ -153,8 +154,9 @@ def test_environments_packages_bases_and_data(image: images.Image) -> None:
     put("wheelhouse", "files", locked, "a.whl")
     put("wheelhouse", "files", "0" * 64, "b.whl")
     assert image.base is not None
-    suite, digest = f"debian-{image.base.suite}.docker.tar", str(image.base.digest)[7:19]
-    for name in (suite, f"debian-x-{digest}.sif", "debian-sarge.docker.tar"):
+    assert image.base.suite is not None
+    suite, digest = assembled_at(image.base.suite).name, str(image.base.digest)[7:19]
+    for name in (suite, f"{suite}.damaged", f"debian-x-{digest}.sif", "debian-sarge.docker.tar"):
         put("bases", name)
     put("data", "photographs", "packed", "train.tar")
     for holding in holdings.find():

@@ -161,7 +161,7 @@ def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) 
         raise BuildError(
             f"{wanted.image}: {why}", hint="give an archive or SIF of it with --base"
         )
-    assembled = paths.cache("bases", f"debian-{wanted.suite}.docker.tar")
+    assembled = assembled_at(wanted.suite)
     kept = _kept(assembled, reporter)
     if kept is None:
         if offline:
@@ -174,6 +174,11 @@ def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) 
             kept = _kept(assembled, reporter) or assemble(wanted.suite, assembled, reporter)
     reporter.note(f"  base: {kept.name} ({why})")
     return kept
+
+
+def assembled_at(suite: str) -> Path:
+    """Return where the cache has the assembled Debian `suite`."""
+    return paths.cache("bases", f"debian-{suite}.plain.docker.tar")
 
 
 def from_user(given: str) -> Base:
@@ -225,7 +230,7 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
             hint="`make apptainer` brings mmdebstrap; or give an archive or SIF with --base",
         )
     with locks.scratch(destination.parent, "base-") as folder:
-        layer = folder / "layer.tar"
+        sparse, layer = folder / "sparse.tar", folder / "layer.tar"
         epoch = os.environ.get("SOURCE_DATE_EPOCH", str(int(datetime.now().timestamp())))
         argv = [
             program, "--mode=root" if os.geteuid() == 0 else "--mode=unshare",
@@ -234,7 +239,7 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
             "--aptopt=Acquire::Check-Valid-Until \"false\"",
             *(f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT),
             "--dpkgopt=path-include=/usr/share/doc/*/copyright",
-            suite, str(layer), ARCHIVES["debian"][0],
+            suite, str(sparse), ARCHIVES["debian"][0],
         ]
         status = process.stream(
             argv, f"assembling Debian {suite}", reporter,
@@ -243,11 +248,27 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
         if status != 0:
             hint = None if os.geteuid() == 0 else "it needs newuidmap (apt-get install uidmap)"
             raise BuildError(f"mmdebstrap ended with status {status}", hint=hint)
+        fill_holes(sparse, layer)
         day = datetime.fromtimestamp(int(epoch), timezone.utc).strftime("%Y-%m-%d")
         archive = folder / "image.tar"
         digest = pack_archive(layer, archive, int(epoch))
         name = f"Debian {suite} minbase, assembled by mmdebstrap on {day}"
         return _keep(archive, destination, Base("docker-archive", destination.name, name, digest))
+
+
+def fill_holes(sparse: Path, layer: Path) -> None:
+    """Copy the tar file `sparse` to `layer`, with zeros in place of holes.
+
+    mmdebstrap 1.6 leaves holes out, and podman 4 writes such a layer back longer than it was.
+    """
+    with tarfile.open(sparse) as found, tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as tar:
+        for entry in found:
+            content = found.extractfile(entry) if entry.isreg() else None
+            entry.pax_headers = {
+                key: text for key, text in entry.pax_headers.items()
+                if not key.startswith("GNU.sparse.") and key not in ("path", "size")
+            }
+            tar.addfile(entry, content)
 
 
 def pack_archive(layer: Path, archive: Path, epoch: int) -> str:

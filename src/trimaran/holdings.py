@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from trimaran import digests, images, inventory, locks, paths, recipes, wheelhouse
+from trimaran.base import assembled_at
 from trimaran.engines import store, workplace
 from trimaran.engines.host import Host
 from trimaran.engines.oci import Podman
@@ -148,14 +149,14 @@ def _packages(defined: list[Image]) -> Iterator[Holding]:
 def _bases(defined: list[Image]) -> Iterator[Holding]:
     needed: list[str] = []
     for base in filter(None, (image.base for image in defined)):
-        needed += [f"debian-{base.suite}."] if base.suite else []
+        needed += [assembled_at(base.suite).stem] if base.suite else []
         needed += [f"-{base.digest.removeprefix('sha256:')[:12]}."] if base.digest else []
     for path in sorted(paths.cache("bases").glob("*")):
-        if any(part in path.name for part in needed):
-            yield _of("base", path, "in use")
-        elif _is_scratch(path) or _is_damaged(path):
+        if _is_scratch(path) or _is_damaged(path):
             if _is_left_over(path):
                 yield _of("base", path, "left over")
+        elif any(part in path.name for part in needed):
+            yield _of("base", path, "in use")
         else:
             yield _of("base", path, "superseded")
 

@@ -138,11 +138,11 @@ def test_damaged_data_is_named_before_anything_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_an_argument_that_the_app_does_not_know_is_refused_by_it(tmp_path: Path) -> None:
+def test_an_argument_that_the_app_does_not_know_is_refused_before_anything(tmp_path: Path) -> None:
     done = run(tmp_path / "run", "--set", "epoch=1")
-    assert done.returncode == 4
-    assert "the app refused its arguments" in done.stderr
-    assert json.loads((tmp_path / "run/run.json").read_text())["status"] == "failed"
+    assert done.returncode == 2
+    assert "did you mean epochs" in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
