@@ -162,16 +162,16 @@ def test_a_trace_is_understood() -> None:
         '7 clone(child_stack=NULL, flags=SIGCHLD <unfinished ...>',
         '9 openat(AT_FDCWD</>, "/other", O_WRONLY|O_CREAT, 0666) = 3</other>',
         '7 <... clone resumed>, child_tidptr=0x7f) = 8',
-        '8 openat(AT_FDCWD</work>, "left", O_WRONLY|O_CREAT, 0666) = 3</work/left>',
-        '8 openat(AT_FDCWD</work>, "read", O_RDONLY) = 3</work/read>',
-        '8 openat(AT_FDCWD</work>, "/refused", O_RDWR) = -1 EACCES (Permission denied)',
+        '8 openat(AT_FDCWD</here>, "left", O_WRONLY|O_CREAT, 0666) = 3</here/left>',
+        '8 openat(AT_FDCWD</here>, "read", O_RDONLY) = 3</here/read>',
+        '8 openat(AT_FDCWD</here>, "/refused", O_RDWR) = -1 EACCES (Permission denied)',
         '8 mkdir("/tmp/gone", 0700) = 0',
         '8 rmdir("/tmp/gone") = 0',
-        '8 rename("/work/left", "/work/kept") = 0',
+        '8 rename("/here/left", "/here/kept") = 0',
         '8 connect(3<socket:[1]>, {sa_family=AF_UNIX, sun_path="/run/x"}, 110) = -1 ENOENT (No)',
         '8 connect(3<UDP:[1]>, {sa_family=AF_INET, sin_port=htons(53), '
         'sin_addr=inet_addr("10.0.0.1")}, 16) = 0',
     ])
     found = read(text)
-    assert found.left == {"/work/kept"}
+    assert found.left == {"/here/kept"}
     assert len(found.addresses) == 1
