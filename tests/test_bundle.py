@@ -32,7 +32,7 @@ def request_(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return bundles.request(checkout, tmp_path, monkeypatch)
 
 
-def pack(request: Request, file: Path, *, with_data: bool = True) -> bundle.Packed:
+def bundled(request: Request, file: Path, *, with_data: bool = True) -> bundle.Packed:
     return bundle.pack(request, file, with_data=with_data, reporter=Silent())
 
 
@@ -40,7 +40,7 @@ def pack(request: Request, file: Path, *, with_data: bool = True) -> bundle.Pack
 def test_a_bundle_holds_what_a_run_needs(
     request_: Request, own_place: Path, with_data: bool
 ) -> None:
-    made = pack(request_, own_place / "b.tar", with_data=with_data)
+    made = bundled(request_, own_place / "b.tar", with_data=with_data)
     with tarfile.open(made.path) as tar:
         names = [name.removeprefix("resnet-imagenet-cpu-smoke/") for name in tar.getnames()]
     shards = SHARDS if with_data else []
@@ -62,17 +62,17 @@ def test_the_same_date_gives_the_same_bytes(
     request_: Request, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    first = pack(request_, own_place / "1.tar")
+    first = bundled(request_, own_place / "1.tar")
     Path(paths.cache("images", "tiny-0.sif")).touch()
-    second = pack(request_, own_place / "2.tar")
+    second = bundled(request_, own_place / "2.tar")
     assert first.sha256 == second.sha256
     assert first.manifest.created == "2023-11-14T22:13:20Z"
 
 
 def test_nothing_is_overwritten(request_: Request, own_place: Path) -> None:
-    made = pack(request_, own_place / "b.tar")
+    made = bundled(request_, own_place / "b.tar")
     with pytest.raises(UsageError, match="never overwritten"):
-        pack(request_, own_place / "b.tar")
+        bundled(request_, own_place / "b.tar")
     unbundle.extract(made.path, own_place / "out", Silent())
     for target in (own_place / "out", made.path):
         with pytest.raises(UsageError, match="nothing is overwritten"):
@@ -83,7 +83,7 @@ def test_nothing_is_overwritten(request_: Request, own_place: Path) -> None:
 
 
 def test_a_damaged_bundle_leaves_nothing(request_: Request, own_place: Path) -> None:
-    made = pack(request_, own_place / "b.tar")
+    made = bundled(request_, own_place / "b.tar")
     content = bytearray(made.path.read_bytes())
     content[content.index(SIF)] ^= 1
     made.path.write_bytes(content)
@@ -98,7 +98,7 @@ def test_an_image_that_changed_in_the_cache_is_not_packed(
 ) -> None:
     monkeypatch.setattr("trimaran.pipeline.prepare_image", spoil(request_))
     with pytest.raises(RunError, match=r"tiny-0\.sif changed while it was packed"):
-        pack(request_, own_place / "b.tar")
+        bundled(request_, own_place / "b.tar")
     assert list(own_place.iterdir()) == []
 
 
@@ -115,13 +115,13 @@ def spoil(request: Request):
 
 def test_another_engine_makes_no_bundle(request_: Request, own_place: Path) -> None:
     with pytest.raises(UsageError, match="holds a SIF"):
-        pack(Request(request_.recipe, Host(), {}), own_place / "b.tar")
+        bundled(Request(request_.recipe, Host(), {}), own_place / "b.tar")
 
 
 def test_an_import_makes_image_and_data_those_of_run(
     request_: Request, own_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = pack(request_, own_place / "b.tar")
+    made = bundled(request_, own_place / "b.tar")
     folder, manifest = unbundle.extract(made.path, None, Silent())
     monkeypatch.setenv("TRIMARAN_CACHE", str(tmp_path / "other"))
     shutil.rmtree(tmp_path / "sources")
@@ -142,7 +142,7 @@ def test_an_import_makes_image_and_data_those_of_run(
 
 
 def test_a_bundle_of_another_version_is_said(request_: Request, own_place: Path) -> None:
-    made = pack(request_, own_place / "b.tar")
+    made = bundled(request_, own_place / "b.tar")
     text = made.manifest.model_dump_json(by_alias=True).replace('"schema":1', '"schema":2')
     other = own_place / "other.tar"
     archive.write(other, "small", [archive.text_member("bundle.json", text, 0)], Silent())
@@ -164,7 +164,7 @@ def test_the_command_line_says_what_happened_and_exits_by_it(
             cli.main()
         return (int(left.value.code or 0), *capsys.readouterr())
 
-    made = pack(request_, own_place / "b.tar")
+    made = bundled(request_, own_place / "b.tar")
     code, said, _ = trimaran("unbundle", "b.tar", "--verify")
     assert code == 0
     assert f"{NAME}, tiny {made.manifest.image.digest}" in said

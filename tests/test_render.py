@@ -22,18 +22,18 @@ def test_the_committed_file_is_what_is_rendered(image: images.Image, file: str) 
 
 @pytest.mark.parametrize("image", ALL, ids=lambda image: image.name)
 def test_both_formats_have_the_same_content(image: images.Image) -> None:
-    definition, dockerfile = (render.text(image, file) for file in render.FILES)
+    deffile, dockerfile = (render.text(image, file) for file in render.FILES)
     for key, value in images.environment(image).items():
-        assert f'export {key}="{value}"\n' in definition
+        assert f'export {key}="{value}"\n' in deffile
         assert f'{key}="{value}"' in dockerfile
     for name, place in image.files.items():
-        assert f"\n    {name} {place}\n" in definition
+        assert f"\n    {name} {place}\n" in deffile
         assert f"COPY {name} {place}\n" in dockerfile
-    commands = [line.strip() for line in definition.splitlines() if "/mnt/" in line]
+    commands = [line.strip() for line in deffile.splitlines() if "/mnt/" in line]
     assert commands
     for command in commands:
         assert command in dockerfile
-    final = definition[definition.find("Stage: final"):] if image.build else definition
+    final = deffile[deffile.find("Stage: final"):] if image.build else deffile
     assert final.index("%files") < final.index("%post")
     final = dockerfile[dockerfile.find("AS final"):] if image.build else dockerfile
     assert final.index("COPY") < final.index("RUN")
@@ -51,11 +51,11 @@ def test_nothing_of_the_first_stage_but_its_product_is_in_the_image() -> None:
 
 @pytest.mark.parametrize("image", ALL, ids=lambda image: image.name)
 def test_the_hosts_python_is_kept_out(image: images.Image) -> None:
-    definition, dockerfile = (render.text(image, file) for file in render.FILES)
+    deffile, dockerfile = (render.text(image, file) for file in render.FILES)
     # Empty: Apptainer gives back the host's value of what is only unset.
-    assert 'export PYTHONPATH=""\n' in definition
-    assert 'export PYTHONHOME=""\n' in definition
-    for text in (definition, dockerfile):
+    assert 'export PYTHONPATH=""\n' in deffile
+    assert 'export PYTHONHOME=""\n' in deffile
+    for text in (deffile, dockerfile):
         assert ('PYTHONSAFEPATH="1"' in text) == (image.kind == "app")
 
 

@@ -154,7 +154,7 @@ def _members(
         facts = path.stat()
         return Member(name, path, facts.st_size, digest, now if epoch else int(facts.st_mtime))
 
-    def definition(name: str, path: Path) -> Member:
+    def copied(name: str, path: Path) -> Member:
         return text(name, path.read_text(encoding="utf-8"))
 
     root = paths.repository() / "recipes"
@@ -173,9 +173,9 @@ def _members(
         text("README.txt", readme),
         text(MANIFEST, manifest.model_dump_json(indent=2, by_alias=True) + "\n"),
         text(SCRIPT, runscript.render(contents), 0o755),
-        definition("recipe.yaml", request.recipe.path),
-        definition("target.yaml", root / "targets" / f"{target}.yaml"),
-        definition("contract.yaml", root / "data" / f"{contract.name}.yaml"),
+        copied("recipe.yaml", request.recipe.path),
+        copied("target.yaml", root / "targets" / f"{target}.yaml"),
+        copied("contract.yaml", root / "data" / f"{contract.name}.yaml"),
         text(runscript.DATA_SUMS, sums),
         *(
             file(f"data/{name}", place / name, digest)

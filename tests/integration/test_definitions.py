@@ -16,17 +16,17 @@ TINY = images.read(Path(__file__).parents[1] / "images/tiny/image.yaml")
 IMAGES = [*(images.load(name) for name in images.names()), TINY]
 
 
-def answer(definition: Path, folder: Path) -> str:
-    """Return why Apptainer does not build `definition` on a base that is not there.
+def answer(file: Path, folder: Path) -> str:
+    """Return why Apptainer does not build `file` on a base that is not there.
 
     It parses the whole definition first and looks for the base afterwards.
     """
     done = subprocess.run(
         [
             str(apptainer.program()), "build", "--build-arg", "BOOTSTRAP=localimage",
-            "--build-arg", f"BASE={folder}/absent.sif", str(folder / "never.sif"), definition.name,
+            "--build-arg", f"BASE={folder}/absent.sif", str(folder / "never.sif"), file.name,
         ],
-        cwd=definition.parent, capture_output=True, text=True, check=False,
+        cwd=file.parent, capture_output=True, text=True, check=False,
     )
     assert done.returncode != 0
     return done.stderr

@@ -91,8 +91,8 @@ def fetch(
         if to is not None:
             render.check(model)
             wheelhouse.lay_out(model, items, to)
-            for definition in render.FILES:
-                store.lay_out(model, definition, to / "context" / model.name)
+            for file in render.FILES:
+                store.lay_out(model, file, to / "context" / model.name)
 
 
 @app.command()

@@ -215,12 +215,12 @@ def move_broken(image: Image, engine: str, reporter: Reporter) -> None:
         reporter.warn(f"{path} is damaged; set aside as {set_aside(path).name}")
 
 
-def lay_out(image: Image, definition: str, folder: Path) -> None:
-    """Copy the definition and the files of `image` into `folder`, as a build sees them.
+def lay_out(image: Image, file: str, folder: Path) -> None:
+    """Copy the definition `file` and the files of `image` into `folder`, as a build sees them.
 
     All get the same mode: a checkout has that of its owner's umask, and the image gets it.
     """
-    for name in (definition, *image.files):
+    for name in (file, *image.files):
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(images.file_of(image, name), place)
