@@ -11,8 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from trimaran import digests, strict
+from trimaran import strict
 from trimaran.errors import TrimaranError
+from trimaran.supply import digests
 
 
 def main(arguments: list[str]) -> int:

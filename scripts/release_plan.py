@@ -15,9 +15,9 @@ import argparse
 import json
 import sys
 
-from trimaran import images
 from trimaran.errors import TrimaranError
-from trimaran.images import Image
+from trimaran.images import definition
+from trimaran.images.definition import Image
 
 
 def plan(only: str | None, *, amd: bool) -> dict[str, list[dict[str, str]]]:
@@ -26,9 +26,12 @@ def plan(only: str | None, *, amd: bool) -> dict[str, list[dict[str, str]]]:
     Raises:
         UsageError: no image is called `only`.
     """
-    chosen = images.chain(images.load(only)) if only else list(map(images.load, images.names()))
+    chosen = (
+        definition.chain(definition.load(only)) if only
+        else [definition.load(name) for name in definition.names()]
+    )
     if not only and not amd:
-        chosen = [image for image in chosen if images.chain(image)[0].gpu != "amd"]
+        chosen = [image for image in chosen if definition.chain(image)[0].gpu != "amd"]
     return {
         "frameworks": [_entry(image) for image in chosen if image.kind == "framework"],
         "apps": [_entry(image) for image in chosen if image.kind == "app"],

@@ -14,10 +14,12 @@ import yaml
 
 import datasets
 from samples import GOOD
-from trimaran import images, paths, recipes
+from trimaran import paths
 from trimaran.engines import apptainer, store
 from trimaran.engines.apptainer import Apptainer
-from trimaran.pipeline import Request
+from trimaran.images import definition
+from trimaran.recipes import library
+from trimaran.runs.pipeline import Request
 
 NAME = "resnet-imagenet/cpu-smoke"
 SIF = b"a SIF" * 1000
@@ -44,18 +46,18 @@ def request(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     sif.write_bytes(SIF)
     store.save(store.Record(
         name="tiny", engine="apptainer", reference=str(sif),
-        digest=f"sha256:{hashlib.sha256(SIF).hexdigest()}", content=images.content(image()),
+        digest=f"sha256:{hashlib.sha256(SIF).hexdigest()}", content=definition.content(image()),
         inputs="ab" * 32, built="2026-01-01T00:00:00Z", base_name="base", base_digest="sha256:1",
         size=len(SIF),
     ))
     program = tmp_path / "apptainer"
     program.write_text("#!/bin/sh\necho apptainer version 1.4.5\n")
     program.chmod(0o755)
-    return Request(recipes.load(NAME), Apptainer(str(program)), {"epochs": 2})
+    return Request(library.load(NAME), Apptainer(str(program)), {"epochs": 2})
 
 
-def image() -> images.Image:
-    return images.load("tiny")
+def image() -> definition.Image:
+    return definition.load("tiny")
 
 
 def rewrite(

@@ -9,7 +9,7 @@ import pytest
 
 from finished import write_recipe
 from trimaran import paths
-from trimaran.recipes import RecipeFile
+from trimaran.recipes.library import RecipeFile
 
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

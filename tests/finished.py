@@ -7,12 +7,13 @@ from pathlib import Path
 import yaml
 
 from samples import GOOD, write_outcome
-from trimaran import recipes, runs
-from trimaran.command import app_arguments
 from trimaran.engines import Command
-from trimaran.options import Argument
-from trimaran.recipes import RecipeFile
-from trimaran.runs import DataRecord, ImageRecord
+from trimaran.recipes import library
+from trimaran.recipes.command import app_arguments
+from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.options import Argument
+from trimaran.runs import rundir
+from trimaran.runs.rundir import DataRecord, ImageRecord
 
 IMAGE = ImageRecord(
     name="resnet-imagenet-torch-cpu", engine="host", reference="/venv", digest=None,
@@ -29,7 +30,7 @@ def write_recipe(checkout: Path) -> RecipeFile:
     path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(GOOD))
-    return recipes.load("resnet-imagenet/cpu-smoke")
+    return library.load("resnet-imagenet/cpu-smoke")
 
 
 def command(recipe: RecipeFile, changed: dict[str, Argument], image: ImageRecord) -> Command:
@@ -46,9 +47,9 @@ def start(
     recipe: RecipeFile,
     changed: dict[str, Argument] | None = None,
     image: ImageRecord = IMAGE,
-) -> runs.RunRecord:
+) -> rundir.RunRecord:
     exact = command(recipe, changed or {}, image)
-    return runs.start(directory, recipe, changed or {}, image, DATA, exact)
+    return rundir.start(directory, recipe, changed or {}, image, DATA, exact)
 
 
 def finish(
@@ -57,8 +58,8 @@ def finish(
     accuracy: float = 0.95,
     changed: dict[str, Argument] | None = None,
     image: ImageRecord = IMAGE,
-) -> runs.RunRecord:
+) -> rundir.RunRecord:
     """Make the directory of a run that has ended with this accuracy."""
     record = start(directory, recipe, changed, image)
     write_outcome(directory, accuracy)
-    return runs.finish(directory, record, "completed", 0)
+    return rundir.finish(directory, record, "completed", 0)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran import packed
-from trimaran.packing import formats, listing, packer, verification
-from trimaran.packing.plan import Options
-from trimaran.packing.records import Read
+from trimaran.data import dataset_json, formats
+from trimaran.data.formats.records import Read
+from trimaran.data.packing import listing, packer, verification
+from trimaran.data.packing.plan import Options
 from trimaran.reporting import Silent
 
 
 def pack(
     source: Path, out: Path, *, workers: int = 1, skip_bad: bool = False,
     told: Silent | None = None, untrained: bool = False, **options: object,
-) -> packed.Dataset:
+) -> dataset_json.Dataset:
     wanted = Options(**{"name": "photos", "format": "webdataset", "samples": 4, **options})  # type: ignore[arg-type]
     reporter = told or Silent()
     found = listing.of_folder(source, workers, reporter, untrained=untrained)
@@ -24,7 +24,7 @@ def pack(
 
 
 def read(out: Path, split: str) -> list[Read]:
-    dataset = packed.read(out)
+    dataset = dataset_json.read(out)
     found = [
         one
         for shard in dataset.splits[split].shards
@@ -43,5 +43,5 @@ def files(place: Path) -> dict[str, bytes]:
 
 def faults(out: Path) -> list[str]:
     return verification.faults(
-        out, packed.read(out), records=True, workers=1, reporter=Silent()
+        out, dataset_json.read(out), records=True, workers=1, reporter=Silent()
     )

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from trimaran import images, inventory, paths, render, wheelhouse
-from trimaran.base import Base
-from trimaran.engines import BuiltImage
+from trimaran import paths
+from trimaran.engines import BuiltImage, inventory
 from trimaran.engines.apptainer import Apptainer
+from trimaran.images import definition, render, wheelhouse
+from trimaran.images.base import Base
 
-TINY = images.read(Path(__file__).with_name("images") / "tiny" / "image.yaml")
+TINY = definition.read(Path(__file__).with_name("images") / "tiny" / "image.yaml")
 GOOD = b"SIF" * 1000
 DIGEST = f"sha256:{hashlib.sha256(GOOD).hexdigest()}"
 

@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from trimaran import digests, images
+from trimaran.images import definition
+from trimaran.supply import digests
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
@@ -53,7 +54,7 @@ def file_of(path: Path, *published: digests.Publication) -> str:
 def test_the_plan_has_every_image_once(plan: ModuleType) -> None:
     found = plan.plan(None, amd=True)
     planned = [entry["image"] for entries in found.values() for entry in entries]
-    assert sorted(planned) == images.names()
+    assert sorted(planned) == definition.names()
     frameworks = {entry["image"] for entry in found["frameworks"]}
     assert {entry["framework"] for entry in found["apps"]} <= frameworks
 
@@ -63,8 +64,9 @@ def test_images_for_amd_are_planned_when_asked_for(plan: ModuleType) -> None:
         found = plan.plan(only, amd=amd)
         return [entry["image"] for entries in found.values() for entry in entries]
 
-    for_amd = {n for n in images.names() if images.chain(images.load(n))[0].gpu == "amd"}
-    assert set(planned(None, False)) == set(images.names()) - for_amd
+    images = map(definition.load, definition.names())
+    for_amd = {image.name for image in images if definition.chain(image)[0].gpu == "amd"}
+    assert set(planned(None, False)) == set(definition.names()) - for_amd
     for name in for_amd:
         assert name in planned(name, False)
 

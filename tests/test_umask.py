@@ -14,13 +14,17 @@ import datasets
 import photos
 from packings import pack
 from samples import GOOD
-from trimaran import archive, data, paths, recipes, runs
-from trimaran.archive import text_member
-from trimaran.contracts import Contract, FormatName
+from trimaran import paths
+from trimaran.bundles import archive
+from trimaran.bundles.archive import text_member
+from trimaran.data import cache
+from trimaran.data.contracts import Contract, FormatName
 from trimaran.engines import Command
 from trimaran.files import write_atomic
+from trimaran.recipes import library
 from trimaran.reporting import Silent
-from trimaran.runs import DataRecord, ImageRecord
+from trimaran.runs import rundir
+from trimaran.runs.rundir import DataRecord, ImageRecord
 
 
 @pytest.fixture(params=[0o077, 0o022], ids=oct)
@@ -50,7 +54,7 @@ def test_a_replaced_file_has_them_and_no_more(tmp_path: Path, umask: int) -> Non
 
 def test_a_data_set_in_the_cache(tmp_path: Path, umask: int) -> None:
     contract = Contract.model_validate(datasets.document(tmp_path / "world"))
-    data.get(contract, offline=True, reporter=Silent())
+    cache.get(contract, offline=True, reporter=Silent())
     assert other_rights(paths.cache(), umask) == []
 
 
@@ -83,8 +87,8 @@ def test_a_run_directory(checkout: Path, tmp_path: Path, umask: int) -> None:
         publishable=False,
     )
     used = DataRecord(name="fashion-mnist", path="/data", sha256="cd" * 32)
-    recipe = recipes.load("resnet-imagenet/cpu-smoke")
-    record = runs.start(directory, recipe, {}, image, used, Command(("app",), {}))
-    with runs.alone(directory):
-        runs.finish(directory, record, "completed", 0)
+    recipe = library.load("resnet-imagenet/cpu-smoke")
+    record = rundir.start(directory, recipe, {}, image, used, Command(("app",), {}))
+    with rundir.alone(directory):
+        rundir.finish(directory, record, "completed", 0)
     assert other_rights(directory, umask) == []

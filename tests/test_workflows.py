@@ -15,7 +15,8 @@ import pytest
 import typer
 import yaml
 
-from trimaran import cli, images, paths
+from trimaran import cli, paths
+from trimaran.images import definition
 
 ROOT = paths.repository()
 WORKFLOWS = {path.name: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
@@ -42,7 +43,7 @@ def faults(text: str) -> list[str]:
     )
     found += [
         f"names {name}: a second list of images"
-        for name in images.names() if re.search(rf"\b{name}\b", text)
+        for name in definition.names() if re.search(rf"\b{name}\b", text)
     ]
     return found
 

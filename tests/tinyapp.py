@@ -15,8 +15,9 @@ import yaml
 
 import datasets
 from samples import GOOD
-from trimaran import images, paths, render
-from trimaran.inventory import File
+from trimaran import paths
+from trimaran.engines.inventory import File
+from trimaran.images import definition, render
 
 Trimaran = Callable[..., subprocess.CompletedProcess[str]]
 """Calls `trimaran` with its words."""
@@ -102,7 +103,7 @@ def write(checkout: Path, sources: Path, *, signed_by: list[str] | None = None) 
     folder.mkdir(parents=True)
     (folder / "image.yaml").write_text(yaml.safe_dump(IMAGE, sort_keys=False))
     (folder / "selftest.py").write_text("import hello\n")
-    render.write(images.load(APP_IMAGE))
+    render.write(definition.load(APP_IMAGE))
     datasets.write(checkout / "recipes/data/small.yaml", datasets.document(sources))
     write_recipe(checkout, signed_by=signed_by)
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 import tinyapp
-from trimaran import images, paths
+from trimaran import paths
 from trimaran.engines import apptainer
 from trimaran.engines.oci import STORAGE
+from trimaran.images import definition
 
 USER_CACHE = paths.cache()
 """The cache outside the tests: what is big and checked by hash is taken from there."""
@@ -118,6 +119,6 @@ def user_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny() -> images.Image:
+def tiny() -> definition.Image:
     """Debian, Python and one wheel: builds in seconds."""
-    return images.read(TINY)
+    return definition.read(TINY)

@@ -17,8 +17,8 @@ import pytest
 
 import photos
 import tinyapp
-from trimaran import images
 from trimaran.engines.apptainer import Apptainer
+from trimaran.images import definition
 from trimaran.reporting import Silent
 
 TRAIN = (
@@ -133,7 +133,7 @@ def strace(folder: Path) -> list[str]:
 def test_a_verb_writes_to_out_alone_and_speaks_to_nobody(verb: str, place: Path) -> None:
     engine = Apptainer()
     built = engine.build(
-        images.load("resnet-imagenet-torch-cpu"), base=None, offline=False, reporter=Silent()
+        definition.load("resnet-imagenet-torch-cpu"), base=None, offline=False, reporter=Silent()
     )
     photo = next((place / "photos/val").rglob("*.jpg"))
     named = {"PACKED": place / "packed", "OUT": place / "out", "PHOTO": photo}

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from trimaran import images, wheelhouse
 from trimaran.engines import Bind, BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError
+from trimaran.images import definition, wheelhouse
 from trimaran.reporting import Silent
 
 pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
 
 
 @pytest.fixture(scope="module")
-def built(tiny: images.Image, engine_cache: Path) -> Iterator[BuiltImage]:
+def built(tiny: definition.Image, engine_cache: Path) -> Iterator[BuiltImage]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
         yield Apptainer().build(tiny, base=None, offline=False, reporter=Silent())
@@ -69,7 +69,7 @@ def test_labels_say_what_the_base_really_is(built: BuiltImage) -> None:
 
 
 def test_a_built_image_is_found_and_not_built_again(
-    built: BuiltImage, tiny: images.Image
+    built: BuiltImage, tiny: definition.Image
 ) -> None:
     engine = Apptainer()
     assert engine.find(tiny) == built
@@ -77,7 +77,7 @@ def test_a_built_image_is_found_and_not_built_again(
 
 
 def test_a_changed_sif_is_not_taken_for_the_built_one(
-    built: BuiltImage, tiny: images.Image
+    built: BuiltImage, tiny: definition.Image
 ) -> None:
     sif = Path(built.reference)
     with sif.open("r+b") as file:
@@ -93,7 +93,7 @@ def test_a_changed_sif_is_not_taken_for_the_built_one(
 
 
 def test_the_same_lock_builds_again_offline(
-    built: BuiltImage, tiny: images.Image, monkeypatch: pytest.MonkeyPatch
+    built: BuiltImage, tiny: definition.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # whoever tries the network fails
@@ -116,7 +116,7 @@ def test_the_same_lock_builds_again_offline(
 
 
 def test_pip_refuses_a_tampered_wheel_inside_the_build(
-    tiny: images.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wheelhouse, "fetch", tampered(wheelhouse.fetch, tmp_path))
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
@@ -194,7 +194,7 @@ print(*(attempt(p) for p in ("/data/file", "/data/new", "/opt/new", "/out/new"))
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_build_leaves_nothing(
-    tiny: images.Image, engine_cache: Path, tmp_path: Path, signum: signal.Signals
+    tiny: definition.Image, engine_cache: Path, tmp_path: Path, signum: signal.Signals
 ) -> None:
     cache, scratch = tmp_path / "fresh", tmp_path / "scratch"
     scratch.mkdir()
@@ -202,11 +202,11 @@ def test_an_interrupted_build_leaves_nothing(
     for name in ("bases", "wheelhouse", "apptainer"):
         (cache / name).symlink_to((engine_cache / name).resolve())
     code = (
-        "import sys; from pathlib import Path; from trimaran import images;"
+        "import sys; from pathlib import Path; from trimaran.images import definition;"
         "from trimaran.engines.apptainer import Apptainer; from trimaran.reporting import Silent\n"
         "class Loud(Silent):\n"
         "    def detail(self, text): print(text, flush=True)\n"
-        "Apptainer().build(images.read(Path(sys.argv[1])), base=None, offline=True,"
+        "Apptainer().build(definition.read(Path(sys.argv[1])), base=None, offline=True,"
         " reporter=Loud())"
     )
     env = {**os.environ, "TRIMARAN_CACHE": str(cache), "TMPDIR": str(scratch)}
@@ -227,7 +227,7 @@ def test_an_interrupted_build_leaves_nothing(
 
 
 def test_no_space_is_said_before_the_build(
-    tiny: images.Image, monkeypatch: pytest.MonkeyPatch
+    tiny: definition.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Apptainer()
     monkeypatch.setattr(engine, "find", lambda image: None)

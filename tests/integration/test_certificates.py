@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 import certifi
 import pytest
 
-from trimaran import images, paths, render
+from trimaran import paths
+from trimaran.images import definition, render
 
 TINY = Path(__file__).parents[1] / "images/tiny/image.yaml"
 WHEEL = "trifle-1.0-py3-none-any.whl"
@@ -96,7 +97,7 @@ def trifle(checkout: Path, files: Path) -> None:
     (folder / "debian.lock").write_text("")
     (folder / "requirements.lock").write_text(f"trifle==1.0 \\\n    --hash=sha256:{digest}\n")
     shutil.copy(TINY.with_name("selftest.py"), folder)
-    render.write(images.load("trifle"))
+    render.write(definition.load("trifle"))
 
 
 def fetch(index: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:

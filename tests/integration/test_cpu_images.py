@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 import tinyapp
-from trimaran import images, inventory
+from trimaran.engines import inventory
 from trimaran.engines.apptainer import Apptainer
+from trimaran.images import definition
 from trimaran.reporting import Silent
 
 FOR_CPUS = [
-    name for name in images.names()
-    if (first := images.chain(images.load(name))[0]).gpu is None and first.base is not None
+    name for name in definition.names()
+    if (first := definition.chain(definition.load(name))[0]).gpu is None and first.base is not None
 ]
 
 LARGEST = {"torch-cpu": 1.3e9}
@@ -25,11 +26,11 @@ ADDED_BY_AN_APP = 20e6
 @pytest.mark.usefixtures("user_cache")
 @pytest.mark.parametrize("name", FOR_CPUS)
 def test_the_image_is_built_and_passes_its_self_test(name: str) -> None:
-    engine, image = Apptainer(), images.load(name)
+    engine, image = Apptainer(), definition.load(name)
     built = engine.build(image, base=None, offline=False, reporter=Silent())
     engine.test(built, Silent())
     assert built.size <= LARGEST.get(name, 2e9)
-    below = engine.find(images.chain(image)[0])
+    below = engine.find(definition.chain(image)[0])
     assert below is not None
     assert built.size - below.size <= ADDED_BY_AN_APP
     assert tinyapp.excessive(inventory.of(engine, built).files) == []

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from trimaran import images
 from trimaran.engines import apptainer
+from trimaran.images import definition
 
 pytestmark = pytest.mark.engine("apptainer")
 
-TINY = images.read(Path(__file__).parents[1] / "images/tiny/image.yaml")
-IMAGES = [*(images.load(name) for name in images.names()), TINY]
+TINY = definition.read(Path(__file__).parents[1] / "images/tiny/image.yaml")
+IMAGES = [*(definition.load(name) for name in definition.names()), TINY]
 
 
 def answer(file: Path, folder: Path) -> str:
@@ -33,7 +33,7 @@ def answer(file: Path, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
-def test_apptainer_reads_the_definition(image: images.Image, tmp_path: Path) -> None:
+def test_apptainer_reads_the_definition(image: definition.Image, tmp_path: Path) -> None:
     said = answer(image.folder / "image.def", tmp_path)
     assert f"failed to retrieve path for {tmp_path}/absent.sif" in said
     assert "parsing" not in said
@@ -48,7 +48,7 @@ def test_apptainer_reads_the_definition(image: images.Image, tmp_path: Path) -> 
     ],
 )
 def test_a_fault_is_found(good: str, bad: str, fault: str, tmp_path: Path) -> None:
-    text = (images.load("torch-cpu").folder / "image.def").read_text()
+    text = (definition.load("torch-cpu").folder / "image.def").read_text()
     assert good in text
     (tmp_path / "image.def").write_text(text.replace(good, bad))
     said = answer(tmp_path / "image.def", tmp_path)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from trimaran import debian, images
 from trimaran.engines import Bind, BuiltImage
 from trimaran.engines.oci import Podman
+from trimaran.images import debian, definition
 from trimaran.reporting import Silent
 
 pytestmark = [pytest.mark.engine("podman"), pytest.mark.timeout(280)]
 
 
 @pytest.fixture(scope="module")
-def built(tiny: images.Image, engine_cache: Path) -> Iterator[BuiltImage]:
+def built(tiny: definition.Image, engine_cache: Path) -> Iterator[BuiltImage]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
         yield Podman().build(tiny, base=None, offline=False, reporter=Silent())
@@ -40,7 +40,7 @@ def run(built: BuiltImage, script: str, *binds: Bind, **env: str) -> str:
 
 
 def test_the_image_has_exactly_the_locked_debian_packages(
-    built: BuiltImage, tiny: images.Image
+    built: BuiltImage, tiny: definition.Image
 ) -> None:
     query = ["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]
     listing = run(built, f"import subprocess; subprocess.run({query})")
@@ -49,7 +49,7 @@ def test_the_image_has_exactly_the_locked_debian_packages(
     assert {name: found.get(name) for name in locked} == locked
 
 
-def test_a_built_image_is_found(built: BuiltImage, tiny: images.Image) -> None:
+def test_a_built_image_is_found(built: BuiltImage, tiny: definition.Image) -> None:
     assert Podman().find(tiny) == built
 
 
@@ -73,7 +73,7 @@ def test_environment_and_writing(built: BuiltImage, tmp_path: Path) -> None:
 
 
 def test_an_image_is_removed_from_the_storage_if_it_still_is_that_one(
-    tiny: images.Image, built: BuiltImage
+    tiny: definition.Image, built: BuiltImage
 ) -> None:
     podman = Podman()
     podman.remove(built.reference, "sha256:" + "0" * 64)

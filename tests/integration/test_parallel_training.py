@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from trimaran import data, images, process
-from trimaran.contracts import load
+from trimaran import process
+from trimaran.data import cache
+from trimaran.data.contracts import load
 from trimaran.engines import Bind, BuiltImage
 from trimaran.engines.apptainer import Apptainer
+from trimaran.images import definition
 from trimaran.reporting import Silent
 
 IMAGE = "resnet-imagenet-torch-cpu"
@@ -39,8 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(out: Path, launcher: list[str], *more: str) -> list[float]:
     """Train in the image; return the loss of each step."""
     engine, reporter = Apptainer(), Silent()
-    built = engine.build(images.load(IMAGE), base=None, offline=False, reporter=reporter)
-    packed = data.get(load("fashion-mnist"), offline=False, reporter=reporter)
+    built = engine.build(definition.load(IMAGE), base=None, offline=False, reporter=reporter)
+    packed = cache.get(load("fashion-mnist"), offline=False, reporter=reporter)
     if (out / "run/result.json").exists():  # made for a test before this one
         return losses(out)
     out.mkdir()
@@ -100,8 +102,8 @@ def test_horovod_halves_what_it_sends(alone: list[float], folder: Path) -> None:
 def test_ranks_of_the_hosts_mpich_train_together_or_not_at_all(engine: str, folder: Path) -> None:
     """It cannot start the Open MPI inside, whose ranks would each believe to be alone."""
     apptainer = Apptainer()
-    built = apptainer.build(images.load(IMAGE), base=None, offline=False, reporter=Silent())
-    packed = data.get(load("fashion-mnist"), offline=False, reporter=Silent())
+    built = apptainer.build(definition.load(IMAGE), base=None, offline=False, reporter=Silent())
+    packed = cache.get(load("fashion-mnist"), offline=False, reporter=Silent())
     out = folder / f"mpich-{engine}"
     out.mkdir()
     binds = ["--bind", f"{packed}:/data:ro", "--bind", f"{out}:/out"]

@@ -19,14 +19,18 @@ import pytest
 import yaml
 
 from registries import PASSWORD, USER, DockerRegistry, relayed, running
-from trimaran import digests, images, paths, pipeline, recipes, registry
+from trimaran import paths
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError, RunError
 from trimaran.files import sha256
+from trimaran.images import definition
+from trimaran.recipes import library
 from trimaran.reporting import Advance, Silent
+from trimaran.runs import pipeline
 from trimaran.sites import Site
+from trimaran.supply import digests, registry
 
 pytestmark = [pytest.mark.engine("registry"), pytest.mark.timeout(280)]
 
@@ -41,14 +45,14 @@ def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerRegistry
 
 
 @pytest.fixture(scope="module")
-def sif(tiny: images.Image, engine_cache: Path) -> BuiltImage:
+def sif(tiny: definition.Image, engine_cache: Path) -> BuiltImage:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
         return Apptainer().build(tiny, base=None, offline=False, reporter=Silent())
 
 
 @pytest.fixture(scope="module")
-def oci(tiny: images.Image, engine_cache: Path) -> BuiltImage:
+def oci(tiny: definition.Image, engine_cache: Path) -> BuiltImage:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
         return Podman().build(tiny, base=None, offline=False, reporter=Silent())
@@ -56,7 +60,7 @@ def oci(tiny: images.Image, engine_cache: Path) -> BuiltImage:
 
 @pytest.fixture(autouse=True)
 def place(
-    checkout: Path, tiny: images.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkout: Path, tiny: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkout that defines `tiny` and has published nothing; a home without logins."""
     shutil.copytree(tiny.folder, checkout / "containers/frameworks/tiny")
@@ -249,7 +253,7 @@ class TestSif:
         assert done.stdout.split()[1] == sif.digest
 
     def test_a_registry_that_dies_in_the_middle_costs_only_what_is_missing(
-        self, tiny: images.Image, sif: BuiltImage, away: Path, tmp_path: Path,
+        self, tiny: definition.Image, sif: BuiltImage, away: Path, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         with running(tmp_path / "mortal") as mortal:
@@ -278,7 +282,7 @@ class TestSif:
         assert f"the registry {gone.host} cannot be reached" in done.stderr
 
     def test_an_image_of_another_revision_is_only_for_recipes_that_pin_it(
-        self, harbour: DockerRegistry, sif: BuiltImage, tiny: images.Image, away: Path,
+        self, harbour: DockerRegistry, sif: BuiltImage, tiny: definition.Image, away: Path,
         checkout: Path, monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         push(harbour)
@@ -288,7 +292,7 @@ class TestSif:
         assert done.returncode == 0, done.stderr
         assert "published from another definition" in done.stderr
         monkeypatch.setenv("TRIMARAN_CACHE", str(away))
-        changed = images.load("tiny")
+        changed = definition.load("tiny")
         assert Apptainer().find(changed) is None
         pinned = Apptainer().find(changed, sif.digest)
         assert pinned is not None
@@ -307,12 +311,12 @@ class TestPinned:
         content = yaml.safe_load((RECIPES / "resnet-imagenet/cpu-quickstart.yaml").read_text())
         path.write_text(yaml.safe_dump({**content, "image": {"name": "tiny", "digest": digest}}))
         return pipeline.Request(
-            recipe=recipes.load_copy(path, "pinned"), engine=Apptainer(), changes={},
+            recipe=library.load_copy(path, "pinned"), engine=Apptainer(), changes={},
             site=Site(registry=namespace),
         )
 
     def test_it_is_pulled_when_it_is_not_here(
-        self, harbour: DockerRegistry, sif: BuiltImage, tiny: images.Image, tmp_path: Path,
+        self, harbour: DockerRegistry, sif: BuiltImage, tiny: definition.Image, tmp_path: Path,
         away: Path, monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         push(harbour)
@@ -327,7 +331,7 @@ class TestPinned:
         assert pipeline.prepare_image(offline, tiny, Silent()).digest == sif.digest
 
     def test_another_image_is_an_error(
-        self, sif: BuiltImage, tiny: images.Image, tmp_path: Path
+        self, sif: BuiltImage, tiny: definition.Image, tmp_path: Path
     ) -> None:
         wrong = "sha256:" + "0" * 64
         request = self.request(tmp_path, wrong, None)  # nobody knows it, so what is built counts
@@ -335,7 +339,7 @@ class TestPinned:
             pipeline.prepare_image(request, tiny, Silent())
 
 
-def pull(tiny: images.Image, namespace: str, reporter: Silent) -> BuiltImage:
+def pull(tiny: definition.Image, namespace: str, reporter: Silent) -> BuiltImage:
     return registry.pull(
         tiny, Apptainer(), registry=namespace, digest=None, insecure=False, reporter=reporter
     )

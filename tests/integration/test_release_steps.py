@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trimaran import images, paths
+from trimaran import paths
 from trimaran.engines.apptainer import Apptainer, program
+from trimaran.images import definition
 from trimaran.reporting import Silent
 
 PASSPHRASE = "correct horse"
@@ -53,7 +54,7 @@ def armored_key(keyring: Path, target: Path) -> str:
 
 @pytest.mark.engine("apptainer")
 def test_the_signing_step_signs_and_leaves_no_key(
-    engine_cache: Path, tmp_path: Path, tiny: images.Image, monkeypatch: pytest.MonkeyPatch
+    engine_cache: Path, tmp_path: Path, tiny: definition.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
     built = Apptainer().build(tiny, base=None, offline=False, reporter=Silent())

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from trimaran import images, signing
 from trimaran.engines import BuiltImage, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
+from trimaran.images import definition
 from trimaran.reporting import Silent
+from trimaran.supply import signing
 
 pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
 
@@ -47,7 +48,7 @@ def new_key(keyring: Path, owner: str, passphrase: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def built(tiny: images.Image, engine_cache: Path) -> BuiltImage:
+def built(tiny: definition.Image, engine_cache: Path) -> BuiltImage:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
         return Apptainer().build(tiny, base=None, offline=False, reporter=Silent())
@@ -302,7 +303,7 @@ def test_a_passphrase_is_asked_for_unseen_on_a_terminal(
 
 
 def test_the_record_of_an_image_follows_its_signature(
-    built: BuiltImage, tiny: images.Image, engine_cache: Path, tmp_path: Path, keyring: str,
+    built: BuiltImage, tiny: definition.Image, engine_cache: Path, tmp_path: Path, keyring: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cache = tmp_path / "own"

@@ -12,11 +12,11 @@ import pytest
 import photos
 import tinyapp
 from tinyapp import Trimaran
-from trimaran import data, packed, squashfs
+from trimaran.data import cache, dataset_json, squashfs
+from trimaran.data.packing import listing, packer
+from trimaran.data.packing.plan import Options
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
-from trimaran.packing import listing, packer
-from trimaran.packing.plan import Options
 from trimaran.reporting import Silent
 
 pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
@@ -42,7 +42,7 @@ def test_a_run_reads_the_image(
     record = json.loads((out / "run.json").read_text())
     assert record["data"]["path"] == str(image)
     folder = engine_cache / "data/small/packed"
-    assert record["data"]["sha256"] == sha256(folder / packed.DATASET)
+    assert record["data"]["sha256"] == sha256(folder / dataset_json.DATASET)
     assert "image-src=/" in record["command"]["shell"]
     planned = trimaran(*words, "--dry-run").stdout
     assert "image-src=/" in planned
@@ -82,12 +82,12 @@ def test_the_image_has_every_file_and_the_same_bytes_each_time(
     for image in images:
         squashfs.make(folder, image, Silent())
         monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
-        (folder / packed.DATASET).touch()
+        (folder / dataset_json.DATASET).touch()
     assert images[0].read_bytes() == images[1].read_bytes()
     inside = squashfs.look_into(images[0])
-    assert inside.dataset == packed.read(folder)
-    assert packed.wrong_sizes(images[0], inside.dataset, inside.sizes) == []
-    assert data.is_image(images[0])
+    assert inside.dataset == dataset_json.read(folder)
+    assert dataset_json.wrong_sizes(images[0], inside.dataset, inside.sizes) == []
+    assert cache.is_image(images[0])
     with pytest.raises(UsageError, match="exists"):
         squashfs.make(folder, images[0], Silent())
     next(folder.rglob("data.mdb" if name == "lmdb" else "*.tar")).unlink()
@@ -108,10 +108,10 @@ def test_a_link_to_a_folder_and_names_like_options_give_the_same_image(
         squashfs.make(Path(given), Path(f"-{given}.sqfs"), Silent())
         inside = squashfs.look_into(Path(f"-{given}.sqfs"))
         assert inside == squashfs.look_into(Path("plain.sqfs"))
-        assert packed.wrong_sizes(folder, inside.dataset, inside.sizes) == []
+        assert dataset_json.wrong_sizes(folder, inside.dataset, inside.sizes) == []
 
 
-@pytest.mark.parametrize("name", ["train-00001.tar", "val-00000.idx", packed.DATASET])
+@pytest.mark.parametrize("name", ["train-00001.tar", "val-00000.idx", dataset_json.DATASET])
 def test_links_in_a_folder_are_said_and_leave_no_image(tmp_path: Path, name: str) -> None:
     folder, image = pack(tmp_path), tmp_path / "new" / "p.sqfs"
     image.parent.mkdir()

@@ -17,13 +17,14 @@ import pytest
 from cyclonedx.validation.json import JsonStrictValidator
 
 import tinyapp
-from trimaran import debian, images, inventory, rebuild, sbom
-from trimaran.engines import BuiltImage, Engine
+from trimaran.engines import BuiltImage, Engine, inventory
 from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.inventory import Inventory, Reasons
 from trimaran.engines.oci import STORAGE, Podman
 from trimaran.files import sha256
-from trimaran.inventory import Inventory, Reasons
+from trimaran.images import debian, definition
 from trimaran.reporting import Silent
+from trimaran.supply import rebuild, sbom
 
 pytestmark = [
     pytest.mark.engine("apptainer"), pytest.mark.engine("podman"), pytest.mark.timeout(900)
@@ -54,7 +55,7 @@ def same_cache(own_place: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture(scope="module")
-def sif(tiny: images.Image, cache: Path) -> BuiltImage:
+def sif(tiny: definition.Image, cache: Path) -> BuiltImage:
     """Built from image.def, by a user who keeps their files to themselves."""
     before = os.umask(0o077)
     try:
@@ -64,7 +65,7 @@ def sif(tiny: images.Image, cache: Path) -> BuiltImage:
 
 
 @pytest.fixture(scope="module")
-def oci(tiny: images.Image, cache: Path) -> BuiltImage:
+def oci(tiny: definition.Image, cache: Path) -> BuiltImage:
     """Built from the Dockerfile."""
     return Podman().build(tiny, base=None, offline=False, reporter=Silent())
 
@@ -135,7 +136,7 @@ def test_the_entry_point_does_the_same(
 
 
 def test_the_self_test_prints_the_same(
-    tiny: images.Image, sif: BuiltImage, oci: BuiltImage, carried: BuiltImage
+    tiny: definition.Image, sif: BuiltImage, oci: BuiltImage, carried: BuiltImage
 ) -> None:
     by_engine = [
         Apptainer().inside(sif, [tiny.test]), Podman().inside(oci, [tiny.test]),
@@ -145,7 +146,7 @@ def test_the_self_test_prints_the_same(
     assert by_engine == ["self-test passed\n"] * 4
 
 
-def test_the_packages_are_those_of_the_locks(tiny: images.Image, sif: BuiltImage) -> None:
+def test_the_packages_are_those_of_the_locks(tiny: definition.Image, sif: BuiltImage) -> None:
     found = inventory.of(Apptainer(), sif)
     installed = {package.name: package.version for package in found.debian}
     for locked in debian.read(tiny.folder / "debian.lock"):
@@ -154,7 +155,7 @@ def test_the_packages_are_those_of_the_locks(tiny: images.Image, sif: BuiltImage
 
 
 def test_the_bill_of_materials_of_both_lists_the_same_packages_by_their_locked_hashes(
-    tiny: images.Image, sif: BuiltImage, oci: BuiltImage
+    tiny: definition.Image, sif: BuiltImage, oci: BuiltImage
 ) -> None:
     hashes = sbom.locked_hashes(tiny)
     listed = []
@@ -169,7 +170,7 @@ def test_the_bill_of_materials_of_both_lists_the_same_packages_by_their_locked_h
 
 @pytest.mark.parametrize("engine", [Apptainer, Podman])
 def test_a_second_build_from_the_same_lock_and_date_is_the_same_image_byte_by_byte(
-    engine: type[Apptainer | Podman], tiny: images.Image, sif: BuiltImage, oci: BuiltImage
+    engine: type[Apptainer | Podman], tiny: definition.Image, sif: BuiltImage, oci: BuiltImage
 ) -> None:
     found = rebuild.check(engine(), tiny, base=None, reporter=Silent())
     assert found.differences == []

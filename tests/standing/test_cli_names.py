@@ -12,8 +12,9 @@ import pytest
 
 import photos
 from packings import pack
-from trimaran import archive, cli
-from trimaran.archive import text_member
+from trimaran import cli
+from trimaran.bundles import archive
+from trimaran.bundles.archive import text_member
 from trimaran.reporting import Silent
 
 RECIPE = "resnet-imagenet/cpu-quickstart"

@@ -15,28 +15,17 @@ from hypothesis import given, settings
 import finished
 import hostile
 from samples import GOOD
-from trimaran import (
-    contracts,
-    debian,
-    digests,
-    images,
-    indexes,
-    lock,
-    options,
-    packed,
-    paths,
-    recipes,
-    runs,
-    sites,
-    strict,
-    targets,
-    verdict,
-)
-from trimaran.bundle import Manifest
-from trimaran.command import parse_changes
-from trimaran.digests import Publication
-from trimaran.recipes import RecipeFile
-from trimaran.registry import logins
+from trimaran import paths, sites, strict
+from trimaran.bundles.pack import Manifest
+from trimaran.data import contracts, dataset_json
+from trimaran.images import debian, definition, indexes, lock
+from trimaran.recipes import library, options, targets
+from trimaran.recipes.command import parse_changes
+from trimaran.recipes.library import RecipeFile
+from trimaran.runs import rundir, verdict
+from trimaran.supply import digests
+from trimaran.supply.digests import Publication
+from trimaran.supply.registry import logins
 
 REPOSITORY = paths.repository()
 HASH = "sha256:" + "a" * 64
@@ -75,7 +64,7 @@ def content_of(path: str) -> Any:
 
 # What is read as YAML: name of the file in the checkout, sound content, how it is read.
 YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
-    "recipe": ("recipes/a/b.yaml", GOOD, lambda path: recipes.load_copy(path, "a/b")),
+    "recipe": ("recipes/a/b.yaml", GOOD, lambda path: library.load_copy(path, "a/b")),
     "target": (
         "recipes/targets/t.yaml", content_of("recipes/targets/gtx1080ti-x4.yaml"),
         lambda path: targets.load("t"),
@@ -90,13 +79,13 @@ YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     ),
     "image": (
         "containers/a/image.yaml", content_of("containers/frameworks/torch-cuda12/image.yaml"),
-        images.read,
+        definition.read,
     ),
     "app image": (
         "containers/a/image.yaml",
-        yaml.safe_load(images.load("resnet-imagenet-torch-cpu").folder.joinpath(
+        yaml.safe_load(definition.load("resnet-imagenet-torch-cpu").folder.joinpath(
             "image.yaml").read_text()),
-        images.read,
+        definition.read,
     ),
     "site file": ("site.yaml", SITE, sites.load),
     "digests": (
@@ -107,7 +96,7 @@ YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
 
 # What is read as JSON, the same way.
 JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
-    "data set": ("dataset.json", DATASET, lambda path: packed.read(path.parent)),
+    "data set": ("dataset.json", DATASET, lambda path: dataset_json.read(path.parent)),
     "bundle": ("bundle.json", BUNDLE, lambda path: strict.load_json(Manifest, path)),
     "logins": ("config.json", LOGINS, lambda path: logins._from_file(path, "a.example", "b")),
     "options": (
@@ -187,11 +176,11 @@ def test_a_run_with_any_value_in_its_record_is_one_error(
     @given(seed=hostile.places, value=hostile.json_values, key=hostile.more_keys)
     def spoiled(seed: int, value: object, key: str | None) -> None:
         content = json.dumps(hostile.spoil(sound, seed, value, key))
-        check(directory / "run.json", content, lambda path: runs.load(directory))
+        check(directory / "run.json", content, lambda path: rundir.load(directory))
 
     spoiled()
     for text in hostile.JSON:
-        check(directory / "run.json", text, lambda path: runs.load(directory))
+        check(directory / "run.json", text, lambda path: rundir.load(directory))
     shutil.rmtree(directory)
 
 
@@ -230,7 +219,7 @@ def test_a_change_is_a_value_or_one_error(name: str, text: str) -> None:
 @hostile.quick
 @given(name=hostile.names)
 def test_an_unknown_name_is_one_error(name: str) -> None:
-    for load in (images.load, recipes.load, targets.load, contracts.load, sites.fingerprint):
+    for load in (definition.load, library.load, targets.load, contracts.load, sites.fingerprint):
         error = hostile.refusal(lambda load=load: load(name))  # type: ignore[misc]
         assert error is not None
         assert error.exit_code == 2

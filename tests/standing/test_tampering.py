@@ -18,14 +18,16 @@ import bundles
 import datasets
 from bundles import Member
 from finished import finish
-from trimaran import bundle, contracts, curves, data, packed, report, unbundle
-from trimaran.contracts import Contract
-from trimaran.curves import Picture
+from trimaran.bundles import pack, unpack
+from trimaran.data import cache, contracts, dataset_json
+from trimaran.data.contracts import Contract
 from trimaran.errors import ExitCode, RunError, TrimaranError
 from trimaran.files import sha256
-from trimaran.recipes import RecipeFile
+from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
-from trimaran.verdict import Verdict
+from trimaran.runs import curves, report
+from trimaran.runs.curves import Picture
+from trimaran.runs.verdict import Verdict
 
 FOREIGN = b"Dear reader,\nthis is something else.\n"
 Damage = Callable[[Path, Path], object]
@@ -183,11 +185,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> World:
         monkeypatch.setenv("TRIMARAN_ROOT", str(checkout))
         monkeypatch.setenv("TRIMARAN_CACHE", str(root / "cache"))
         request = bundles.request(checkout, root, monkeypatch)
-        bundle.pack(request, root / "b.tar", with_data=True, reporter=Silent())
-        place = data.folder(data.load("small"))
+        pack.pack(request, root / "b.tar", with_data=True, reporter=Silent())
+        place = cache.folder(cache.load("small"))
         path = checkout / "recipes/data/small.yaml"
         contract = yaml.safe_load(path.read_text())
-        datasets.write(path, contract | {"packed": {"sha256": sha256(place / packed.DATASET)}})
+        pinned = {"sha256": sha256(place / dataset_json.DATASET)}
+        datasets.write(path, contract | {"packed": pinned})
     return World(checkout, place, root / "b.tar")
 
 
@@ -204,17 +207,17 @@ def data_faults(place: Path) -> str:
     """Return what a run says of the data in `place` before it trains; "" if they are right."""
     contract = contracts.load("small")
     assert isinstance(contract, Contract)
-    error = refusal(lambda: data.check(contract, place, datasets.COUNTS, "webdataset"))
+    error = refusal(lambda: cache.check(contract, place, datasets.COUNTS, "webdataset"))
     if error is not None:
         assert error.exit_code in REFUSED
         return error.message
     return "\n".join(
-        data.verify_folder(contract, place, records=False, reporter=Silent())
+        cache.verify_folder(contract, place, records=False, reporter=Silent())
     )
 
 
 @over_damages
-@pytest.mark.parametrize("name", [packed.DATASET, *SHARDS])
+@pytest.mark.parametrize("name", [dataset_json.DATASET, *SHARDS])
 def test_no_run_reads_damaged_data(
     world: World, own_place: Path, outside: Path, name: str, damage: Damage
 ) -> None:
@@ -225,7 +228,7 @@ def test_no_run_reads_damaged_data(
     found = data_faults(place)
     assert name in found
     contract = contracts.load("small")
-    assert data.verify_folder(contract, place, records=True, reporter=Silent())
+    assert cache.verify_folder(contract, place, records=True, reporter=Silent())
 
 
 def test_an_index_with_the_classes_shifted_is_named(world: World, own_place: Path) -> None:
@@ -243,7 +246,7 @@ def test_facts_that_are_changed_in_dataset_json_are_named(
     world: World, own_place: Path, old: str
 ) -> None:
     shutil.copytree(world.data, own_place / "tried")
-    path = own_place / "tried" / packed.DATASET
+    path = own_place / "tried" / dataset_json.DATASET
     text = path.read_text()
     at = text.index(old) + len(old)
     path.write_text(text[:at] + ("1" if text[at] != "1" else "2") + text[at + 1 :])
@@ -255,20 +258,21 @@ def test_data_of_an_earlier_version_are_told_and_packed_anew(
 ) -> None:
     place = own_place / "tried"
     shutil.copytree(world.data, place)
-    path = place / packed.DATASET
+    path = place / dataset_json.DATASET
     lines = [line for line in path.read_text().splitlines() if "index_sha256" not in line]
     path.write_text("\n".join(lines) + "\n")
     assert "an earlier version of Trimaran packed it" in data_faults(place)
     contract = contracts.load("small")
-    home = data.folder(contract).parent
+    home = cache.folder(contract).parent
     shutil.copytree(world.data.parent, home)
-    shutil.copy(path, home / "packed" / packed.DATASET)
-    assert data_faults(data.get(contract, offline=True, reporter=Silent())) == ""
+    shutil.copy(path, home / "packed" / dataset_json.DATASET)
+    assert data_faults(cache.get(contract, offline=True, reporter=Silent())) == ""
 
 
+DATA = [f"data/{name}" for name in (dataset_json.DATASET, *SHARDS)]
 MEMBERS = ("README.txt", "bundle.json", "run.sh", "recipe.yaml", "target.yaml", "contract.yaml",
-           "data.sha256", "image.sif", *(f"data/{name}" for name in (packed.DATASET, *SHARDS)))
-LISTED = {"recipe.yaml", "image.sif", *(f"data/{name}" for name in (packed.DATASET, *SHARDS))}
+           "data.sha256", "image.sif", *DATA)
+LISTED = {"recipe.yaml", "image.sif", *DATA}
 
 
 def damaged(damage: Damage, member: Member, own_place: Path) -> Member | None:
@@ -300,11 +304,11 @@ def test_a_damaged_member_leaves_nothing(
     )
     # With hashes made to fit, only what is listed once more is found: it is no signature.
     if forge and damage not in (link, folder) and name not in LISTED | {"bundle.json"}:
-        unbundle.verify(tried, Silent())
+        unpack.verify(tried, Silent())
         return
     if forge and (name, damage) == ("bundle.json", flip):
         return  # it may be in the date
-    for read in (unbundle.verify, lambda file, told: unbundle.extract(file, None, told)):
+    for read in (unpack.verify, lambda file, told: unpack.extract(file, None, told)):
         with pytest.raises(RunError) as caught:
             read(tried, Silent())
         assert "tried.tar" in caught.value.message
@@ -319,7 +323,7 @@ def test_a_damaged_bundle_is_refused(
     shutil.copy(world.bundle, tried)
     damage(tried, outside)
     with pytest.raises(TrimaranError, match="tried") as caught:
-        unbundle.extract(tried, None, Silent())
+        unpack.extract(tried, None, Silent())
     assert caught.value.exit_code in REFUSED
     if damage is remove:
         tried.touch()

@@ -20,10 +20,12 @@ import datasets
 import sifs
 import wheels
 from damage import WAYS, spoil
-from trimaran import base, data, images, inventory, locks, paths, sources, wheelhouse
-from trimaran.contracts import Contract
-from trimaran.engines import BuiltImage
+from trimaran import locks, paths
+from trimaran.data import cache, sources
+from trimaran.data.contracts import Contract
+from trimaran.engines import BuiltImage, inventory
 from trimaran.engines.host import Host
+from trimaran.images import base, definition, wheelhouse
 from trimaran.reporting import Silent
 
 TINY = Path(__file__).parents[1] / "images/tiny"
@@ -53,9 +55,9 @@ def data_set(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
 
     def use(told: Silent) -> Any:
         if home.exists():
-            told.warnings += data.verify(contract, reporter=told, workers=1)
-        data.get(contract, offline=False, reporter=told)
-        assert data.verify(contract, reporter=Silent(), workers=1) == []
+            told.warnings += cache.verify(contract, reporter=told, workers=1)
+        cache.get(contract, offline=False, reporter=told)
+        assert cache.verify(contract, reporter=Silent(), workers=1) == []
         return contents(home / "packed") | contents(home / "raw")
 
     use(Silent())
@@ -81,7 +83,7 @@ def packages(world: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> Case:
     monkeypatch.setattr(wheelhouse, "_debs", lambda image: [package])
     shutil.copytree(TINY, world / "tiny")
     (world / "tiny/requirements.lock").write_text(f"one==1.0 --hash=sha256:{digest}\n")
-    image = images.read(world / "tiny/image.yaml")
+    image = definition.read(world / "tiny/image.yaml")
 
     def use(told: Silent) -> Any:
         items = wheelhouse.fetch(image, offline=False, reporter=told)
@@ -102,7 +104,7 @@ def base_image(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Cas
         destination.write_bytes(b"base image" * 100)
 
     monkeypatch.setattr(base, "unreachable", lambda image: None)
-    wanted = images.read(TINY / "image.yaml").base
+    wanted = definition.read(TINY / "image.yaml").base
     assert wanted is not None
 
     def use(told: Silent) -> Any:

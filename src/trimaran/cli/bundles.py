@@ -42,14 +42,14 @@ def bundle(
 
     Example: trimaran bundle resnet-imagenet/cpu-quickstart --with-data -o quickstart.tar
     """
-    from trimaran import bundle as bundles
-    from trimaran import recipes
-    from trimaran.command import parse_changes
+    from trimaran.bundles import pack as bundles
     from trimaran.engines.apptainer import Apptainer
-    from trimaran.pipeline import Request
+    from trimaran.recipes import library
+    from trimaran.recipes.command import parse_changes
+    from trimaran.runs.pipeline import Request
 
     request = Request(
-        recipe=recipes.load(recipe), engine=Apptainer(), changes=parse_changes(settings or []),
+        recipe=library.load(recipe), engine=Apptainer(), changes=parse_changes(settings or []),
         base=base, offline=offline, site=use_site(site, ca_bundle),
     )
     packed = bundles.pack(request, output, with_data=with_data, reporter=terminal())
@@ -77,7 +77,7 @@ def unbundle(
 
     Example: trimaran unbundle quickstart.tar --to quickstart
     """
-    from trimaran import unbundle as bundles
+    from trimaran.bundles import unpack as bundles
     from trimaran.errors import UsageError
 
     reporter = terminal()

@@ -11,7 +11,7 @@ from trimaran.cli import common
 from trimaran.cli.common import Json, emit, say, terminal
 
 if TYPE_CHECKING:
-    from trimaran.holdings import Holding
+    from trimaran.survey.holdings import Holding
 
 app = typer.Typer(
     help="List what lies in the cache, and remove what is no longer used.\n\n"
@@ -27,7 +27,8 @@ def cache_list(as_json: Json = False) -> None:
 
     Example: trimaran cache list
     """
-    from trimaran import holdings, paths
+    from trimaran import paths
+    from trimaran.survey import holdings
 
     with terminal().bar("measuring the cache", None):
         found = holdings.find()
@@ -46,8 +47,8 @@ def cache_prune(
 
     Example: trimaran cache prune --yes
     """
-    from trimaran import holdings
     from trimaran.errors import ExitCode, TrimaranError, UsageError
+    from trimaran.survey import holdings
 
     with terminal().bar("measuring the cache", None):
         everything = holdings.find()

@@ -94,7 +94,7 @@ def complete_engine(incomplete: str) -> list[str]:
 
 
 def _completions(kind: str, incomplete: str) -> list[str]:
-    from trimaran import catalog
+    from trimaran.survey import catalog
 
     with suppress(TrimaranError):
         return [name for name in catalog.names(kind) if name.startswith(incomplete)]
@@ -162,7 +162,7 @@ def say(text: object, *, err: bool = False) -> None:
 
 def terminal() -> Any:
     """Return the reporter that prints on the terminal."""
-    from trimaran.terminal import Terminal
+    from trimaran.cli.terminal import Terminal
 
     return Terminal()
 
@@ -173,7 +173,7 @@ def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
     if as_json:
         say(json.dumps(found, indent=2))
         return
-    from trimaran.terminal import show_table
+    from trimaran.cli.terminal import show_table
 
     columns = list(found[0]) if found else ["nothing here"]
     show_table(title, columns, [[str(row[column]) for column in columns] for row in found])
@@ -181,9 +181,9 @@ def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
 
 def conclude(directory: Path, record: Any, verdict: Any, as_json: bool = False) -> None:
     """Print the verdict of a run and exit with its code."""
-    from trimaran import report as reports
-    from trimaran.terminal import show_verdict
-    from trimaran.verdict import EXIT_CODES as VERDICT_CODES
+    from trimaran.cli.terminal import show_verdict
+    from trimaran.runs import report as reports
+    from trimaran.runs.verdict import EXIT_CODES as VERDICT_CODES
 
     if as_json:
         say((directory / "verdict.json").read_text(encoding="utf-8"))

@@ -29,11 +29,11 @@ def lock(image: ImageName, site: SiteFile = None, ca_bundle: CaBundle = None) ->
 
     Example: trimaran lock torch-cpu
     """
-    from trimaran import images
-    from trimaran import lock as locks
+    from trimaran.images import definition
+    from trimaran.images import lock as locks
 
     use_site(site, ca_bundle)
-    locks.lock(images.load(image), terminal())
+    locks.lock(definition.load(image), terminal())
 
 
 @app.command()
@@ -50,11 +50,11 @@ def render(
 
     Example: trimaran render --check
     """
-    from trimaran import images, overview
-    from trimaran import render as rendering
+    from trimaran.images import definition, overview
+    from trimaran.images import render as rendering
 
-    for name in [image] if image else images.names():
-        model = images.load(name)
+    for name in [image] if image else definition.names():
+        model = definition.load(name)
         if check:
             rendering.check(model)
         else:
@@ -81,12 +81,12 @@ def fetch(
 
     Example: trimaran fetch resnet-imagenet-torch-cpu
     """
-    from trimaran import images, render, wheelhouse
     from trimaran.engines import store
+    from trimaran.images import definition, render, wheelhouse
 
     use_site(site, ca_bundle)
     reporter = terminal()
-    for model in images.chain(images.load(image)):
+    for model in definition.chain(definition.load(image)):
         items = wheelhouse.fetch(model, offline=offline, reporter=reporter, python=python)
         if to is not None:
             render.check(model)
@@ -117,24 +117,25 @@ def build(
 
     Example: trimaran build resnet-imagenet-torch-cpu --engine apptainer
     """
-    from trimaran import images
     from trimaran.engines.selection import select
+    from trimaran.images import definition
 
     use_site(site, ca_bundle)
     if check:
         _compare(image, engine, base)
         return
     built = select(engine).build(
-        images.load(image), base=base, offline=offline, reporter=terminal()
+        definition.load(image), base=base, offline=offline, reporter=terminal()
     )
     say(built.reference)
 
 
 def _compare(name: str, engine: str, base: str | None) -> None:
-    from trimaran import images, rebuild
     from trimaran.engines.selection import select
+    from trimaran.images import definition
+    from trimaran.supply import rebuild
 
-    found = rebuild.check(select(engine), images.load(name), base=base, reporter=terminal())
+    found = rebuild.check(select(engine), definition.load(name), base=base, reporter=terminal())
     for difference in found.differences:
         say(f"  {difference}" + (f" ({difference.reason})" if difference.reason else ""))
     compared = f"{found.packages} packages and {found.files} files compared"
@@ -151,13 +152,13 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
 
     Example: trimaran test-image torch-cpu
     """
-    from trimaran import images
     from trimaran.engines import require
     from trimaran.engines.selection import select
+    from trimaran.images import definition
 
     chosen, reporter = select(engine), terminal()
     with reporter.bar(f"verifying {image}", None):
-        built = require(chosen, images.load(image))
+        built = require(chosen, definition.load(image))
     chosen.test(built, reporter)
     say(f"{image}: self-test passed")
 
@@ -192,17 +193,17 @@ def extend(
 
     Example: trimaran extend resnet-imagenet-torch-cpu --pip einops --out venv
     """
-    from trimaran import extend as extending
-    from trimaran import images
+    from trimaran.engines import extend as extending
     from trimaran.engines.selection import select
     from trimaran.errors import UsageError
+    from trimaran.images import definition
 
     use_site(site, ca_bundle)
     if not pip:
         raise UsageError("say what the packages are: --pip", hint=f"extend {image} --pip PACKAGE")
     place = out.absolute()
     found = extending.extend(
-        select(engine), images.load(image), packages, place, find_links=find_links or [],
+        select(engine), definition.load(image), packages, place, find_links=find_links or [],
         offline=offline, reporter=terminal(),
     )
     for one in found.packages:

@@ -38,7 +38,7 @@ def data_list(as_json: Json = False) -> None:
 
     Example: trimaran data list
     """
-    from trimaran import catalog
+    from trimaran.survey import catalog
 
     emit(catalog.table("data"), "data", as_json)
 
@@ -62,10 +62,10 @@ def data_get(
 
     Example: trimaran data get fashion-mnist
     """
-    from trimaran import data
+    from trimaran.data import cache
 
     use_site(site, ca_bundle)
-    say(data.get(data.load(name), offline=offline, reporter=terminal(), source=source))
+    say(cache.get(cache.load(name), offline=offline, reporter=terminal(), source=source))
 
 
 @app.command("pack")
@@ -110,7 +110,7 @@ def data_pack(
     Example: trimaran data pack photos -o packed --resize 480 --quality 95
     """
     from trimaran import pool
-    from trimaran.packing import ilsvrc, listing, packer, plan
+    from trimaran.data.packing import ilsvrc, listing, packer, plan
 
     processes, reporter = workers or pool.cores(), terminal()
     tars = ilsvrc.is_here(source)
@@ -141,23 +141,23 @@ def data_verify(
 
     Example: trimaran data verify fashion-mnist
     """
-    from trimaran import data
-    from trimaran.contracts import Licensed
+    from trimaran.data import cache
+    from trimaran.data.contracts import Licensed
     from trimaran.errors import RunError, unknown_name
 
     place = Path(what)
-    if what in data.names():
-        contract = data.load(what)
-        faults = data.verify(contract, reporter=terminal(), workers=workers)
+    if what in cache.names():
+        contract = cache.load(what)
+        faults = cache.verify(contract, reporter=terminal(), workers=workers)
         own_files = " --from DIR" if isinstance(contract, Licensed) else ""
         hint = f"trimaran data get {what}{own_files} repairs it"
     elif place.is_dir():
-        faults = data.verify_folder(
+        faults = cache.verify_folder(
             None, place, records=True, reporter=terminal(), workers=workers
         )
         hint = "pack it again into a new folder"
     else:
-        raise unknown_name("data set or folder", what, data.names())
+        raise unknown_name("data set or folder", what, cache.names())
     if faults:
         raise RunError("\n".join(faults), hint=hint)
     say(f"{what}: every file is as it should be")
@@ -176,7 +176,7 @@ def data_squashfs(
 
     Example: trimaran data squashfs packed -o packed.sqfs
     """
-    from trimaran import squashfs
+    from trimaran.data import squashfs
 
     squashfs.make(folder, out, terminal())
     say(out)

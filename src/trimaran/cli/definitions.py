@@ -30,7 +30,7 @@ def list_(
 
     Example: trimaran list recipes
     """
-    from trimaran import catalog
+    from trimaran.survey import catalog
 
     rows = catalog.complete(kind.value) if as_json else catalog.table(kind.value)
     emit(rows, kind.value, as_json)
@@ -48,7 +48,7 @@ def show(
 
     Example: trimaran show recipes resnet-imagenet/cpu-quickstart
     """
-    from trimaran import catalog
+    from trimaran.survey import catalog
 
     say(json.dumps(catalog.details(kind.value, name), indent=2))
 
@@ -59,6 +59,6 @@ def schema() -> None:
 
     Example: trimaran schema
     """
-    from trimaran import catalog
+    from trimaran.survey import catalog
 
     catalog.write_schema()

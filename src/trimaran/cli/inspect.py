@@ -36,11 +36,12 @@ def inspect(
 
     Example: trimaran inspect torch-cpu
     """
-    from trimaran import images, inspection, licences
     from trimaran.engines.selection import select
+    from trimaran.images import definition
+    from trimaran.supply import inspection, licences
 
     with terminal().bar(f"looking into {image}", None):
-        found = inspection.examine(select(engine), images.load(image))
+        found = inspection.examine(select(engine), definition.load(image))
     if evidence is not None:
         inspection.write_evidence(found, evidence)
     if as_json:
@@ -76,18 +77,18 @@ def sbom(
 
     Example: trimaran sbom torch-cpu -o torch-cpu.cdx.json
     """
-    from trimaran import images, inventory
-    from trimaran import sbom as bills
-    from trimaran.engines import require
+    from trimaran.engines import inventory, require
     from trimaran.engines.selection import select
     from trimaran.errors import UsageError
     from trimaran.files import write_atomic
+    from trimaran.images import definition
+    from trimaran.supply import sbom as bills
 
     if out.exists():
         raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no folder", hint="make it first")
-    model, chosen = images.load(image), select(engine)
+    model, chosen = definition.load(image), select(engine)
     with terminal().bar(f"looking into {image}", None):
         found = inventory.of(chosen, require(chosen, model))
     write_atomic(out, bills.text(found, bills.locked_hashes(model)))
@@ -105,13 +106,13 @@ def audit(
 
     Example: trimaran audit torch-cpu
     """
-    from trimaran import audit as audits
-    from trimaran import images
+    from trimaran.images import definition
+    from trimaran.supply import audit as audits
 
     use_site(site, ca_bundle)
     reporter = terminal()
     with reporter.bar("asking for known vulnerabilities", None):
-        found = audits.audit(images.load(image))
+        found = audits.audit(definition.load(image))
     rows = [
         {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
          "fixed in": ", ".join(v.fixed) or "nothing yet"}

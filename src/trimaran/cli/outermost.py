@@ -130,7 +130,7 @@ def _tell(error: Exception) -> int:
     told = known or _fault(error)
     # Where standard error is closed or full, the exit code still tells.
     with contextlib.suppress(OSError, SystemExit):
-        from trimaran.terminal import show_error
+        from trimaran.cli.terminal import show_error
 
         show_error(told)
     return told.exit_code

@@ -47,13 +47,14 @@ def push(
 
     Example: trimaran push torch-cpu --registry ghcr.io/OWNER/trimaran
     """
-    from trimaran import images
-    from trimaran import registry as registries
     from trimaran.engines.selection import select
+    from trimaran.images import definition
+    from trimaran.supply import registry as registries
 
     place = registries.configured(registry, use_site(site, ca_bundle))
     pushed = registries.push(
-        images.load(image), select(engine), registry=place, insecure=insecure, reporter=terminal()
+        definition.load(image), select(engine), registry=place, insecure=insecure,
+        reporter=terminal(),
     )
     say(f"{pushed.reference}@{pushed.manifest}")
 
@@ -80,13 +81,13 @@ def pull(
 
     Example: trimaran pull torch-cpu --registry ghcr.io/OWNER/trimaran
     """
-    from trimaran import images
-    from trimaran import registry as registries
     from trimaran.engines.selection import select
+    from trimaran.images import definition
+    from trimaran.supply import registry as registries
 
     place = registries.configured(registry, use_site(site, ca_bundle))
     built = registries.pull(
-        images.load(image), select(engine), registry=place, digest=digest, insecure=insecure,
+        definition.load(image), select(engine), registry=place, digest=digest, insecure=insecure,
         reporter=terminal(),
     )
     say(f"{built.reference} {built.digest}")

@@ -80,17 +80,19 @@ def run(
 
     Example: trimaran run resnet-imagenet/cpu-quickstart
     """
-    from trimaran import extending, images, pipeline, recipes
-    from trimaran.command import parse_changes
     from trimaran.engines.selection import select
+    from trimaran.images import definition
+    from trimaran.recipes import library
+    from trimaran.recipes.command import parse_changes
+    from trimaran.runs import extending, pipeline
 
     facts = use_site(site, ca_bundle)
-    chosen, file = select(engine), recipes.load(recipe)
+    chosen, file = select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=parse_changes(settings or []),
         folder=data, initial=initial, out=out, base=base, offline=offline, site=facts,
         extension=extending.extension(
-            images.load(file.recipe.image.name), chosen, overlay=overlay, venv=venv
+            definition.load(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),
     )
     if dry_run:
@@ -111,7 +113,7 @@ def resume(run_dir: RunDirectory, site: SiteFile = None, ca_bundle: CaBundle = N
 
     Example: trimaran resume runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
-    from trimaran import resume as resumption
+    from trimaran.runs import resume as resumption
 
     facts = use_site(site, ca_bundle)
     record, verdict = resumption.resume(run_dir, facts, terminal())
@@ -131,7 +133,7 @@ def report(
 
     Example: trimaran report runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
-    from trimaran import report as reports
+    from trimaran.runs import report as reports
 
     record, verdict = reports.write(run_dir)
     if evidence is not None:
@@ -147,7 +149,7 @@ def doctor(as_json: Json = False) -> None:
 
     Example: trimaran doctor
     """
-    from trimaran import doctor as doctors
+    from trimaran.survey import doctor as doctors
 
     checks = doctors.examine()
     emit([check.model_dump() for check in checks], "doctor", as_json)

@@ -39,7 +39,7 @@ def sign(
 
     Example: trimaran sign image.sif --key-index 1
     """
-    from trimaran import signing
+    from trimaran.supply import signing
 
     file = _file(image)
     key = signing.choose_key(key_index)
@@ -69,7 +69,8 @@ def verify(
 
     Example: trimaran verify image.sif --key 0123456789ABCDEF0123456789ABCDEF01234567
     """
-    from trimaran import signing, sites
+    from trimaran import sites
+    from trimaran.supply import signing
 
     known = use_site(site).signatures.keys
     wanted = [sites.fingerprint(text) for text in key or []] or known
@@ -81,17 +82,17 @@ def verify(
 
 def _file(name: str) -> Path:
     """Return the SIF that is meant: a file, or the one in the cache of the image called `name`."""
-    from trimaran import images
     from trimaran.engines import require
     from trimaran.engines.apptainer import Apptainer
     from trimaran.errors import UsageError
+    from trimaran.images import definition
 
     path = Path(name)
     if name.endswith(".sif") or "/" in name:
         if not path.is_file():
             raise UsageError(f"no such file: {name}", hint="name a SIF file, or an image")
         return path.absolute()
-    return Path(require(Apptainer(), images.load(name)).reference)
+    return Path(require(Apptainer(), definition.load(name)).reference)
 
 
 def _ask() -> str:

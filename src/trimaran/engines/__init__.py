@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from trimaran.errors import BuildError
 
 if TYPE_CHECKING:
-    from trimaran.images import Image
+    from trimaran.images.definition import Image
     from trimaran.reporting import Reporter
 
 

@@ -12,15 +12,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from trimaran import base as bases
-from trimaran import images, inventory, locks, paths, process, render, stages, wheelhouse
-from trimaran.base import Base
-from trimaran.engines import Bind, BuiltImage, Command, Description, gpu, sif, store
+from trimaran import locks, paths, process
+from trimaran.engines import Bind, BuiltImage, Command, Description, gpu, inventory, sif, store
 from trimaran.engines.workplace import workplace
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256
-from trimaran.image_parts import VENV
-from trimaran.images import Image
+from trimaran.images import base as bases
+from trimaran.images import definition, render, stages, wheelhouse
+from trimaran.images.base import Base
+from trimaran.images.definition import Image
+from trimaran.images.parts import VENV
 from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
@@ -99,7 +100,7 @@ class Apptainer:
 
     def planned(self, image: Image) -> BuiltImage:
         """Return what `build` would make, as far as it is known before the base is."""
-        content = images.content(image)
+        content = definition.content(image)
         path = paths.cache("images", f"{image.name}-{content[:12]}.sif")
         return BuiltImage(image.name, self.name, str(path), None, content, 0)
 
@@ -116,7 +117,7 @@ class Apptainer:
                 hint="build as an ordinary user, or use ENGINE=host",
             )
         below: BuiltImage | None = None
-        for part in images.chain(image):
+        for part in definition.chain(image):
             # A given base counts for the framework image; what stands on it follows.
             built = self._intact(part, reporter) if base is None else None
             below = built or self._build_one(part, below, base, offline, reporter)
@@ -133,7 +134,7 @@ class Apptainer:
         reporter: Reporter,
     ) -> BuiltImage:
         render.check(image)
-        content = images.content(image)  # now: a definition may be edited while it is built
+        content = definition.content(image)  # now: a definition may be edited while it is built
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
         under = self._base(image, below, given, offline, reporter)
         inputs = store.inputs_of(content, under, below)
@@ -176,10 +177,10 @@ class Apptainer:
     ) -> Iterator[BuiltImage]:
         """Build `image` once more, offline and aside; what was made is gone after the `with`."""
         render.check(image)
-        below = self.find(images.chain(image)[0]) if image.kind == "app" else None
+        below = self.find(definition.chain(image)[0]) if image.kind == "app" else None
         items = wheelhouse.fetch(image, offline=True, reporter=reporter)
         under = self._base(image, below, base, True, reporter)
-        inputs = store.inputs_of(images.content(image), under, below)
+        inputs = store.inputs_of(definition.content(image), under, below)
         with self._made(image, below, under, items, inputs, reporter) as built:
             yield built
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran import images
-from trimaran.image_parts import Gpu
+from trimaran.images import definition
+from trimaran.images.parts import Gpu
 
 DEVICES: dict[Gpu, Path] = {"nvidia": Path("/dev/nvidiactl"), "amd": Path("/dev/kfd")}
 """The device file that a loaded driver makes, by vendor."""
@@ -16,9 +16,9 @@ APPTAINER: dict[Gpu, str] = {"nvidia": "--nv", "amd": "--rocm"}
 
 def vendor(name: str) -> Gpu | None:
     """Return whose GPUs the image called `name` is for; None: no GPU, or an image not from here."""
-    if name not in images.names():
+    if name not in definition.names():
         return None
-    return images.chain(images.load(name))[0].gpu
+    return definition.chain(definition.load(name))[0].gpu
 
 
 def apptainer_options(name: str) -> list[str]:

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from trimaran import images, process
+from trimaran import process
 from trimaran.engines import store
 from trimaran.engines.oci import STORAGE
 from trimaran.engines.store import Record
-from trimaran.images import Image
+from trimaran.images import definition
+from trimaran.images.definition import Image
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
             one for one in store.all_records(model, "apptainer")
             if os.path.lexists(one.reference)
         ]
-        content = images.content(model) if kept else ""
+        content = definition.content(model) if kept else ""
         rows = [_here(record, record.content == content) for record in kept]
         rows.sort(key=lambda row: row.since, reverse=True)
         rows.sort(key=lambda row: not row.current)

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from trimaran import images, locks, paths, process, wheelhouse
+from trimaran import locks, paths, process
 from trimaran.engines import Bind, BuiltImage, Command, Description, environment
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside
-from trimaran.images import Image
+from trimaran.images import definition, wheelhouse
+from trimaran.images.definition import Image
 from trimaran.reporting import Reporter, Silent
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -52,7 +53,7 @@ class Host:
 
     def planned(self, image: Image) -> BuiltImage:
         """Return the environment that `build` makes; it does not need to exist."""
-        inputs = hashlib.sha256(f"{images.content(image)} {sys.version}".encode()).hexdigest()
+        inputs = hashlib.sha256(f"{definition.content(image)} {sys.version}".encode()).hexdigest()
         place = paths.cache("host", f"{image.name}-{inputs[:12]}")
         return BuiltImage(image.name, self.name, str(place), None, inputs, 0)
 
@@ -90,7 +91,7 @@ class Host:
         """Make the environment in `part`, which will be renamed to `place`."""
         with ExitStack() as views:
             wheels: list[Path] = []
-            for layer in images.chain(image):
+            for layer in definition.chain(image):
                 items = wheelhouse.fetch(layer, offline=offline, reporter=reporter, python=PYTHON)
                 folder = views.enter_context(wheelhouse.view(layer, items))
                 wheels += sorted(folder.glob("*/*.whl"))
@@ -98,9 +99,9 @@ class Host:
 
     def test(self, built: BuiltImage, reporter: Reporter) -> None:
         """Run the self-test of the image in the environment."""
-        image = images.load(built.name)
-        place, *words = images.self_test(image)
-        script = next(images.file_of(image, n) for n, to in image.files.items() if to == place)
+        image = definition.load(built.name)
+        place, *words = definition.self_test(image)
+        script = next(definition.file_of(image, n) for n, to in image.files.items() if to == place)
         with (
             reporter.bar(f"testing {built.name}", None),
             tempfile.TemporaryDirectory(prefix="trimaran-test-") as folder,
@@ -149,7 +150,7 @@ class Host:
         launcher: Sequence[str] = (),
     ) -> Command:
         """Return the command that runs the app in the environment; `binds` are plain paths here."""
-        image = images.load(built.name)
+        image = definition.load(built.name)
         entry = ["-m", image.app.module] if image.app else []
         found = self._command(built, [*entry, *args], env, workdir)
         if not launcher:

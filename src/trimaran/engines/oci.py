@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from trimaran import base as bases
-from trimaran import images, inventory, paths, process, render, stages, wheelhouse
-from trimaran.base import Base
-from trimaran.engines import Bind, BuiltImage, Command, Description, store
+from trimaran import paths, process
+from trimaran.engines import Bind, BuiltImage, Command, Description, inventory, store
 from trimaran.engines.apptainer import UNPACKED_PER_BYTE, root_lacks_capabilities
 from trimaran.errors import BuildError
-from trimaran.image_parts import VENV
-from trimaran.images import Image
+from trimaran.images import base as bases
+from trimaran.images import definition, render, stages, wheelhouse
+from trimaran.images.base import Base
+from trimaran.images.definition import Image
+from trimaran.images.parts import VENV
 from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
@@ -58,7 +59,7 @@ class Podman:
 
     def planned(self, image: Image) -> BuiltImage:
         """Return what `build` would make, as far as it is known before the base is."""
-        content = images.content(image)
+        content = definition.content(image)
         return BuiltImage(image.name, self.name, _tag(image.name, content), None, content, 0)
 
     def build(
@@ -74,7 +75,7 @@ class Podman:
                 hint="build as an ordinary user (rootless), or use ENGINE=host",
             )
         below: BuiltImage | None = None
-        for part in images.chain(image):
+        for part in definition.chain(image):
             built = self.find(part) if base is None else None
             below = built or self._build_one(part, below, base, offline, reporter)
         if below is None:
@@ -90,7 +91,7 @@ class Podman:
         reporter: Reporter,
     ) -> BuiltImage:
         render.check(image)
-        content = images.content(image)  # now: a definition may be edited while it is built
+        content = definition.content(image)  # now: a definition may be edited while it is built
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
         under = self._base(image, below, given, offline, reporter)
         inputs = store.inputs_of(content, under, below)
@@ -113,10 +114,10 @@ class Podman:
     ) -> Iterator[BuiltImage]:
         """Build `image` once more, offline and aside; what was made is gone after the `with`."""
         render.check(image)
-        below = self.find(images.chain(image)[0]) if image.kind == "app" else None
+        below = self.find(definition.chain(image)[0]) if image.kind == "app" else None
         items = wheelhouse.fetch(image, offline=True, reporter=reporter)
         under = self._base(image, below, base, True, reporter)
-        inputs = store.inputs_of(images.content(image), under, below)
+        inputs = store.inputs_of(definition.content(image), under, below)
         tag = _tag(f"again/{image.name}", inputs)
         try:
             yield self._made(image, below, under, items, tag, inputs, reporter)
@@ -209,8 +210,8 @@ class Podman:
 
     def test(self, built: BuiltImage, reporter: Reporter) -> None:
         """Run the image's self-test, isolated as a run is."""
-        image = images.load(built.name) if built.name in images.names() else None
-        words = images.self_test(image) if image else [f"{VENV}/libexec/selftest.py"]
+        image = definition.load(built.name) if built.name in definition.names() else None
+        words = definition.self_test(image) if image else [f"{VENV}/libexec/selftest.py"]
         with reporter.bar(f"testing {built.name}", None):
             result = process.run(
                 [*self._run("/"), "--entrypoint", f"{VENV}/bin/python", built.reference, *words],

@@ -20,12 +20,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from trimaran import images, paths, process
-from trimaran.base import Base
+from trimaran import paths, process
 from trimaran.engines import BuiltImage
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
-from trimaran.images import Image
+from trimaran.images import definition
+from trimaran.images.base import Base
+from trimaran.images.definition import Image
 from trimaran.reporting import Advance, Reporter
 
 PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
@@ -115,7 +116,7 @@ def records(image: Image, engine: str, digest: str | None = None) -> list[Record
 
     What has the right digest is the right image, whatever the definition has become since.
     """
-    content = None if digest else images.content(image)
+    content = None if digest else definition.content(image)
     return [
         record for record in all_records(image, engine)
         if (record.digest == digest if digest else record.content == content)
@@ -223,7 +224,7 @@ def lay_out(image: Image, file: str, folder: Path) -> None:
     for name in (file, *image.files):
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(images.file_of(image, name), place)
+        shutil.copyfile(definition.file_of(image, name), place)
         place.chmod(0o644)
 
 
@@ -274,7 +275,7 @@ def launched(built: BuiltImage, launcher: Sequence[str]) -> list[str]:
     """Return the command that starts the app of `built` by `launcher`; [] without one."""
     if not launcher:
         return []
-    app = images.load(built.name).app
+    app = definition.load(built.name).app
     if app is None:
         raise UsageError(f"{built.name} has no app to launch")
     return [*launcher, "-m", app.module]

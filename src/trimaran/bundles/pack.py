@@ -1,0 +1,199 @@
+"""Bundles: one tar file with all that a run needs where there is no network.
+
+`archive` has the form of the file; here is what lies in it and where that comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from trimaran import __version__, paths, process, strict
+from trimaran.bundles import archive, runscript
+from trimaran.bundles.archive import Member, text_member
+from trimaran.data import cache, dataset_json
+from trimaran.data.contracts import AnyContract, FileName, Sha256
+from trimaran.engines import BuiltImage, store
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import RunError, UsageError
+from trimaran.files import sha256
+from trimaran.images import definition
+from trimaran.recipes import library, targets
+from trimaran.reporting import Reporter
+from trimaran.runs import pipeline, rundir
+from trimaran.runs.pipeline import Request
+from trimaran.runs.rundir import GitRecord, RecipeRecord, SignatureRecord
+
+MANIFEST = "bundle.json"
+SCRIPT = "run.sh"
+STEPS = 3
+
+
+class BundledImage(strict.Model):
+    """The image: what `store.Record` knows of it, less where it lies, and who has signed it."""
+
+    name: FileName
+    engine: Literal["apptainer"]
+    digest: library.Digest
+    content: str
+    inputs: Sha256
+    built: str
+    base_name: str
+    base_digest: str
+    size: int
+    origin: str | None
+    signature: SignatureRecord | None = None
+
+
+class BundledData(strict.Model):
+    """The data set; `sha256` is that of its `dataset.json`."""
+
+    name: str
+    sha256: Sha256
+    included: bool
+
+
+class Manifest(strict.Model):
+    """`bundle.json`: where everything in the bundle comes from."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    folder: FileName
+    created: str
+    trimaran: str
+    apptainer: str
+    recipe: RecipeRecord
+    image: BundledImage
+    data: BundledData
+    git: GitRecord
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A finished bundle; `sha256` is that of the whole file."""
+
+    path: Path
+    sha256: str
+    size: int
+    manifest: Manifest
+
+
+def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter) -> Packed:
+    """Pack what `request` needs into the tar file `output`; image and data are made if need be.
+
+    Raises:
+        UsageError: `output` exists or its folder does not, or the recipe cannot be bundled.
+        BuildError: the image cannot be had.
+        RunError: the data cannot be had, or there is no space.
+    """
+    archive.check_new(output)
+    folder = _folder_name(request.recipe.name)
+    engine = request.engine
+    if not isinstance(engine, Apptainer):
+        raise UsageError(f"a bundle holds a SIF, which the engine {engine.name} does not make")
+    recipe = request.recipe.recipe
+    if recipe.initial is not None:
+        raise UsageError(
+            f"{request.recipe.name} begins with a checkpoint: a bundle holds none",
+            hint="bundle the recipe of the first stage, or use `trimaran run … --initial FILE`",
+        )
+    pipeline.check(request)
+    contract = cache.load(request.recipe.data_name)
+    if request.folder is not None and cache.is_image(request.folder):
+        raise UsageError(f"a bundle takes a folder of packed data, {request.folder} is a file")
+    with reporter.step(1, STEPS, f"data: {contract.name}"):
+        place, dataset = pipeline.prepare_data(request, contract, reporter)
+    with reporter.step(2, STEPS, f"image: {recipe.image.name}"):
+        built = pipeline.prepare_image(request, definition.load(recipe.image.name), reporter)
+        signature = pipeline.check_signature(request, built)
+    with reporter.step(3, STEPS, f"bundle: {output}"):
+        manifest = Manifest(
+            folder=folder,
+            created=store.created(),
+            trimaran=__version__,
+            apptainer=process.run([engine.executable, "--version"]).stdout.strip(),
+            recipe=RecipeRecord(
+                name=request.recipe.name, sha256=request.recipe.sha256, changed=request.changes
+            ),
+            image=_image(built, signature),
+            data=BundledData(
+                name=contract.name, sha256=dataset, included=with_data
+            ),
+            git=rundir.git_state(request.recipe.path.parent),
+        )
+        members = _members(request, manifest, contract, built, place)
+        digest = archive.write(output, folder, members, reporter)
+    return Packed(output, digest, output.stat().st_size, manifest)
+
+
+def _members(
+    request: Request, manifest: Manifest, contract: AnyContract, built: BuiltImage, place: Path
+) -> list[Member]:
+    """Return the members in their order: what people read first, the big ones last."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    now = int(epoch or time.time())
+
+    def text(name: str, content: str, mode: int = 0o644) -> Member:
+        return text_member(name, content, now, mode)
+
+    def file(name: str, path: Path, digest: str) -> Member:
+        facts = path.stat()
+        return Member(name, path, facts.st_size, digest, now if epoch else int(facts.st_mtime))
+
+    def copied(name: str, path: Path) -> Member:
+        return text(name, path.read_text(encoding="utf-8"))
+
+    root = paths.repository() / "recipes"
+    target = request.recipe.recipe.target
+    contents = runscript.Contents(
+        request.recipe, request.changes, built, manifest.image.signature, manifest.data.sha256,
+        manifest.data.included, manifest.git,
+    )
+    readme = runscript.template("bundle-readme.txt.j2", {
+        "manifest": manifest, "recipe": request.recipe.recipe, "contract": contract,
+        "target": targets.load(target),
+    })
+    shards = _packed_files(place)
+    sums = "".join(f"{digest}  {name}\n" for name, digest in shards.items())
+    return [
+        text("README.txt", readme),
+        text(MANIFEST, manifest.model_dump_json(indent=2, by_alias=True) + "\n"),
+        text(SCRIPT, runscript.render(contents), 0o755),
+        copied("recipe.yaml", request.recipe.path),
+        copied("target.yaml", root / "targets" / f"{target}.yaml"),
+        copied("contract.yaml", root / "data" / f"{contract.name}.yaml"),
+        text(runscript.DATA_SUMS, sums),
+        *(
+            file(f"data/{name}", place / name, digest)
+            for name, digest in shards.items()
+            if manifest.data.included or name == dataset_json.DATASET
+        ),
+        file(runscript.IMAGE, Path(built.reference), str(built.digest).removeprefix("sha256:")),
+    ]
+
+
+def _packed_files(place: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of the packed data set, `dataset.json` first."""
+    return {
+        dataset_json.DATASET: sha256(place / dataset_json.DATASET),
+        **dataset_json.hashes(dataset_json.read(place)),
+    }
+
+
+def _image(built: BuiltImage, signature: SignatureRecord | None) -> BundledImage:
+    record = store.record_of(Path(built.reference))
+    if record is None:
+        raise RunError(f"{built.reference} has no record", hint=f"trimaran build {built.name}")
+    known = {**asdict(record), "signature": signature}
+    return BundledImage(**{key: known[key] for key in BundledImage.model_fields})
+
+
+def _folder_name(recipe: str) -> str:
+    if re.fullmatch(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*", recipe) is None:
+        raise UsageError(f"a bundle cannot be named after the recipe {recipe!r}")
+    return recipe.replace("/", "-")

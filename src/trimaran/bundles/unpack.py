@@ -1,0 +1,181 @@
+"""Bundles on the other side: verified, unpacked, taken into the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trimaran import paths
+from trimaran.bundles import archive
+from trimaran.bundles.archive import Archive
+from trimaran.bundles.pack import MANIFEST, Manifest
+from trimaran.bundles.runscript import IMAGE
+from trimaran.data import cache, dataset_json
+from trimaran.engines import store
+from trimaran.errors import RunError, UsageError
+from trimaran.files import refusal
+from trimaran.images import definition
+from trimaran.parsing import Malformed, parse_json
+from trimaran.reporting import Reporter
+
+
+def verify(file: Path, reporter: Reporter) -> Manifest:
+    """Check every member of the bundle `file`, and write nothing.
+
+    Raises:
+        UsageError: `file` cannot be read.
+        RunError: it is no bundle, damaged, cut short, or holds what it should not.
+    """
+    with archive.opened(file) as bundle:
+        bundle.check(None, reporter)
+        return _manifest(file, bundle)
+
+
+def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Manifest]:
+    """Unpack the bundle `file` into the folder `to`, which is there when all of it is verified.
+
+    Args:
+        file: the bundle.
+        to: a folder that does not exist or is empty; by default named as in the bundle.
+        reporter: gets the progress.
+
+    Raises:
+        UsageError: `file` cannot be read, or `to` cannot be made.
+        RunError: as `verify`; or there is no space.
+    """
+    with archive.opened(file) as bundle:
+        target = (to or Path(bundle.folder)).absolute()
+        empty = target.is_dir() and not any(target.iterdir())
+        if target.is_symlink() or (target.exists() and not empty):
+            raise UsageError(
+                f"{target} exists and is not empty: nothing is overwritten",
+                hint="choose another folder: --to DIR",
+            )
+        if not target.parent.is_dir():
+            raise UsageError(f"{target}: there is no folder {target.parent}", hint="make it first")
+        archive.check_space(target.parent, file.stat().st_size, "the unpacked bundle")
+        try:
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as place:
+                whole = Path(place) / "whole"
+                whole.mkdir()
+                bundle.check(whole, reporter)
+                manifest = _manifest(file, bundle)
+                whole.rename(target)
+        except OSError as error:
+            raise RunError(f"cannot write {target}: {refusal(error, target)}") from error
+    return target, manifest
+
+
+def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
+    """Make the image and data of the unpacked bundle `folder` those of `trimaran run`.
+
+    They are linked into the cache, or copied where it is another file system.
+
+    Raises:
+        RunError: they cannot be written there.
+    """
+    image, used = manifest.image, manifest.data
+    sif = paths.cache("images", f"{image.name}-{image.inputs[:12]}.sif")
+    try:
+        here = store.record_of(sif)
+        fault = store.damage(here) if here else None
+        if here and fault:
+            store.move_damaged(here, fault, reporter)
+        if here is None or fault:
+            _link(folder / IMAGE, sif)
+            known = image.model_dump(exclude={"signature"})
+            store.save(store.Record(reference=str(sif), **known))
+        reporter.note(f"  {sif}")
+        if used.included:
+            _take_in_data(folder / "data", used.name, reporter)
+    except OSError as error:
+        raise RunError(f"cannot write into the cache: {refusal(error, paths.cache())}") from error
+    if image.name not in definition.names() or (
+        definition.content(definition.load(image.name)) != image.content
+    ):
+        reporter.warn(
+            f"this checkout defines {image.name} differently, so `trimaran run` does not take "
+            "the bundle's image: use run.sh, or the checkout's revision in bundle.json"
+        )
+
+
+def _take_in_data(place: Path, name: str, reporter: Reporter) -> None:
+    target = cache.folder(cache.load(name))
+    if not target.exists():
+        part = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            for path in sorted(place.rglob("*")):
+                if path.is_file():  # LMDB has a folder for each shard
+                    _link(path, part / path.relative_to(place))
+            part.rename(target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    reporter.note(f"  {target}")
+
+
+def _link(source: Path, target: Path) -> None:
+    """Put the file `source` at `target`, whole at every moment."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        try:
+            os.link(source, part)
+        except OSError:
+            shutil.copyfile(source, part)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _manifest(file: Path, bundle: Archive) -> Manifest:
+    """Return `bundle.json` of a checked bundle, with which the other files must agree.
+
+    Raises:
+        RunError: they do not, or it is damaged.
+    """
+    try:
+        manifest = Manifest.model_validate(parse_json(bundle.text(MANIFEST)))
+    except ValidationError as error:
+        raise RunError(
+            f"{file}: {MANIFEST}: {error.errors()[0]['msg']}",
+            hint="another version of Trimaran may have written it",
+        ) from error
+    except Malformed as error:
+        raise RunError(f"{file}: {MANIFEST}: {error}", hint="copy it again") from error
+    faults = [
+        f"{name} has the SHA-256 {bundle.sums.get(name, 'of nothing')}, listed is {listed}"
+        for name, listed in _listed(file, bundle, manifest).items()
+        if bundle.sums.get(name) != listed
+    ]
+    if faults:
+        raise RunError(
+            "\n".join([f"{file}: its files disagree", *faults]),
+            hint="do not use it; get the bundle anew from where it was packed",
+        )
+    return manifest
+
+
+def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
+    """Return the SHA-256 of each file that `bundle.json` or `dataset.json` names."""
+    dataset = f"data/{dataset_json.DATASET}"
+    listed = {
+        IMAGE: manifest.image.digest.removeprefix("sha256:"),
+        "recipe.yaml": manifest.recipe.sha256,
+        dataset: manifest.data.sha256,
+    }
+    if manifest.data.included and dataset in bundle.sums:
+        with tempfile.TemporaryDirectory() as place:
+            (Path(place) / dataset_json.DATASET).write_bytes(bundle.text(dataset))
+            try:
+                found = dataset_json.read(Path(place))
+            except UsageError as error:
+                raise RunError(
+                    error.message.replace(place, f"{file}: data"), hint=error.hint
+                ) from error
+        for name, digest in dataset_json.hashes(found).items():
+            listed[f"data/{name}"] = digest
+    return listed

@@ -1,0 +1,164 @@
+"""The terminal: the only module besides `cli` that writes to it. Uses rich throughout."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trimaran.cli.progress import Bars
+from trimaran.errors import Interrupted, TrimaranError
+from trimaran.foreign import message
+from trimaran.reporting import Advance
+from trimaran.runs.verdict import Outcome, Verdict
+
+NARROWEST = 12
+"""Columns of a table are not made narrower than this on a narrow terminal."""
+
+STYLES: dict[Outcome, str] = {"PASS": "green", "FAIL": "red", "NO REFERENCE": "yellow"}
+
+
+class Screen(Console):
+    """A console that shows every string as it is: no markup, no code of a terminal, no floods.
+
+    Text that others wrote is handed over as a plain string; `Text` is for Trimaran's own words.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Make of a string what is shown of it."""
+        return super().render_str(message(text), **options)
+
+
+class _Lasting:
+    """Standard error that goes on without a reader: a closed terminal ends no training."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be flushed."""
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+
+    def fileno(self) -> int:
+        """Return the descriptor of standard error."""
+        return sys.stderr.fileno()
+
+    def isatty(self) -> bool:
+        """Return whether somebody may be looking."""
+        return sys.stderr is not None and sys.stderr.isatty()
+
+
+class Terminal:
+    """A `Reporter` that writes to standard error, so that results on standard output stay clean."""
+
+    def __init__(self, console: Screen | None = None) -> None:
+        self.console = console or Screen(file=_Lasting())
+        self._bars = Bars(self.console, self.note)
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+        self._print(text)
+
+    def warn(self, text: str) -> None:
+        """Print one line in yellow."""
+        self._print(Text("warning:", "yellow"), text)
+
+    def line(self, text: str) -> None:
+        """Print one line of a child's output, dimmed."""
+        self._print(f"  {text}", style="dim")
+
+    def detail(self, text: str) -> None:
+        """Show a line with the bar that is open, in place of the last one."""
+        self._bars.detail(text)
+
+    def _print(self, *parts: str | Text, style: str | None = None) -> None:
+        self._bars.heard()
+        self.console.print(*parts, style=style, soft_wrap=True)
+
+    def bar(
+        self, description: str, total: float | None, *, unit: str = "", done: float = 0
+    ) -> AbstractContextManager[Advance]:
+        """Show a bar, or every few seconds a line; at its end one with the time it took."""
+        return self._bars.bar(description, total, unit, done)
+
+    @contextmanager
+    def step(self, number: int, of: int, title: str) -> Iterator[None]:
+        """Frame one of the timed steps of a run."""
+        self._print(Text(f"[{number}/{of}]", "cyan"), title, style="bold")
+        begin = time.monotonic()
+        yield
+        self._print(f"      done in {time.monotonic() - begin:.1f} s", style="dim")
+
+
+def show_error(error: TrimaranError) -> None:
+    """Print an expected failure and the way out."""
+    console = Screen(stderr=True)
+    label = Text("interrupted:", "bold yellow") if isinstance(error, Interrupted) else (
+        Text("error:", "bold red")
+    )
+    console.print(label, error.message, soft_wrap=True)
+    if error.hint:
+        console.print(Text("hint: ", "bold"), error.hint, soft_wrap=True)
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table to standard output."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    _print_whole(Screen(), table, whole={"name"})
+
+
+def _print_whole(screen: Screen, table: Table, whole: Collection[str]) -> None:
+    """Print `table` with the columns `whole` in one line each, which are there to be copied.
+
+    A terminal that is too narrow for that wraps the lines of the table.
+    """
+    least = []
+    for column in table.columns:
+        column.overflow, column.no_wrap = "fold", column.header in whole
+        widest = max(_width(cell) for cell in (column.header, *column.cells))
+        least.append(widest if column.no_wrap else min(widest, NARROWEST))
+    needed = sum(least) + 3 * len(least) + 1
+    if needed > screen.width:
+        screen.width = needed
+        for column, width in zip(table.columns, least, strict=True):
+            column.width = width
+    screen.print(table)
+
+
+def _width(cell: object) -> int:
+    return max((cell_len(line) for line in message(str(cell)).split("\n")), default=0)
+
+
+def show_verdict(verdict: Verdict, title: str, notes: Sequence[str]) -> None:
+    """Print the verdict table, its reasons, and the one word at the end."""
+    console = Screen()
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in ("metric", "measured", "accepted", "reference", "verdict"):
+        table.add_column(column, justify="right" if column in {"measured", "accepted"} else "left")
+    for row in verdict.rows:
+        outcome = Text(row.outcome, STYLES[row.outcome]) if row.required else Text("shown", "dim")
+        table.add_row(row.metric, row.measured_text, row.accepted_text, row.basis, outcome)
+    _print_whole(console, table, whole={"metric", "verdict"})
+    for note in [*verdict.reasons, *notes]:
+        console.print(f"  {note}", soft_wrap=True)
+    console.print("VERDICT", Text(verdict.outcome, f"bold {STYLES[verdict.outcome]}"))

@@ -1,0 +1,48 @@
+"""The formats by name, and the one way in which a shard of any of them is written."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import cast
+
+from trimaran.data import dataset_json
+from trimaran.data.contracts import FormatName
+from trimaran.data.formats.records import Format, Record
+from trimaran.files import sha256
+
+MODULES: dict[FormatName, str] = {
+    "webdataset": "webdataset", "tfrecord": "tfrecord", "recordio": "recordio",
+    "lmdb": "caffe_lmdb", "hdf5": "hdf5",
+}
+
+
+def load(name: FormatName) -> Format:
+    """Return the module of a format; only now are its libraries imported."""
+    return cast(Format, importlib.import_module(f"trimaran.data.formats.{MODULES[name]}"))
+
+
+def write_shard(
+    name: FormatName, folder: Path, stem: str, records: Iterable[Record]
+) -> dataset_json.Shard:
+    """Write `records` as the shard `stem` into `folder`; return its entry of `dataset.json`.
+
+    Raises:
+        OSError: it cannot be written; `folder` then holds an incomplete shard.
+    """
+    writer = load(name).Writer(folder, stem)
+    count = 0
+    try:
+        for record in records:
+            writer.add(record)
+            count += 1
+        writer.finish()
+    finally:
+        writer.close()
+    path = folder / writer.file
+    return dataset_json.Shard(
+        file=writer.file, index=writer.index,
+        index_sha256=sha256(folder / writer.index) if writer.index else None,
+        samples=count, bytes=path.stat().st_size, sha256=sha256(path),
+    )

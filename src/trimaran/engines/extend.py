@@ -1,0 +1,214 @@
+"""A virtual environment with packages beside an image, for `run --venv`, made in one go.
+
+The image's own Python makes it and the image's own pip fills it, in a container, so that all of
+it fits and what the image has is not installed a second time. What came in is recorded with its
+hashes, beside the image's digest.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import BaseModel
+
+from trimaran import parsing, process
+from trimaran.engines import Bind, BuiltImage, Engine, store
+from trimaran.errors import BuildError, UsageError
+from trimaran.files import sha256, write_atomic
+from trimaran.images import definition, indexes
+from trimaran.images.definition import Image
+from trimaran.images.parts import VENV
+from trimaran.reporting import Reporter
+
+RECORD = "trimaran.json"
+LOCK = "requirements.lock"
+
+# Images carry pip as a wheel that runs as it is; those of a vendor have it installed.
+_PIP = """
+import glob, os, sys
+python, *words = sys.argv[1:]
+wheels = glob.glob("/usr/share/python-wheels/pip-*.whl")
+os.execv(python, [python, *([wheels[0] + "/pip"] if wheels else ["-m", "pip"]), *words])
+"""
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+)
+
+
+class Added(BaseModel):
+    """One package that was installed, and the file it came from."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+class Record(BaseModel):
+    """What is in the environment, as `trimaran.json` in it says.
+
+    Attributes:
+        image: name of the image whose Python it is for.
+        digest: of the image that it was made with.
+        asked: as the user wrote it.
+    """
+
+    image: str
+    digest: str | None
+    asked: tuple[str, ...]
+    packages: tuple[Added, ...]
+
+
+def extend(
+    engine: Engine,
+    image: Image,
+    asked: Sequence[str],
+    out: Path,
+    *,
+    find_links: Sequence[Path],
+    offline: bool,
+    reporter: Reporter,
+) -> Record:
+    """Make the virtual environment `out` with the packages `asked`, for `image`.
+
+    Args:
+        find_links: folders with wheels, beside those of pip's configuration.
+        offline: take wheels from folders alone.
+
+    Raises:
+        UsageError: what is asked for is no package, `out` exists, or the engine has no images.
+        BuildError: the image is not built, or pip cannot install (its reason is named).
+    """
+    if not engine.container:
+        raise UsageError("the host engine has no images", hint="use --engine apptainer or podman")
+    for text in asked:
+        _check(text)
+    built = engine.find(image)
+    if built is None:
+        raise BuildError(
+            f"{image.name} is not built for {engine.name}",
+            hint=f"trimaran build {image.name} --engine {engine.name}",
+        )
+    if os.path.lexists(out):
+        raise UsageError(f"{out} exists", hint="name another place by --out, or remove it")
+    try:
+        out.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {out}: {error.strerror}") from error
+    try:
+        folders = [*map(Path.absolute, find_links), *indexes.configured().find_links]
+        with reporter.bar(f"installing {' '.join(asked)}", None):
+            packages = _fill(engine, built, _site(image), asked, out, folders, offline, reporter)
+        found = Record(image=image.name, digest=built.digest, asked=tuple(asked),
+                       packages=tuple(packages))
+        write_atomic(out / LOCK, "".join(
+            f"{one.name}=={one.version} --hash=sha256:{one.sha256}\n" for one in packages
+        ))
+        write_atomic(out / RECORD, found.model_dump_json(indent=1) + "\n")
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+    return found
+
+
+def _check(text: str) -> None:
+    try:
+        Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(
+            f"'{text}' is no package", hint="for example einops or 'timm>=1.0,<2'; wheels of your"
+            " own go into a folder for --find-links"
+        ) from error
+
+
+def _site(image: Image) -> str:
+    """Return the site-packages of the image, below an environment."""
+    python = definition.chain(image)[0].python
+    if python is None:
+        raise UsageError(f"{image.name} has no Python")
+    return f"lib/python{python.version}/site-packages"
+
+
+def _fill(
+    engine: Engine,
+    built: BuiltImage,
+    site: str,
+    asked: Sequence[str],
+    out: Path,
+    folders: Sequence[Path],
+    offline: bool,
+    reporter: Reporter,
+) -> list[Added]:
+    """Make the environment in `out` and install into it; return what was installed."""
+    work = out / "work"  # pip unpacks here: the container's own /tmp is small
+    work.mkdir()
+    binds = [Bind(out, str(out), writable=True),
+             *(Bind(folder, str(folder)) for folder in dict.fromkeys(folders))]
+    env = {"TMPDIR": str(work), **({} if offline else _network(work))}
+    if folders:
+        env["PIP_FIND_LINKS"] = " ".join(map(str, folders))
+
+    def python(*words: str) -> None:
+        command = engine.python(built, words, binds=binds, env=env, network=not offline)
+        output: list[str] = []
+
+        def keep(line: str) -> None:
+            output.append(line)
+            reporter.detail(line)
+
+        status = process.stream(command.argv, None, reporter, env=command.env, on_line=keep)
+        if status != 0:
+            errors = [line for line in output if line.startswith("ERROR:")] or output[-10:]
+            raise BuildError(
+                f"{' '.join(asked)} cannot be installed beside {built.name}:\n" + "\n".join(errors),
+                hint="with --offline, wheels come from --find-links alone" if offline else None,
+            )
+
+    python("-m", "venv", "--without-pip", str(out))
+    (out / site / "image.pth").write_text(
+        f"import site; site.addsitedir('{VENV}/{site}')\n", encoding="utf-8"
+    )
+    python(
+        "-c", _PIP, str(out / "bin/python"), "install", "--report", str(work / "report.json"),
+        # Wheels alone: images have no compiler, and nothing of a package is executed here.
+        "--only-binary", ":all:", "--no-compile", "--no-cache-dir", "--no-input",
+        "--disable-pip-version-check", "--root-user-action=ignore", "--progress-bar", "off",
+        *(["--no-index"] if offline else []), *asked,
+    )
+    report = parsing.parse_json((work / "report.json").read_text(encoding="utf-8"))
+    shutil.rmtree(work)
+    return [_added(entry) for entry in report["install"]]
+
+
+def _network(work: Path) -> dict[str, str]:
+    """Return pip's settings for the indexes of this machine, its proxy and its certificates."""
+    first, *more = indexes.configured().indexes
+    env = {name: os.environ[name] for name in store.FOR_THE_NETWORK
+           if name in os.environ and not name.startswith("SSL_")}
+    env["PIP_INDEX_URL"] = first
+    if more:
+        env["PIP_EXTRA_INDEX_URL"] = " ".join(more)
+    known = (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_BUNDLES)
+    bundle = next((path for path in known if path and Path(path).is_file()), None)
+    if bundle is not None:
+        env["PIP_CERT"] = str(shutil.copyfile(bundle, work / "certificates.pem"))
+    return env
+
+
+def _added(entry: dict[str, dict[str, str]]) -> Added:
+    source: dict[str, object] = dict(entry["download_info"])
+    archive = source.get("archive_info")
+    hash_ = archive.get("hash", "") if isinstance(archive, dict) else ""
+    url = urlsplit(str(source["url"]))
+    if not hash_ and url.scheme == "file":  # pip hashes nothing that it takes from a folder
+        hash_ = f"sha256={sha256(Path(url2pathname(url.path)))}"
+    about = entry["metadata"]
+    return Added(name=about["name"], version=about["version"],
+                 sha256=hash_.removeprefix("sha256="))

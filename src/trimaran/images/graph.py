@@ -1,0 +1,151 @@
+"""The graph of images as a picture: base images, framework images on them, app images on those."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from itertools import groupby
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from trimaran.images import definition
+from trimaran.images.definition import Image
+
+WIDTH = 1080
+_TOP = 76
+_GAP = 14
+_HEIGHT = 66
+_APP_HEIGHT = 46
+_LINE = 16
+_LETTERS = 46
+"""How many letters of a line fit into the box of a framework image, with some room to spare."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One of the three columns: its place, its colours, and what its images are."""
+
+    x: int
+    width: int
+    fill: str
+    stroke: str
+    heading: str
+    about: str
+
+
+# The colours of site/docs/way.svg.
+BASES = Column(20, 230, "#f6f8fa", "#8c959f", "base image", "of a registry, by digest")
+FRAMEWORKS = Column(340, 330, "#ddf4ff", "#0072B2", "framework image",
+                    "+ locked packages, Horovod compiled aside")
+APPS = Column(760, 300, "#fff4e5", "#D55E00", "app image", "+ trainkit and the app")
+
+
+@dataclass(frozen=True)
+class Box:
+    """One image: what it says, and where its upper edge is."""
+
+    column: Column
+    y: float
+    height: int
+    title: str
+    lines: tuple[str, ...]
+
+    @property
+    def middle(self) -> float:
+        """The height at which lines meet the box."""
+        return self.y + self.height / 2
+
+    @property
+    def title_at(self) -> float:
+        """The baseline of the title: with the lines below it, in the middle of the box."""
+        return self.middle + 5 - _LINE * len(self.lines) / 2
+
+    @property
+    def lines_at(self) -> list[tuple[float, str]]:
+        """The lines below the title, each with its baseline."""
+        return [(self.title_at + _LINE * count + 1, line)
+                for count, line in enumerate(self.lines, start=1)]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """That one image stands on another: a line from the one below to the one above."""
+
+    below: Box
+    above: Box
+
+    @property
+    def path(self) -> str:
+        """The line as the data of an SVG path."""
+        start, end = self.below.column.x + self.below.column.width, self.above.column.x - 2
+        bend = (start + end) / 2
+        return (f"M{start} {self.below.middle:g}C{bend:g} {self.below.middle:g} "
+                f"{bend:g} {self.above.middle:g} {end} {self.above.middle:g}")
+
+
+def svg(all_images: list[Image]) -> str:
+    """Return the picture of `all_images`, each app image beside its framework image."""
+    boxes, edges = layout(all_images)
+    environment = Environment(
+        loader=PackageLoader("trimaran.images"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )
+    bottom = max((box.y + box.height for box in boxes), default=_TOP)
+    return environment.get_template("graph.svg.j2").render(
+        width=WIDTH, height=f"{bottom + 24:g}", columns=(BASES, FRAMEWORKS, APPS), boxes=boxes,
+        edges=edges,
+    )
+
+
+def layout(all_images: list[Image]) -> tuple[list[Box], list[Edge]]:
+    """Return the boxes and the lines between them, from top to bottom."""
+    boxes: list[Box] = []
+    edges: list[Edge] = []
+    y = float(_TOP)
+    frameworks = sorted((i for i in all_images if i.base), key=lambda i: (_base(i), i.name))
+    for base, standing in groupby(frameworks, key=_base):
+        above = []
+        for framework in standing:
+            apps = sorted(i.name for i in all_images if i.framework == framework.name)
+            box, over = _framework(framework, [i for i in all_images if i.name in apps], y)
+            y = max(part.y + part.height for part in (box, *over)) + _GAP
+            edges += [Edge(box, app) for app in over]
+            boxes += [box, *over]
+            above.append(box)
+        middle = (above[0].middle + above[-1].middle) / 2
+        name, digest = base
+        box = Box(BASES, middle - _HEIGHT / 2, _HEIGHT, name, (digest,))
+        edges += [Edge(box, framework) for framework in above]
+        boxes.append(box)
+        y += _GAP
+    return boxes, edges
+
+
+def _framework(framework: Image, apps: list[Image], y: float) -> tuple[Box, list[Box]]:
+    """Return the box of a framework image, and those of its apps from `y` on, centred on it."""
+    step = _APP_HEIGHT + _GAP / 2
+    over = [
+        Box(APPS, y + index * step, _APP_HEIGHT, app.name,
+            (" · ".join(app.app.commands if app.app else ()),))
+        for index, app in enumerate(apps)
+    ]
+    used = over[-1].y + _APP_HEIGHT - y if over else 0.0
+    top = y + max(0.0, (used - _HEIGHT) / 2)
+    shift = max(0.0, (_HEIGHT - used) / 2)
+    over = [Box(b.column, b.y + shift, b.height, b.title, b.lines) for b in over]
+    return Box(FRAMEWORKS, top, _HEIGHT, framework.name,
+               tuple(textwrap.wrap(framework.summary, _LETTERS))), over
+
+
+def _base(framework: Image) -> tuple[str, str]:
+    """Return name and digest of what a framework image stands on, as the picture shows them."""
+    if framework.base is None:
+        raise ValueError(f"{framework.name} is no framework image")
+    name = framework.base.image.removeprefix("docker.io/").removeprefix("library/")
+    digest = framework.base.digest
+    return name.partition(":")[0], f"{digest[:19]}…" if digest else "digest given by the user"
+
+
+def of_the_checkout() -> str:
+    """Return the picture of all images of the checkout, as `containers/graph.svg` holds it."""
+    return svg([definition.load(name) for name in definition.names()])

@@ -1,0 +1,169 @@
+"""What `containers/README.md` shows of all images: a picture and a table, both generated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from packaging.utils import InvalidSdistFilename, parse_sdist_filename
+from pydantic import BaseModel
+
+from trimaran import paths
+from trimaran.errors import UsageError
+from trimaran.files import write_atomic
+from trimaran.images import debian, definition, graph, lock
+from trimaran.images.definition import Image
+from trimaran.images.lock import file_name
+
+BEGIN = "<!-- images: written by `trimaran render` -->"
+END = "<!-- end of images -->"
+
+SHOWN = {
+    "torch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "tensorflow-cpu": "TensorFlow",
+    "tf-keras": "tf-keras",
+    "nvidia-cudnn-cu12": "cuDNN",
+    "nvidia-cudnn-cu13": "cuDNN",
+    "nvidia-nccl-cu12": "NCCL",
+    "nvidia-nccl-cu13": "NCCL",
+    "horovod": "Horovod",
+    "nvidia-dali-cuda120": "DALI",
+    "nvidia-dali-cuda130": "DALI",
+    "openmpi": "Open MPI",
+    "openmpi-bin": "Open MPI",
+    "mpi4py": "mpi4py",
+}
+"""Packages that people choose an image by, in this order: name in a lock -> name as written."""
+
+VENDORS = {"nvidia": "NVIDIA GPU, CUDA ", "amd": "AMD GPU, ROCm "}
+"""Vendor of a GPU -> what is written before the version of its software."""
+
+
+class _Host(BaseModel):
+    accelerators: list[str]
+
+
+class _Evidence(BaseModel):
+    """What the table takes of a file that `trimaran inspect --evidence` has written."""
+
+    engine: str
+    date: str
+    size: int
+    start: float
+    host: _Host
+
+
+def write() -> None:
+    """Write `containers/graph.svg` and the table in `containers/README.md`."""
+    for path, text in _files().items():
+        write_atomic(path, text)
+
+
+def check() -> None:
+    """Raise UsageError when one of them is not what `write` would write."""
+    stale = [
+        str(path) for path, text in _files().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+    if stale:
+        raise UsageError(f"not current: {', '.join(stale)}", hint="run `trimaran render`")
+
+
+def table(all_images: list[Image]) -> str:
+    """Return the table of `all_images` in Markdown: framework images first."""
+    ordered = sorted(all_images, key=lambda image: (image.kind == "app", image.name))
+    head = "| image | what is in it | for | SIF | start | self-test |"
+    return "\n".join([head, "|---|---|---|---|---|---|", *map(_row, ordered)])
+
+
+def packages(image: Image) -> list[str]:
+    """Return the main packages of a framework image, each with the version that is locked."""
+    locked = {entry.name: entry.version for entry in lock.read(image.folder / "requirements.lock")}
+    if (image.folder / "debian.lock").is_file():
+        locked |= {p.name: p.version for p in debian.read(image.folder / "debian.lock")}
+    for source in image.build.sources if image.build else ():
+        try:
+            name, version = parse_sdist_filename(file_name(source))
+        except InvalidSdistFilename:
+            continue  # a wheel, which this stage alone uses
+        locked[name] = str(version)
+    return [f"{shown} {_upstream(locked[name])}" for name, shown in SHOWN.items() if name in locked]
+
+
+def _upstream(version: str) -> str:
+    """Return a version without epoch and revision of Debian, and without a local part."""
+    return version.rpartition(":")[2].partition("-")[0].partition("+")[0]
+
+
+def _row(image: Image) -> str:
+    folder = image.folder.relative_to(paths.repository() / "containers")
+    return "| " + " | ".join([
+        f"[`{image.name}`]({folder}/image.yaml)", _content(image), _hardware(image),
+        *evidence_cells(image),
+    ]) + " |"
+
+
+def evidence_cells(image: Image) -> tuple[str, str, str]:
+    """Return size, start and self-test of the SIF, as the newest evidence has them."""
+    found = _evidence(image)
+    if found is None:
+        return "not built here", "", ""
+    file, seen = found
+    link = file.relative_to(paths.repository())
+    size = f"[{seen.size / 1e6:,.0f} MB](../{link}) ({seen.date[:10]})"
+    # No SIF comes into being without: engines test an image before they keep it.
+    passed = "passed"
+    if definition.chain(image)[0].gpu and not seen.host.accelerators:
+        passed = "passed; its GPU part was not run"
+    return size, f"{seen.start:.2f} s", passed
+
+
+def _evidence(image: Image) -> tuple[Path, _Evidence] | None:
+    """Return the newest evidence on the SIF of `image`, and the file that holds it."""
+    folder = paths.repository() / "site/results/images" / image.name
+    for file in sorted(folder.glob("*.json"), reverse=True):
+        try:
+            seen = _Evidence.model_validate_json(file.read_text(encoding="utf-8"))
+        except ValueError as error:  # pydantic's error is one
+            raise UsageError(f"{file} is no evidence of `trimaran inspect`: {error}") from error
+        if seen.engine == "apptainer":
+            return file, seen
+    return None
+
+
+def _hardware(image: Image) -> str:
+    framework = definition.chain(image)[0]
+    if framework.gpu is None:
+        return "CPU"
+    short = str(framework.short)
+    if framework.variant is not None:
+        short = short.removesuffix(f"-{framework.variant.variant}")
+    version = short.rpartition("-")[2].lstrip("abcdefghijklmnopqrstuvwxyz")
+    return f"{VENDORS[framework.gpu]}{version}"
+
+
+def _content(image: Image) -> str:
+    if image.app is not None:
+        return f"`{image.framework}` + {', '.join(image.app.packages)}"
+    if image.variant is not None:
+        file = f"variants/{image.variant.variant}.yaml"
+        return f"`{image.variant.of}` + what [`{file}`]({file}) adds"
+    if image.base is not None and image.python is not None and image.python.base is not None:
+        below = image.base.image.removeprefix("docker.io/")
+        return f"`{below}` + {', '.join(packages(image))}"
+    return ", ".join(packages(image))
+
+
+def _files() -> dict[Path, str]:
+    """Return the two files and what they have to hold."""
+    folder = paths.repository() / "containers"
+    found = [definition.load(name) for name in definition.names()]
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UsageError(f"{folder / 'README.md'}: the lines `{BEGIN}` and `{END}` are missing")
+    return {
+        folder / "graph.svg": graph.svg(found),
+        folder / "README.md": f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}",
+    }

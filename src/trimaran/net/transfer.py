@@ -1,0 +1,267 @@
+"""Bring the bytes of one URL into an open file, resuming; give a dead source up within seconds.
+
+Nothing here knows what the bytes should be: `download` checks them.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import requests
+from requests.utils import get_environ_proxies, select_proxy
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+from trimaran.foreign import excerpt
+from trimaran.net import web
+from trimaran.reporting import Advance, Reporter
+
+ATTEMPTS = 4
+"""Fruitless attempts in a row (less than one chunk gained) before a source is given up."""
+
+REMEMBER_SECONDS = 60.0
+"""How long a host that did not answer is not asked again, so that sixty files do not wait each."""
+
+CHUNK = 64 * 1024
+EXCESS = 1024 * 1024  # a source that sends this much more than the known size is cut off
+
+_dead_hosts: dict[tuple[str, int], tuple[float, str]] = {}
+
+
+class SourceFailed(Exception):  # noqa: N818 - an outcome that the caller always handles
+    """This source cannot give the file; the message says why."""
+
+
+class _Broken(Exception):  # noqa: N818 - as above
+    """The transfer broke off; trying again may help."""
+
+
+class _Stale(_Broken):
+    """What was there is of another file; no mishap of the server, so it costs no attempt."""
+
+
+def is_remote(url: str) -> bool:
+    """Return True if reading `url` needs the network."""
+    return urlsplit(url).scheme in ("http", "https")
+
+
+def place(url: str) -> str:
+    """Return the host of `url`, or the path of a local one: how messages name a source."""
+    return urlsplit(url).netloc.rpartition("@")[2] if is_remote(url) else str(_local(url))
+
+
+def transfer(
+    url: str,
+    part: IO[bytes],
+    *,
+    name: str,
+    size: int | None,
+    reporter: Reporter,
+    session: requests.Session | None = None,
+) -> bool:
+    """Append to `part` (opened "ab") what it lacks of the file at `url`.
+
+    `session` knows how to log in where that is needed; a plain one does without it.
+
+    A server that ignores the range, or whose file has changed between two attempts,
+    makes the file start anew. Returns True if `part` still holds bytes that were there
+    before the call.
+
+    Raises:
+        SourceFailed: this source does not give the file.
+    """
+    attempt = _Attempt(url, part, name, size, reporter)
+    if not is_remote(url):
+        attempt.copy()
+        return False
+    _require_answer(url)
+    fruitless = 0
+    with session or web.session() as session:
+        while True:
+            before = _length(part)
+            try:
+                attempt.receive(session)
+                return attempt.kept_old_bytes
+            except _Broken as problem:
+                part.flush()
+                gained = _length(part) - before
+                if gained >= CHUNK:
+                    fruitless = 0
+                elif not isinstance(problem, _Stale):
+                    fruitless += 1
+                if fruitless >= ATTEMPTS:
+                    raise SourceFailed(f"{problem} ({ATTEMPTS} attempts)") from problem
+                reporter.note(f"{name}: {problem}; resuming at {_length(part):,} bytes")
+                time.sleep(0.25 * 2**fruitless)
+
+
+class _Attempt:
+    """The state of one transfer over several connections."""
+
+    def __init__(
+        self, url: str, part: IO[bytes], name: str, size: int | None, reporter: Reporter
+    ) -> None:
+        self.url = url
+        self.part = part
+        self.name = name
+        self.size = size
+        self.reporter = reporter
+        self.validator: str | None = None
+        self.kept_old_bytes = _length(part) > 0
+
+    def copy(self) -> None:
+        """Copy a local file; quick enough to start anew each time."""
+        try:
+            with _local(self.url).open("rb") as source:
+                self._start_anew()
+                total = os.fstat(source.fileno()).st_size
+                with self.reporter.bar(self.name, total, unit="B") as advance:
+                    while chunk := source.read(CHUNK):
+                        self._write(chunk, advance)
+        except FileNotFoundError as problem:
+            raise SourceFailed("no such file") from problem
+        except (PermissionError, IsADirectoryError) as problem:
+            raise SourceFailed(str(problem.strerror)) from problem
+        self.part.flush()
+
+    def receive(self, session: requests.Session) -> None:
+        """Ask for the missing bytes once and write what comes."""
+        offset = _length(self.part)
+        with self._open(session, offset) as response:
+            offset = self._accept(response, offset)
+            self.validator = _validator(response)
+            announced = web.length(response.headers)
+            total = self.size or (None if announced is None else offset + announced)
+            try:
+                with self.reporter.bar(self.name, total, unit="B", done=offset) as advance:
+                    # read1 gives what has come, so that a stall loses none of it.
+                    while chunk := response.raw.read1(CHUNK, decode_content=False):
+                        self._write(chunk, advance)
+            except ReadTimeoutError as problem:
+                raise _Broken(f"stalled for {web.READ_SECONDS:g} s") from problem
+            except HTTPError as problem:
+                raise _Broken("the connection dropped") from problem
+            self.part.flush()
+            if announced is None and self.size and _length(self.part) < self.size:
+                raise _Broken("the connection ended early")
+
+    def _open(self, session: requests.Session, offset: int) -> requests.Response:
+        headers = {"Accept-Encoding": "identity"}  # a .gz must not be unpacked on the way
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+            if self.validator:
+                headers["If-Range"] = self.validator
+        try:
+            return web.ask(session, self.url, headers=headers)
+        except requests.exceptions.SSLError as problem:
+            raise SourceFailed(
+                f"its certificate is not trusted ({innermost(problem)});"
+                " name your site's certificates with --ca-bundle FILE or in the site file"
+            ) from problem
+        except (requests.exceptions.ConnectTimeout, requests.exceptions.ProxyError) as problem:
+            raise SourceFailed(innermost(problem)) from problem
+        except requests.exceptions.ReadTimeout as problem:
+            raise _Broken(f"no answer for {web.READ_SECONDS:g} s") from problem
+        except requests.exceptions.ConnectionError as problem:
+            raise _Broken(f"the connection dropped ({innermost(problem)})") from problem
+        except requests.exceptions.RequestException as problem:
+            raise SourceFailed(innermost(problem)) from problem
+
+    def _accept(self, response: requests.Response, offset: int) -> int:
+        """Judge the status; return the offset at which the body starts."""
+        status = response.status_code
+        if status == 206 and response.headers.get("Content-Range", "").startswith(
+            f"bytes {offset}-"
+        ):
+            return offset
+        if status == 200:
+            self._start_anew()
+            return 0
+        if status in (206, 416) and offset:
+            self._start_anew()
+            raise _Stale("the server's file has another length, starting anew")
+        if status in (408, 429) or status >= 500:
+            raise _Broken(web.phrase(response))
+        raise SourceFailed(web.phrase(response))
+
+    def _start_anew(self) -> None:
+        self.part.truncate(0)
+        self.kept_old_bytes = False
+
+    def _write(self, chunk: bytes, advance: Advance) -> None:
+        self.part.write(chunk)
+        advance(len(chunk))
+        if self.size is not None and self.part.tell() > self.size + EXCESS:
+            raise SourceFailed(f"sends more than the {self.size:,} bytes that the file has")
+
+
+def _length(part: IO[bytes]) -> int:
+    part.flush()
+    return os.fstat(part.fileno()).st_size
+
+
+def _local(url: str) -> Path:
+    parts = urlsplit(url)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else Path(url).expanduser()
+
+
+def _validator(response: requests.Response) -> str | None:
+    """Return what If-Range may name: a strong ETag, else the date (RFC 9110, 13.1.5)."""
+    tag = response.headers.get("ETag", "")
+    return tag if tag.startswith('"') else response.headers.get("Last-Modified")
+
+
+def innermost(problem: BaseException) -> str:
+    """Return what the first cause of `problem` says: the libraries wrap it several times."""
+    while (cause := problem.__cause__ or problem.__context__) is not None:
+        problem = cause
+    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+
+
+def _require_answer(url: str) -> None:
+    """Raise SourceFailed unless the host (or the proxy in front of it) takes a connection.
+
+    A socket's timeout counts for each address of a name and not for resolving it, so
+    eight dead addresses, or a name server behind a closed firewall, would take half a
+    minute and more. A thread that is simply left behind bounds both together.
+    """
+    proxy = select_proxy(url, get_environ_proxies(url, no_proxy=None))
+    door = url if not proxy else proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        parts = urlsplit(door)
+        host = parts.hostname or ""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as problem:
+        what = f"the proxy {excerpt(proxy)}" if proxy else excerpt(url)
+        raise SourceFailed(f"{what} is no address: {problem}") from problem
+    when, reason = _dead_hosts.get((host, port), (float("-inf"), ""))
+    if time.monotonic() - when < REMEMBER_SECONDS:
+        raise SourceFailed(f"{reason} (a moment ago)")
+
+    answer: queue.Queue[str | None] = queue.Queue()
+    threading.Thread(target=_knock, args=(host, port, answer), daemon=True).start()
+    try:
+        failure = answer.get(timeout=web.CONNECT_SECONDS)
+    except queue.Empty:
+        failure = f"{host} does not answer within {web.CONNECT_SECONDS:g} s"
+    if failure:
+        _dead_hosts[host, port] = (time.monotonic(), failure)
+        raise SourceFailed(failure)
+
+
+def _knock(host: str, port: int, answer: queue.Queue[str | None]) -> None:
+    try:
+        socket.create_connection((host, port), timeout=web.CONNECT_SECONDS).close()
+    except (socket.gaierror, UnicodeError):
+        answer.put(f"the name '{host}' does not resolve")
+    except OSError as problem:
+        answer.put(f"{host}:{port}: {problem.strerror or problem}".lower())
+    else:
+        answer.put(None)

@@ -1,0 +1,247 @@
+"""Recipes: app x target x purpose, with the exact arguments and the expected result."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictStr, model_validator
+
+from trimaran import paths, strict
+from trimaran.data.contracts import FormatName
+from trimaran.errors import UsageError, unknown_name
+from trimaran.recipes import options
+from trimaran.recipes.options import Argument
+from trimaran.sites import Fingerprint
+
+Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]
+Launcher = Literal["none", "torchrun", "mpirun", "srun"]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+Option = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+When = Annotated[str, Field(pattern=r"^(end|best|median-after-epoch-\d{1,6})$")]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+OWN_OPTIONS = frozenset({"data", "out", "initial"})
+"""App options that Trimaran sets itself."""
+
+NEUTRAL_OPTIONS = frozenset({"seed"})
+"""Options whose change leaves the experiment the same: references hold over seeds."""
+
+METRIC_UNITS = {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
+"""Metrics that a recipe can expect, with their unit."""
+
+SYNTHETIC = "synthetic"
+"""The option with which an app reads no data (app contract)."""
+
+UNIT_LIMITS = {"%": (0.0, 100.0), "img/s": (0.0, sys.float_info.max)}
+"""The least and the most that a metric of this unit can be."""
+
+HARDWARE_BOUND = frozenset({"throughput"})
+"""Metrics whose reference holds only on the recipe's own target."""
+
+
+class Measured(strict.Model):
+    """Where a number measured by this project comes from."""
+
+    date: date
+    host: str
+    command: str
+    image_digest: Digest | None = Field(description="null: measured outside a container")
+    seeds: dict[int, Number] = Field(min_length=1, description="result of each seed")
+    note: str | None = None
+
+
+class Expectation(strict.Model):
+    """One number that a run must reach, and where the number comes from."""
+
+    metric: Literal["val_top1", "val_top5", "throughput"]
+    unit: Literal["%", "img/s"]
+    at: When
+    value: Number = Field(gt=0)
+    # All of these metrics are the better the higher, so without `lower` nothing would be checked.
+    lower: Number = Field(gt=-1, le=0, description="relative margin below, e.g. -0.01")
+    upper: Number | None = Field(default=None, ge=0, description="relative margin above")
+    source: str | None = Field(default=None, description="publication of the number")
+    measured: Measured | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Expectation:
+        if self.unit != METRIC_UNITS[self.metric]:
+            raise ValueError(f"the unit of {self.metric} is {METRIC_UNITS[self.metric]}")
+        if (self.source is None) == (self.measured is None):
+            raise ValueError("give exactly one of 'source' (published) and 'measured' (by us)")
+        if self.value > UNIT_LIMITS[self.unit][1]:
+            raise ValueError(f"value: {self.value:g} {self.unit} cannot be")
+        if self.measured is not None:
+            seeds = self.measured.seeds.values()
+            if not min(seeds) <= self.value <= max(seeds):
+                raise ValueError(
+                    f"value: {self.value:g} is not between the results of the seeds,"
+                    f" {min(seeds):g} to {max(seeds):g}"
+                )
+        return self
+
+    @property
+    def bounds(self) -> tuple[float, float | None]:
+        """Lowest and highest accepted value, in `unit`."""
+        high = None if self.upper is None else self.value * (1 + self.upper)
+        return self.value * (1 + self.lower), high
+
+
+class ImageChoice(strict.Model):
+    """The app image; a digest pins a published one, null takes the one built here."""
+
+    name: Name
+    digest: Digest | None = None
+    signed_by: list[Fingerprint] = Field(
+        default_factory=list, description="PGP fingerprints: one of these keys must have signed it"
+    )
+
+
+class DataUse(strict.Model):
+    """How a data set is used: its packed format and the samples that must be there."""
+
+    format: FormatName
+    samples: dict[Name, Annotated[int, Field(gt=0)]]
+
+
+class Initial(strict.Model):
+    """The checkpoint that a second stage begins with: a step of another recipe."""
+
+    recipe: Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+$")]
+    step: Annotated[int, Field(gt=0)]
+
+    @property
+    def file(self) -> str:
+        """Name of the checkpoint's file (app contract)."""
+        return f"step-{self.step:08d}.pt"
+
+
+class Resources(strict.Model):
+    """What the run needs from the machine."""
+
+    nodes: Annotated[int, Field(ge=1)] = 1
+    tasks_per_node: Annotated[int, Field(ge=1)] = 1
+    cpus_per_task: Annotated[int, Field(ge=1)]
+    gpus_per_task: Annotated[int, Field(ge=0)] = 0
+    walltime: Annotated[str, Field(pattern=r"^\d{2,}:[0-5]\d:[0-5]\d$")]
+
+
+class Recipe(strict.Model):
+    """One exact experiment and the result that it must reproduce."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    summary: str
+    app: Name
+    target: Name
+    purpose: Purpose
+    image: ImageChoice
+    data: dict[Name, DataUse] = Field(min_length=1, max_length=1)
+    initial: Initial | None = Field(
+        default=None, description="checkpoint of another recipe whose weights the run begins with"
+    )
+    resources: Resources
+    launcher: Launcher
+    env: dict[Variable, StrictStr] = Field(default_factory=dict)
+    args: dict[Option, Argument]
+    expected: list[Expectation] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _launched(self) -> Recipe:
+        ranks = self.resources.nodes * self.resources.tasks_per_node
+        if (self.launcher == "none") != (ranks == 1):
+            raise ValueError(f"launcher: '{self.launcher}' does not start {ranks} tasks")
+        if self.launcher == "torchrun" and self.resources.nodes > 1:
+            raise ValueError("launcher: torchrun starts the tasks of one node; say srun or mpirun")
+        return self
+
+    @model_validator(mode="after")
+    def _own_options(self) -> Recipe:
+        clash = OWN_OPTIONS & self.args.keys()
+        if clash:
+            raise ValueError(f"args: {', '.join(sorted(clash))}: set by Trimaran, remove it")
+        return self
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """A recipe with its identity: `name` is its path below `recipes/`, `sha256` its bytes."""
+
+    name: str
+    path: Path
+    sha256: str
+    recipe: Recipe
+
+    @property
+    def data_name(self) -> str:
+        """Name of the recipe's one data set."""
+        return next(iter(self.recipe.data))
+
+
+def names() -> list[str]:
+    """Return the names of all recipes, sorted."""
+    root = paths.repository() / "recipes"
+    return sorted(
+        f"{path.parent.name}/{path.stem}"
+        for path in root.glob("*/*.yaml")
+        if path.parent.name not in {"targets", "data"}
+    )
+
+
+def load(name: str) -> RecipeFile:
+    """Load the recipe called `name` (`<app>/<recipe>`).
+
+    Raises:
+        UsageError: no such recipe (the nearest are named) or faults in its file.
+    """
+    if name not in names():
+        raise unknown_name("recipe", name, names())
+    path = paths.repository() / "recipes" / f"{name}.yaml"
+    recipe = load_copy(path, name)
+    _check_identity(path, recipe.recipe)
+    _check_arguments(path, recipe.recipe)
+    before = recipe.recipe.initial
+    if before is not None and before.recipe not in names():
+        unknown = unknown_name("recipe", before.recipe, names())
+        raise UsageError(f"{path}: initial: {unknown.message}", hint=unknown.hint)
+    return recipe
+
+
+def load_copy(path: Path, name: str) -> RecipeFile:
+    """Load the recipe called `name` from any place, such as the copy in a run directory."""
+    recipe = strict.load(Recipe, path)
+    return RecipeFile(name, path, hashlib.sha256(path.read_bytes()).hexdigest(), recipe)
+
+
+def _check_arguments(path: Path, recipe: Recipe) -> None:
+    faults = options.faults(recipe.app, recipe.args)
+    if faults:
+        raise UsageError("\n".join(
+            f"{path}:{strict.line(path, ('args', key))}: args.{key}: {fault}"
+            for key, fault in faults.items()
+        ))
+
+
+def _check_identity(path: Path, recipe: Recipe) -> None:
+    """The path is the identity: `<app>/<target>[-<variant>]-<purpose>.yaml`.
+
+    A family of targets (`cpu` for `cpu-2core`) may stand for the target, without a variant.
+    """
+    faults = []
+    if path.parent.name != recipe.app:
+        faults.append(f"{path}: app: '{recipe.app}' lies in the folder of '{path.parent.name}'")
+    match = re.fullmatch(rf"(.+)-{recipe.purpose}", path.stem)
+    if match is None:
+        faults.append(f"{path}: purpose: the file name must end with '-{recipe.purpose}'")
+    elif not (f"{match[1]}-".startswith(f"{recipe.target}-")
+              or recipe.target.startswith(f"{match[1]}-")):
+        faults.append(f"{path}: target: '{recipe.target}' does not begin with '{match[1]}'")
+    if faults:
+        raise UsageError("\n".join(faults), hint="a recipe's path is its identity")

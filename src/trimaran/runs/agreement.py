@@ -1,0 +1,194 @@
+"""Whether the files of a run tell the same: what a verdict rests on, beside the numbers.
+
+None of them is signed, so this finds damage and careless changes, not a forger of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from trimaran.data import contracts
+from trimaran.data.contracts import Contract
+from trimaran.engines import CONTAINERS
+from trimaran.errors import RunError
+from trimaran.files import read_plain
+from trimaran.parsing import parse_json
+from trimaran.recipes.command import app_arguments, launcher, real_changes
+from trimaran.recipes.library import SYNTHETIC, Recipe
+from trimaran.runs import rundir
+from trimaran.runs.extending import VENV_INSIDE
+from trimaran.runs.rundir import METRICS, RESULT, RunRecord
+from trimaran.runs.verdict import Event
+
+DATA_INSIDE, OUT_INSIDE = "/data", "/out"
+"""Where a container sees data and run directory."""
+
+_PROGRAMS = {"apptainer": ("apptainer", "singularity"), "podman": ("podman",)}
+
+# Of an evaluation in result.json -> key of metrics.jsonl.
+_SCORES = {"top1": "eval_accuracy", "top5": "eval_accuracy_top5", "loss": "eval_loss"}
+
+
+def check(
+    directory: Path, record: RunRecord, recipe: Recipe, events: Sequence[Event]
+) -> list[str]:
+    """Compare what the files of a completed run say of the same thing.
+
+    Args:
+        directory: the run directory.
+        record: its `run.json`.
+        recipe: its `recipe.yaml`, which has the hash that `record` names.
+        events: its `metrics.jsonl`.
+
+    Returns:
+        What was compared, a line for each, for the reader of the verdict.
+
+    Raises:
+        RunError: something disagrees; all of it is named.
+    """
+    result = _result(directory / RESULT)
+    faults = [
+        *_ended(record), *_changed_files(directory, record), *_command(record, recipe),
+        *_image(record), *_metrics(record, recipe, events), *_outcome(events, result),
+    ]
+    if faults:
+        raise RunError(
+            "\n".join([f"the run in {directory} is damaged: its files disagree", *faults]),
+            hint="nothing is judged; take an undamaged copy, or run the recipe again",
+        )
+    hashes = "as run.json says" if record.files else "which run.json, of an older version, has not"
+    return [
+        "recipe.yaml has the SHA-256 that run.json names",
+        "the command in run.json is that of the recipe with its changes, in the image named there",
+        f"the run ended with exit status 0 and success at step {_last_step(events)}: run.json,"
+        f" {METRICS} and {RESULT} agree, in the last evaluation, too",
+        f"SHA-256 of {METRICS} and {RESULT}: {hashes}",
+    ]
+
+
+def other_data(record: RunRecord) -> str | None:
+    """Return in what the data of a run are not those that their contract pins, if they are not."""
+    if record.data.name not in contracts.names():
+        return None  # nobody says here what they are
+    contract = contracts.load(record.data.name)
+    pinned = contract.packed.known if isinstance(contract, Contract) and contract.packed else ()
+    if pinned and record.data.sha256 not in pinned:
+        return (f"the run read another {record.data.name} than its contract pins"
+                f" (dataset.json {record.data.sha256[:12]}…)")
+    return None
+
+
+def _result(path: Path) -> Mapping[str, object]:
+    try:
+        found = parse_json(read_plain(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _ended(record: RunRecord) -> Iterator[str]:
+    if record.exit_status != 0:
+        yield f"run.json: completed, but the exit status is {record.exit_status}"
+    if record.ended is None or record.ended < record.started:
+        yield f"run.json: started {record.started}, ended {record.ended}"
+
+
+def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
+    for name, listed in record.files.items():
+        found = rundir.hashes(directory).get(name)
+        if found != listed:
+            yield f"{name}: SHA-256 {found or 'of nothing'}, run.json says {listed}"
+
+
+def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
+    """Compare the words of the app, the launcher and the variables with the recipe's."""
+    words, inside = list(record.command.argv), record.image.engine in CONTAINERS
+    if record.initial is not None and words and words[-1].startswith("--initial="):
+        words.pop()
+    data, out = (DATA_INSIDE, OUT_INSIDE) if inside else (record.data.path, "")
+    wanted = app_arguments(recipe, record.recipe.changed, data=data, out=out)
+    found = words[-len(wanted):]
+    if not inside and len(found) > 2 and found[2].startswith("--out="):
+        found[2] = wanted[2]  # the folder may be elsewhere now
+    if found != wanted:
+        other = next((word for word in wanted if word not in found), wanted[0])
+        yield f"run.json: the command is not that of the recipe with its changes ({other})"
+    if lost := [word for word in launcher(recipe) if word not in words]:
+        yield f"run.json: the command does not start the recipe's tasks ({lost[0]})"
+    given = record.command.env
+    for name, value in recipe.env.items():
+        own = f"{name}={value}"
+        if value not in (given.get(name), given.get(f"APPTAINERENV_{name}")) and own not in words:
+            yield f"run.json: the command does not set {own}, as the recipe does"
+
+
+def _image(record: RunRecord) -> Iterator[str]:
+    """Compare engine, digest and what was added with the words of the command."""
+    image, words = record.image, record.command.argv
+    if image.engine not in CONTAINERS:
+        if image.digest is not None:
+            yield f"run.json: the engine {image.engine} has no images, but there is a digest"
+        return
+    if image.digest is None:
+        yield "run.json: the image has no digest"
+    if not words or Path(words[0]).name not in _PROGRAMS[image.engine]:
+        yield f"run.json: the command does not run {image.engine}"
+    if image.reference not in words:
+        yield f"run.json: the command does not run {image.reference}"
+    added = {one.kind for one in record.modified}
+    found = {"overlay"} if "--overlay" in words else set()
+    marks = (f"destination={VENV_INSIDE}", f":{VENV_INSIDE}:")
+    if any(mark in word for word in words for mark in marks):
+        found.add("venv")
+    if found != added:
+        yield (f"run.json: the command adds {', '.join(sorted(found)) or 'nothing'} to the image,"
+               f" listed is {', '.join(sorted(added)) or 'nothing'}")
+
+
+def _metrics(record: RunRecord, recipe: Recipe, events: Sequence[Event]) -> Iterator[str]:
+    """Check that the metrics are those of one whole run of this recipe."""
+    keys = [event.key for event in events]
+    if keys.count("run_start") != 1:
+        yield f"{METRICS}: run_start is there {keys.count('run_start')} times, not once"
+    stop = events[-1] if events else None
+    if stop is None or stop.key != "run_stop" or stop.metadata.get("status") != "success":
+        yield f"{METRICS} does not end with run_stop and success: it is cut short"
+    steps = [step for event in events if (step := event.number("step")) is not None]
+    if steps != sorted(steps):
+        yield f"{METRICS}: its steps go backwards"
+    arguments = {**recipe.args, **record.recipe.changed}
+    _, use = next(iter(recipe.data.items()))
+    wanted: dict[str, set[object]] = {}
+    if "seed" in arguments:
+        wanted["seed"] = {arguments["seed"]}
+    reads = arguments.get(SYNTHETIC) is not True
+    if reads and not real_changes(recipe, record.recipe.changed):
+        others: set[object] = {count for split, count in use.samples.items() if split != "train"}
+        wanted["train_samples"] = {use.samples.get("train")}
+        wanted["eval_samples"] = others or wanted["train_samples"]
+    for event in events:
+        if event.key in wanted and event.value not in wanted[event.key]:
+            other = " or ".join(str(value) for value in wanted[event.key])
+            yield f"{METRICS}: {event.key} is {event.value!r}, the recipe has {other}"
+
+
+def _outcome(events: Sequence[Event], result: Mapping[str, object]) -> Iterator[str]:
+    """Compare the end of the metrics with `result.json`."""
+    if result.get("status") != "success":
+        yield f"{RESULT} is missing or does not say success"
+        return
+    if result.get("steps") != _last_step(events):
+        yield f"{RESULT}: {result.get('steps')} steps, {METRICS} ends at {_last_step(events)}"
+    scores = result.get("evaluation")
+    for name, key in _SCORES.items():
+        last = next((event.value for event in reversed(events) if event.key == key), None)
+        found = scores.get(name) if isinstance(scores, dict) else None
+        if found != last:
+            yield f"{RESULT}: {name} is {found}, the last {key} of {METRICS} is {last}"
+
+
+def _last_step(events: Sequence[Event]) -> int | None:
+    return events[-1].number("step") if events else None

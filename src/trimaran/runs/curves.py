@@ -1,0 +1,161 @@
+"""The curves of a run over its steps: loss, top-1 and throughput, as SVG and PNG."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from trimaran.runs.verdict import Event
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+# Okabe and Ito's colours, which readers with any colour vision tell apart.
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
+
+MARKED = 30
+"""Points up to which each is marked: a line of one point is not seen otherwise."""
+
+LARGEST = 1e30
+"""Beyond, nothing is drawn: it is no loss and no speed, and an axis up to it shows nothing else."""
+
+DECADE = 10.0
+
+
+class Line(NamedTuple):
+    """One key of `metrics.jsonl` as a line."""
+
+    key: str
+    label: str
+    color: str
+    factor: float = 1.0
+
+
+class Panel(NamedTuple):
+    """Axes with a title, and their lines; `log`: logarithmic where the values span a decade."""
+
+    title: str
+    lines: tuple[Line, ...]
+    log: bool = False
+    from_zero: bool = False
+
+
+PANELS = (
+    Panel(
+        "loss",
+        (Line("train_loss", "training", BLUE), Line("eval_loss", "evaluation", ORANGE)),
+        log=True,
+    ),
+    Panel("evaluation top-1, %", (Line("eval_accuracy", "top-1", GREEN, 100.0),)),
+    Panel("throughput, img/s", (Line("throughput", "training", BLUE),), from_zero=True),
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The same drawing twice."""
+
+    svg: bytes
+    png: bytes
+
+
+def draw(title: str, events: Sequence[Event]) -> Picture | None:
+    """Draw a panel for each thing that the run has reported; None where it is none of them."""
+    panels = [
+        (panel, found)
+        for panel in PANELS
+        if (found := [(line, points) for line in panel.lines if (points := _points(events, line))])
+    ]
+    if not panels:
+        return None
+    with _defaults():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(4 * len(panels), 3.6), layout="constrained")
+        row = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (panel, found) in zip(row, panels, strict=True):
+            _panel(axes, panel, found)
+        figure.suptitle(title)
+        svg, png = io.BytesIO(), io.BytesIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+        figure.savefig(png, format="png", dpi=110)
+    return Picture(svg.getvalue(), png.getvalue())
+
+
+def _defaults() -> AbstractContextManager[None]:
+    """Return Matplotlib's own settings: the same run gives the same file for everybody."""
+    # That of a notebook is no backend where the notebook's packages are not, and none is needed.
+    backend = os.environ.pop("MPLBACKEND", None)
+    try:
+        import matplotlib as mpl
+    finally:
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
+    own = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
+    # The salt makes the names within the SVG the same each time; `$` in a title is no formula.
+    return mpl.rc_context(
+        {**own, "svg.hashsalt": "trimaran", "text.parse_math": False}  # type: ignore[dict-item]
+    )
+
+
+def _points(events: Sequence[Event], line: Line) -> list[tuple[int, float]]:
+    """Return steps and values; a value that is no number leaves a gap in the line."""
+    points = [
+        (event.number("step") or 0, math.nan if value is None else value * line.factor)
+        for event in events
+        if event.key == line.key
+        for value in [event.finite]
+    ]
+    points = [(step, value) for step, value in points if 0 <= step < LARGEST]
+    points = [(step, value if abs(value) < LARGEST else math.nan) for step, value in points]
+    return points if any(math.isfinite(value) for _, value in points) else []
+
+
+def _panel(axes: Axes, panel: Panel, found: list[tuple[Line, list[tuple[int, float]]]]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for line, points in found:
+        steps, values = zip(*points, strict=True)
+        axes.plot(
+            steps, values, label=line.label, color=line.color,
+            marker="o" if len(points) <= MARKED else None, markersize=4,
+        )
+    axes.set(title=panel.title, xlabel="step")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    _plain(axes.xaxis)
+    drawn = [value for _, points in found for _, value in points if math.isfinite(value)]
+    low, high = min(drawn), max(drawn)
+    if panel.log and low > 0 and high >= DECADE * low:
+        _logarithmic(axes, decades=math.log10(high / low))
+    if panel.from_zero and low >= 0:
+        axes.set_ylim(0, 1.05 * high or 1)
+    _plain(axes.yaxis)
+    axes.grid(alpha=0.3)
+    if len(panel.lines) > 1:
+        axes.legend(frameon=False)
+
+
+def _logarithmic(axes: Axes, decades: float) -> None:
+    """Make the axis logarithmic, with ticks at 1, 2 and 5 of each decade while these are few."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _plain(axis: Axis) -> None:
+    """Write numbers as people do: 2,500 and 0.05, not 2.5 and `x10^3` in a corner."""
+    from matplotlib.ticker import FuncFormatter
+
+    def text(value: float, place: int | None) -> str:
+        whole = value == round(value) and abs(value) < 1e15
+        return f"{value:,.0f}" if whole else f"{value:g}"
+
+    axis.set_major_formatter(FuncFormatter(text))

@@ -1,0 +1,141 @@
+"""An image extended without rebuilding it: an overlay over it, a virtual environment beside it.
+
+Both are read-only in a run and hashed into `run.json`. What ran is then no longer the
+image alone, so the run is marked as modified and is no evidence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
+
+from trimaran.engines import Bind, Engine
+from trimaran.errors import UsageError, way_out
+from trimaran.files import sha256
+from trimaran.images import definition
+from trimaran.images.definition import Image
+
+VENV_INSIDE = "/venv"
+"""Where the site-packages of a virtual environment are in the container."""
+
+PAGE = "see containers/EXTENDING.md"
+
+
+class Modification(BaseModel):
+    """What was added to an image: `sha256` is that of a file, or of a folder's `tree_sha256`."""
+
+    kind: Literal["overlay", "venv"]
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What the user adds to an image for one run, as absolute paths.
+
+    Attributes:
+        overlay: folder (with `upper` in it) or file system image, laid over the image.
+        packages: site-packages of a virtual environment, made for the image's Python.
+    """
+
+    overlay: Path | None = None
+    packages: Path | None = None
+
+    def modifications(self) -> list[Modification]:
+        """Return what is added, hashed."""
+        found = []
+        if self.overlay is not None:
+            layer = self.overlay / "upper" if self.overlay.is_dir() else self.overlay
+            found.append(_modification("overlay", self.overlay, layer))
+        if self.packages is not None:
+            found.append(_modification("venv", self.packages, self.packages))
+        return found
+
+    def binds(self) -> list[Bind]:
+        """Return what has to be shown in the container."""
+        return [Bind(self.packages, VENV_INSIDE)] if self.packages else []
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return `env`, with the packages found before those of the image."""
+        if self.packages is None:
+            return dict(env)
+        path = [VENV_INSIDE, *filter(None, [env.get("PYTHONPATH")])]
+        return {**env, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def extension(
+    image: Image, engine: Engine, *, overlay: Path | None, venv: Path | None
+) -> Extension:
+    """Return what `--overlay` and `--venv` ask for, checked.
+
+    Raises:
+        UsageError: the engine cannot do it, or a folder is not what it should be.
+    """
+    if overlay is not None:
+        if engine.name != "apptainer":
+            raise UsageError(f"--overlay needs Apptainer, the engine is {engine.name}", hint=PAGE)
+        overlay = _overlay(overlay.absolute())
+    if venv is not None and not engine.container:
+        raise UsageError(f"--venv needs a container, the engine is {engine.name}", hint=PAGE)
+    return Extension(overlay, _packages(image, venv.absolute()) if venv else None)
+
+
+def tree_sha256(folder: Path) -> str:
+    """Return a hash over every name, type, mode, content and link target below `folder`.
+
+    Raises:
+        UsageError: something in it cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        for path in sorted(folder.rglob("*")):
+            mode = path.lstat().st_mode
+            content = ""
+            if stat.S_ISREG(mode):
+                content = sha256(path)
+            elif stat.S_ISLNK(mode):
+                content = os.readlink(path)  # noqa: PTH115 - readlink() of pathlib tidies the text
+            entry = (os.fspath(path.relative_to(folder)), f"{mode:o}", content)
+            digest.update(repr(entry).encode())
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {error.filename}: {error.strerror}", hint=way_out(error)
+        ) from error
+    return digest.hexdigest()
+
+
+def _modification(kind: Literal["overlay", "venv"], named: Path, content: Path) -> Modification:
+    hashed = tree_sha256(content) if content.is_dir() else sha256(content)
+    return Modification(kind=kind, path=str(named), sha256=hashed)
+
+
+def _overlay(path: Path) -> Path:
+    if not path.exists():
+        raise UsageError(f"no such overlay: {path}", hint=PAGE)
+    if path.is_dir() and not (path / "upper").is_dir():
+        raise UsageError(f"{path} is no overlay: it has no folder 'upper'", hint=PAGE)
+    if {",", ":"} & set(str(path)):
+        raise UsageError(f"{path}: Apptainer takes no ',' and no ':' in the path of an overlay")
+    return path
+
+
+def _packages(image: Image, venv: Path) -> Path:
+    """Return the site-packages of `venv` for the Python of `image`."""
+    python = definition.chain(image)[0].python
+    if python is None:
+        raise UsageError(f"{image.name} has no Python")
+    packages = venv / "lib" / f"python{python.version}" / "site-packages"
+    if not packages.is_dir():
+        others = sorted(path.parent.name for path in venv.glob("lib/python*/site-packages"))
+        found = f"it is for {', '.join(others)}" if others else "it is no virtual environment"
+        raise UsageError(
+            f"{venv} is not for Python {python.version}, which {image.name} has: {found}", hint=PAGE
+        )
+    return packages

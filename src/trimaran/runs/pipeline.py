@@ -1,0 +1,292 @@
+"""The way of one run: data -> image -> exact command -> run directory -> verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trimaran import process
+from trimaran.data import cache
+from trimaran.data.contracts import AnyContract
+from trimaran.engines import Bind, BuiltImage, Command, Engine
+from trimaran.errors import RunError, UsageError
+from trimaran.images import definition
+from trimaran.recipes import options
+from trimaran.recipes.command import app_arguments, launcher
+from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.options import Argument
+from trimaran.reporting import Reporter
+from trimaran.runs import initial, report, rundir, training
+from trimaran.runs.extending import Extension
+from trimaran.runs.rundir import DataRecord, ImageRecord, RunRecord, SignatureRecord
+from trimaran.runs.verdict import Verdict
+from trimaran.sites import Site
+from trimaran.supply import registry
+
+STEPS = 4
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for.
+
+    Attributes:
+        changes: arguments of the recipe replaced by `--set`.
+        folder: packed data set to use instead of the cached one.
+        initial: checkpoint that a second stage begins with.
+        out: run directory to make.
+        base: base image to build on instead of the pinned one.
+        offline: never touch the network.
+        site: what holds on this machine: its registry, accepted signers, extra binds.
+        extension: what is added to the image.
+    """
+
+    recipe: RecipeFile
+    engine: Engine
+    changes: dict[str, Argument]
+    folder: Path | None = None
+    initial: Path | None = None
+    out: Path | None = None
+    base: str | None = None
+    offline: bool = False
+    site: Site = field(default_factory=Site)
+    extension: Extension = field(default_factory=Extension)
+
+    @property
+    def pinned(self) -> str | None:
+        """The digest that the image must have; no environment of the host has one."""
+        return self.recipe.recipe.image.digest if self.engine.container else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be executed: the command, its folders, and what has to be made before.
+
+    `unchecked` says why the app's arguments could not be checked (None: they were).
+    """
+
+    command: Command
+    directory: Path
+    missing: tuple[str, ...]
+    unchecked: str | None
+
+
+def plan(request: Request) -> Plan:
+    """Return what `execute` would run, without making, fetching or changing anything."""
+    check(request)
+    directory = rundir.new_directory(request.recipe, request.out)
+    image = definition.load(request.recipe.recipe.image.name)
+    contract = cache.load(request.recipe.data_name)
+    folder = request.folder or cache.folder(contract)
+    missing = []
+    if not cache.is_image(folder) and not (folder / "dataset.json").is_file():
+        missing.append(f"data set {contract.name}: trimaran data get {contract.name}")
+    built = request.engine.find(image, request.pinned)
+    if built is None:
+        fault = request.engine.damage(image, request.pinned)
+        built = request.engine.planned(image)
+        how = f"pull {image.name} --digest {request.pinned}" if request.pinned else (
+            f"build {image.name}"
+        )
+        # Its file is named after its digest, or its base, which are known only once it is here.
+        missing.append(
+            f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"
+            f" {request.engine.name}; then print this again"
+        )
+    return Plan(command(request, built, folder, directory), directory, tuple(missing),
+                options.unchecked(request.recipe.recipe.app))
+
+
+def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verdict]:
+    """Prepare what is missing, run the recipe, and judge the run.
+
+    Returns:
+        The run directory, its completed record, and the verdict.
+
+    Raises:
+        BuildError, RunError: the image or data could not be had, or the app failed.
+        Interrupted: stopped by the user; `run.json` says so.
+    """
+    check(request)
+    with rundir.claim(request.recipe, request.out) as (directory, lock):
+        if unchecked := options.unchecked(request.recipe.recipe.app):
+            reporter.warn(unchecked)
+        image = definition.load(request.recipe.recipe.image.name)
+        contract = cache.load(request.recipe.data_name)
+        with reporter.step(1, STEPS, f"data: {contract.name}"):
+            folder, dataset = prepare_data(request, contract, reporter)
+        with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
+            built = prepare_image(request, image, reporter)
+            signature = check_signature(request, built)
+        used = ImageRecord(
+            name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
+            inputs=built.inputs, signature=signature,
+        )
+        exact = command(request, built, folder, directory)
+        with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
+            reporter.note(f"  {directory}")
+            found = DataRecord(name=contract.name, path=str(folder), sha256=dataset)
+            begun = rundir.start(
+                directory, request.recipe, request.changes, used, found, exact,
+                request.extension.modifications(), initial.record(request.initial),
+            )
+            training.perform(directory, begun, exact, lock, reporter)
+        with reporter.step(4, STEPS, "verdict and report"):
+            record, verdict = report.write(directory)
+    return directory, record, verdict
+
+
+def prepare_data(
+    request: Request, contract: AnyContract, reporter: Reporter
+) -> tuple[Path, str]:
+    """Return the packed data, got if need be, and the SHA-256 of its `dataset.json`.
+
+    Every shard of a folder is verified by its hash, those in a SquashFS image by their sizes.
+
+    Raises:
+        RunError: the data cannot be had, or are not what the recipe needs.
+    """
+    folder = request.folder
+    if folder is None:  # every shard of it is verified there
+        folder = cache.get(contract, offline=request.offline, reporter=reporter)
+    use = request.recipe.recipe.data[contract.name]
+    digest = cache.check(contract, folder, use.samples, use.format)
+    if request.folder is not None and not cache.is_image(folder):
+        faults = cache.verify_folder(contract, folder, records=False, reporter=reporter)
+        if faults:
+            raise RunError(
+                "\n".join(faults), hint="pack it again into a new folder: trimaran data pack"
+            )
+    reporter.note(f"  {folder}")
+    return folder.absolute(), digest
+
+
+def prepare_image(request: Request, image: definition.Image, reporter: Reporter) -> BuiltImage:
+    """Return the image that the recipe pins, pulled if need be; else the built one.
+
+    Raises:
+        BuildError: it cannot be had.
+        RunError: it is not the pinned one.
+    """
+    built = _pinned_image(request, image, reporter) or request.engine.build(
+        image, base=request.base, offline=request.offline, reporter=reporter
+    )
+    if request.pinned is not None and built.digest != request.pinned:
+        raise RunError(
+            f"the recipe pins {image.name} to {request.pinned}, the image here is {built.digest}",
+            hint="pull the published image (trimaran pull --registry …), or run a recipe whose"
+            " image.digest is null",
+        )
+    reporter.note(f"  {built.reference} {built.digest or ''}".rstrip())
+    if not request.engine.container:
+        reporter.warn("not in a container: not publishable as evidence")
+    return built
+
+
+def _pinned_image(
+    request: Request, image: definition.Image, reporter: Reporter
+) -> BuiltImage | None:
+    """Return the image that the recipe pins, from here or a registry; None: nobody knows it."""
+    if request.pinned is None or request.base is not None:
+        return None
+    with reporter.bar(f"verifying {image.name}", None):
+        found = request.engine.find(image, request.pinned)
+    if found is not None or request.offline:
+        return found
+    place = registry.configured(None, request.site)
+    if not registry.knows(image, request.engine, request.pinned, place):
+        return None
+    return registry.pull(
+        image, request.engine, registry=place, digest=request.pinned, insecure=False,
+        reporter=reporter,
+    )
+
+
+def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | None:
+    """Return whose signature of the image holds, or None where neither recipe nor site asks.
+
+    Raises:
+        RunError: not signed, changed since, or signed by another key.
+    """
+    accepted = _accepted(request)
+    if not accepted:
+        return None
+    from trimaran.supply import (
+        signing,  # it brings Apptainer's client, which other engines need not
+    )
+
+    signer = signing.require(Path(built.reference), accepted)
+    return SignatureRecord(fingerprint=signer.fingerprint)
+
+
+def _accepted(request: Request) -> list[list[str]]:
+    """Return the lists of keys, of each of which one must have signed the image."""
+    site = request.site.signatures
+    asked = [request.recipe.recipe.image.signed_by, site.keys if site.required else []]
+    return [keys for keys in asked if keys]
+
+
+def check(request: Request) -> None:
+    """Raise UsageError for what can be told before anything is made."""
+    faults = options.faults(request.recipe.recipe.app, request.changes)
+    if faults:
+        raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()))
+    resources, starter = request.recipe.recipe.resources, request.recipe.recipe.launcher
+    if resources.nodes > 1 or starter == "srun":
+        raise UsageError(
+            f"{request.recipe.name} needs {resources.nodes} nodes and {starter}:"
+            " `run` starts the tasks of one node",
+            hint="its arguments are in its file; on one node: trimaran list recipes",
+        )
+    if _accepted(request) and request.engine.name != "apptainer":
+        raise UsageError(
+            f"the image must be signed, and the engine {request.engine.name} has no signatures",
+            hint="use --engine apptainer; asked for by the recipe (image.signed_by) or site file",
+        )
+    if request.folder and cache.is_image(request.folder) and request.engine.name != "apptainer":
+        raise UsageError(
+            f"--data {request.folder}: the engine {request.engine.name} mounts no images",
+            hint="use --engine apptainer, or give a folder",
+        )
+    initial.check(request.recipe, request.initial)
+    for source in request.site.binds:
+        if not source.exists():
+            raise UsageError(f"binds of the site file: {source} is not there")
+
+
+def command(request: Request, built: BuiltImage, folder: Path, directory: Path) -> Command:
+    """Return the exact command of a run: the only place where it is put together.
+
+    Args:
+        request: the recipe, its changes, and the engine.
+        built: the image to run.
+        folder: the packed data set, or a SquashFS image of one, shown read-only.
+        directory: the run directory, the only writable place.
+    """
+    binds = [
+        Bind(folder.absolute(), "/data", image=cache.is_image(folder)),
+        Bind(directory, "/out", writable=True),
+        *initial.bind(request.initial),
+        *(Bind(source, inside) for source, inside in request.site.binds.items()),
+        *request.extension.binds(),
+    ]
+    inside = [bind.target if request.engine.container else str(bind.source) for bind in binds]
+    recipe = request.recipe.recipe
+    words = app_arguments(recipe, request.changes, data=inside[0], out=inside[1])
+    if request.initial:
+        words.append(f"--initial={inside[2]}")
+    return request.engine.command(
+        replace(built, overlay=request.extension.overlay), words, binds=binds,
+        env=request.extension.environment(recipe.env), workdir=inside[1],
+        launcher=launcher(recipe),
+    )
+
+
+def script(planned: Plan) -> str:
+    """Return `planned` as shell lines: pasted into a shell, they give the same run."""
+    lines = [f"# {planned.unchecked}"] if planned.unchecked else []
+    lines += [f"# first: {what}" for what in planned.missing]
+    lines.append(process.shell_line(["mkdir", "-p", str(planned.directory)]))
+    lines.append(process.shell_line(["cd", str(planned.directory)]))
+    lines.append(rundir.paste_line(planned.command))
+    return "\n".join(lines)

@@ -1,0 +1,200 @@
+"""The report of a run: verdict, curves and provenance as Markdown, HTML, PNG, SVG and JSON."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from pydantic import BaseModel
+
+from trimaran import paths
+from trimaran.errors import RunError, UsageError, way_out
+from trimaran.files import open_plain, sha256, write_atomic
+from trimaran.recipes import library, targets
+from trimaran.recipes.command import real_changes
+from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.options import Argument
+from trimaran.runs import agreement, curves, rundir, verdict
+from trimaran.runs.curves import Picture
+from trimaran.runs.rundir import RunRecord
+from trimaran.runs.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pydantic.main import IncEx
+
+
+class Evidence(BaseModel):
+    """`verdict.json`: all that is needed to believe or doubt the verdict, in one file."""
+
+    run: RunRecord
+    verdict: Verdict
+
+
+# What tells of the machine's users and folders and nothing of the result. The exact
+# arguments stay known: they are the recipe's, which is there by its hash, and the changes.
+_PRIVATE: dict[str, IncEx | bool] = {
+    "command": True,
+    "image": {"reference"},
+    "data": {"path"},
+    "initial": {"path"},
+    "host": {"hostname"},
+    "resumed": {"__all__": {"host": {"hostname"}}},
+    "environment": {"argv"},
+}
+
+
+def write_evidence(record: RunRecord, judged: Verdict, file: Path) -> None:
+    """Write the verdict of a run to `file`, without folders and names of the machine.
+
+    Raises:
+        UsageError: the run was not in a container, its image was modified, or `file` exists.
+    """
+    if not record.image.publishable:
+        raise UsageError(
+            f"the run of {record.recipe.name} was not in a container: it is no evidence",
+            hint="run it with --engine apptainer or podman",
+        )
+    if record.modified:
+        raise UsageError(
+            f"the image of the run was modified ({_added(record)}): it is no evidence",
+            hint="run it without --overlay and --venv; build what is needed into an image",
+        )
+    if file.exists():
+        raise UsageError(f"{file} exists: evidence is never overwritten")
+    evidence = Evidence(run=record, verdict=judged)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, evidence.model_dump_json(indent=2, exclude={"run": _PRIVATE}) + "\n")
+
+
+def write(directory: Path) -> tuple[RunRecord, Verdict]:
+    """Judge the run in `directory` and write its report files there.
+
+    Writes `verdict.json`, `report.md` and `report.html`, and `curves.svg` and `curves.png` where
+    there is something to draw.
+
+    Raises:
+        UsageError: no run directory, a run that has not completed, or a recipe
+            that is not the one that was run.
+        RunError: files of the run disagree, or the report cannot be written.
+    """
+    record = rundir.load(directory)
+    if record.status != "completed":
+        raise UsageError(
+            f"the run in {directory} is {record.status}, not completed: there is nothing to judge",
+            hint=f"its log is {directory / 'log.txt'}",
+        )
+    recipe = recipe_as_run(directory, record)
+    events = verdict.read_events(directory / rundir.METRICS)
+    checked = agreement.check(directory, record, recipe.recipe, events)
+    target = targets.load(recipe.recipe.target)
+    unlike = [text for host in record.hosts for text in targets.differences(target, host)]
+    judged = verdict.judge(
+        recipe.recipe,
+        events,
+        changed=real_changes(recipe.recipe, record.recipe.changed),
+        unlike=list(dict.fromkeys(unlike)),
+        other_data=agreement.other_data(record),
+        checked=checked,
+    )
+    try:
+        _render(directory, recipe, record, judged, curves.draw(recipe.name, events))
+    except OSError as error:
+        raise RunError(
+            f"cannot write the report into {directory}: {error.strerror} ({error.filename})"
+        ) from error
+    return record, judged
+
+
+def notes(record: RunRecord) -> list[str]:
+    """Return what a reader of the verdict must know about the circumstances of the run."""
+    said = []
+    if not record.image.publishable:
+        said.append("not in a container: not publishable as evidence")
+    if record.modified:
+        said.append(f"the image was modified ({_added(record)}): not publishable as evidence")
+    for part in record.resumed:
+        said.append(f"stopped, and resumed at {part.started.isoformat(timespec='seconds')}")
+    if not _is_here(record):
+        said.append("the recipe that was run is not in this checkout, or is another one now")
+    if record.git.dirty or any(part.git.dirty for part in record.resumed):
+        said.append("the checkout had uncommitted changes")
+    return said
+
+
+def _added(record: RunRecord) -> str:
+    return ", ".join(f"{added.kind} {added.path}" for added in record.modified)
+
+
+def _is_here(record: RunRecord) -> bool:
+    """Return whether this checkout has the recipe that was run, byte by byte."""
+    name = record.recipe.name
+    path = paths.repository() / "recipes" / f"{name}.yaml"
+    return name in library.names() and sha256(path) == record.recipe.sha256
+
+
+def recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
+    """Load the copy of the recipe that the run directory holds, and check that it is untouched."""
+    path = directory / "recipe.yaml"
+    try:
+        os.close(open_plain(path, os.O_RDONLY))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint=way_out(error)
+        ) from error
+    recipe = library.load_copy(path, record.recipe.name)
+    if recipe.sha256 != record.recipe.sha256:
+        raise UsageError(f"{path} is not the recipe that was run (run.json has another SHA-256)")
+    return recipe
+
+
+def _render(
+    directory: Path, recipe: RecipeFile, record: RunRecord, judged: Verdict, drawn: Picture | None
+) -> None:
+    svg = drawn.svg.decode() if drawn else ""
+    values = {
+        "recipe": recipe,
+        "record": record,
+        "verdict": judged,
+        "notes": notes(record),
+        "duration": str(timedelta(seconds=round(record.seconds or 0))),
+        "changes": [
+            (key, _shown(recipe.recipe.args.get(key)), _shown(value))
+            for key, value in record.recipe.changed.items()
+        ],
+        "svg": svg[svg.index("<svg") :] if svg else "",
+    }
+    environment = Environment(
+        loader=PackageLoader("trimaran.runs"),
+        autoescape=select_autoescape(["html.j2"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["cell"] = _cell
+    for name, content in (("svg", drawn and drawn.svg), ("png", drawn and drawn.png)):
+        if content:
+            write_atomic(directory / f"curves.{name}", content)
+        else:
+            (directory / f"curves.{name}").unlink(missing_ok=True)
+    for name in ("report.md", "report.html"):
+        write_atomic(directory / name, environment.get_template(f"{name}.j2").render(values))
+    evidence = Evidence(run=record, verdict=judged)
+    write_atomic(directory / "verdict.json", evidence.model_dump_json(indent=2) + "\n")
+
+
+def _shown(value: Argument | None) -> str:
+    """Return an argument as a recipe has it; None: the recipe leaves it to the app."""
+    if value is None:
+        return "the app's default"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _cell(text: object) -> str:
+    """Return a text as one cell of a table in Markdown, in which it is nothing but text."""
+    line = " ".join(str(text).split())
+    return re.sub(r"([\\`*_{}\[\]<>|~])", r"\\\1", line)

@@ -1,0 +1,122 @@
+"""A run that was stopped goes on: the same command once more, from its newest checkpoint."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from trimaran.data import cache
+from trimaran.engines import BuiltImage, Command
+from trimaran.engines.selection import select
+from trimaran.errors import RunError, UsageError
+from trimaran.images import definition
+from trimaran.reporting import Reporter
+from trimaran.runs import initial, pipeline, report, rundir, training
+from trimaran.runs.extending import Extension
+from trimaran.runs.pipeline import STEPS, Request
+from trimaran.runs.rundir import RunRecord
+from trimaran.runs.verdict import Verdict
+from trimaran.sites import Site
+
+OPTION = "--resume=auto"
+"""With it, an app goes on from its newest checkpoint, or begins where there is none."""
+
+
+def resume(directory: Path, site: Site, reporter: Reporter) -> tuple[RunRecord, Verdict]:
+    """Let the run in `directory` go on to its end, and judge it.
+
+    Recipe, data, image and what was added to it must be those of the run, by their hashes,
+    and the command must come out the same.
+
+    Returns:
+        The completed record of the run, and its verdict.
+
+    Raises:
+        UsageError: it is no run, has come to its end, is going on, or something is another.
+        RunError: image or data are gone, or the app failed again.
+        Interrupted: stopped by the user once more.
+    """
+    directory = directory.absolute()
+    rundir.load(directory)  # before the lock, which would be made in any folder
+    with rundir.alone(directory) as lock:
+        record = rundir.load(directory)
+        if record.status == "completed":
+            raise UsageError(
+                f"the run in {directory} has come to its end",
+                hint=f"trimaran report {directory} judges it again",
+            )
+        rundir.refuse_foreign(directory)
+        request = _request(directory, record, site)
+        with reporter.step(1, STEPS, f"data: {record.data.name}"):
+            _check_data(request, record, reporter)
+        with reporter.step(2, STEPS, f"image: {record.image.name} ({record.image.engine})"):
+            exact = _command(request, record, directory, reporter)
+        with reporter.step(3, STEPS, f"training goes on: {record.recipe.name}"):
+            reporter.note(f"  {directory}")
+            again = Command((*exact.argv, OPTION), exact.env)
+            training.perform(directory, rundir.go_on(directory, record), again, lock, reporter)
+        with reporter.step(4, STEPS, "verdict and report"):
+            return report.write(directory)
+
+
+def _request(directory: Path, record: RunRecord, site: Site) -> Request:
+    """Return what the user asked for when the run began, as `run.json` tells it."""
+    added = {one.kind: Path(one.path) for one in record.modified}
+    extension = Extension(added.get("overlay"), added.get("venv"))
+    if extension.modifications() != record.modified:
+        raise UsageError("what was added to the image (--overlay, --venv) has changed since")
+    first = Path(record.initial.path) if record.initial else None
+    if first is not None and (not first.is_file() or initial.record(first) != record.initial):
+        raise UsageError(f"{first}, with which the run began, is gone or has changed since")
+    request = Request(
+        recipe=report.recipe_as_run(directory, record), engine=select(record.image.engine),
+        changes=record.recipe.changed, folder=Path(record.data.path), initial=first,
+        site=site, extension=extension,
+    )
+    pipeline.check(request)
+    return request
+
+
+def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None:
+    _, digest = pipeline.prepare_data(request, cache.load(record.data.name), reporter)
+    if digest != record.data.sha256:
+        raise UsageError(f"{record.data.path} has other data than those the run began with")
+
+
+def _command(
+    request: Request, record: RunRecord, directory: Path, reporter: Reporter
+) -> Command:
+    """Return the command of the run, put together again: its environment is today's.
+
+    Raises:
+        RunError: the image is gone, or the command would be another one.
+    """
+    with reporter.bar(f"verifying {record.image.name}", None):
+        built = _image(request, record)
+    exact = pipeline.command(request, built, Path(record.data.path), directory)
+    others = [word for word in exact.argv if word not in record.command.argv]
+    if list(exact.argv) != record.command.argv:
+        raise RunError(
+            f"the command would not be that of the run in {directory}"
+            + (f": {shlex.join(others)}" if others else ""),
+            hint="run directory, data, image and engine must be where they were, and the site file"
+            " must have the same binds; `command.shell` in run.json is the run's",
+        )
+    return exact
+
+
+def _image(request: Request, record: RunRecord) -> BuiltImage:
+    """Return the image of the run, whose bytes were checked."""
+    used = record.image
+    built = request.engine.find(definition.load(used.name), used.digest)
+    if built is None and (fault := request.engine.damage(definition.load(used.name), used.digest)):
+        raise RunError(f"the run began with an image that has changed since: {fault}",
+                       hint=f"a published one comes back with: trimaran pull {used.name}"
+                       " --digest DIGEST")
+    if built is None or (built.digest, built.inputs) != (used.digest, used.inputs):
+        raise RunError(
+            f"{used.name} ({used.digest or 'inputs ' + used.inputs}), which the run began with,"
+            " is not here any more",
+            hint=f"a published one comes back with: trimaran pull {used.name} --digest DIGEST",
+        )
+    return built

@@ -1,0 +1,397 @@
+"""Run directories: one execution each, with its provenance in `run.json`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationError, computed_field
+
+from trimaran import __version__, paths, process
+from trimaran.engines import CONTAINERS, Command
+from trimaran.errors import RunError, UsageError, way_out
+from trimaran.files import (
+    leads_outside,
+    locked,
+    named,
+    open_plain,
+    read_plain,
+    refusal,
+    room,
+    write_atomic,
+)
+from trimaran.hostfacts import HostFacts, host_facts
+from trimaran.parsing import parse_json
+from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.options import Argument
+from trimaran.runs.extending import Modification
+from trimaran.runs.initial import InitialRecord
+
+Status = Literal["running", "completed", "failed", "interrupted"]
+
+LOCK = ".lock"
+
+RESERVE = ".reserve"
+"""Space in the run directory for its last words: where the disk is full, `run.json` still ends."""
+
+_RESERVED_BYTES = 1 << 17
+_LEAST_BYTES = 1 << 24  # a run that begins on a fuller disk cannot even keep its log
+METRICS, RESULT = "metrics.jsonl", "result.json"
+"""What an app leaves (app contract), and a verdict rests on."""
+
+
+class RecipeRecord(BaseModel):
+    """Which recipe was run, by content, and what was changed on the command line."""
+
+    name: str
+    sha256: str
+    changed: dict[str, Argument]
+
+
+class SignatureRecord(BaseModel):
+    """Whose signature of the image was asked for, and found to hold."""
+
+    fingerprint: str
+    verified: Literal[True] = True
+
+
+class ImageRecord(BaseModel):
+    """Which image was run."""
+
+    name: str
+    engine: str
+    reference: str
+    digest: str | None
+    inputs: str
+    signature: SignatureRecord | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def publishable(self) -> bool:
+        """Whether it was a container, known by its digest: a file that says so is not believed."""
+        return self.engine in CONTAINERS and self.digest is not None
+
+
+class DataRecord(BaseModel):
+    """Which packed data set was read: `sha256` is that of its `dataset.json`."""
+
+    name: str
+    path: str
+    sha256: str
+
+
+class GitRecord(BaseModel):
+    """State of the checkout: `dirty` when tracked files differ from the revision."""
+
+    revision: str | None
+    dirty: bool | None
+
+
+class CommandRecord(BaseModel):
+    """The exact command: arguments, whole environment, and both as one shell line."""
+
+    argv: list[str]
+    env: dict[str, str]
+    shell: str
+
+
+class ResumptionRecord(BaseModel):
+    """When, where and by which revision a stopped run went on."""
+
+    started: datetime
+    trimaran: str
+    git: GitRecord
+    host: HostFacts
+
+
+class RunRecord(BaseModel):
+    """`run.json`: written when the run starts, completed when it ends.
+
+    `seconds` are those of the training command: of all its parts, but for a part that was
+    killed together with the tool and could not tell. `files` has the SHA-256 of what the app
+    left, from the moment on when it ended.
+    """
+
+    schema_version: Literal[1] = 1
+    status: Status
+    trimaran: str
+    recipe: RecipeRecord
+    image: ImageRecord
+    modified: list[Modification] = Field(default_factory=list)
+    data: DataRecord
+    initial: InitialRecord | None = None
+    git: GitRecord
+    command: CommandRecord
+    host: HostFacts
+    environment: dict[str, object] | None = None
+    started: datetime
+    resumed: list[ResumptionRecord] = Field(default_factory=list)
+    ended: datetime | None = None
+    seconds: float | None = None
+    exit_status: int | None = None
+    files: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def hosts(self) -> list[HostFacts]:
+        """Every machine that the run was on."""
+        return [self.host, *(part.host for part in self.resumed)]
+
+
+def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
+    """Return the path of a run directory that does not exist yet (or is empty); not created.
+
+    Raises:
+        UsageError: `out` holds something: a run is never overwritten.
+    """
+    if out is not None:
+        _refuse_used(out)
+        return out.absolute()
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    base = Path.cwd() / "runs" / recipe.name / stamp
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{stamp}-{number}")
+    return path
+
+
+def _refuse_used(out: Path) -> None:
+    # The lock alone is what a run that was killed before it began has left.
+    if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
+        raise UsageError(
+            f"{out} exists and is not empty: a run is never overwritten",
+            hint="choose another --out, or leave it out",
+        )
+
+
+@contextmanager
+def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
+    """Make the run directory, and yield it with the descriptor of its lock, before anything else.
+
+    Where nothing was begun in it, it is gone again afterwards.
+
+    Raises:
+        UsageError: `out` holds something, or another run has it.
+        RunError: it cannot be made.
+    """
+    directory, made = _made(recipe, out)
+    with alone(directory) as lock:
+        _refuse_used(directory)  # now that nobody else begins a run in it
+        try:
+            _refuse_full(directory)
+            yield directory, lock
+        finally:
+            with suppress(OSError):
+                if [path.name for path in directory.iterdir()] == [LOCK]:
+                    (directory / LOCK).unlink()
+                    if made:
+                        directory.rmdir()
+
+
+def _refuse_full(directory: Path) -> None:
+    if shutil.disk_usage(directory).free < _LEAST_BYTES:
+        raise RunError(
+            f"no space for a run in {directory}: {room(directory)}",
+            hint="free some space there, or choose another --out",
+        )
+
+
+def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
+    """Return the run directory, and whether it was made here: an empty `out` may be there."""
+    while True:
+        directory = new_directory(recipe, out)
+        try:
+            directory.mkdir(parents=True)
+            return directory, True
+        except FileExistsError:
+            if out is not None and directory.is_dir():
+                return directory, False
+            if not directory.is_dir():  # a link to nowhere; else another run was faster
+                raise RunError(f"cannot make the run directory {directory}") from None
+        except OSError as error:
+            raise RunError(
+                f"cannot make the run directory {directory}: {refusal(error, directory)}",
+                hint="choose another --out",
+            ) from error
+
+
+def start(
+    directory: Path,
+    recipe: RecipeFile,
+    changed: dict[str, Argument],
+    image: ImageRecord,
+    data: DataRecord,
+    command: Command,
+    modified: Sequence[Modification] = (),
+    initial: InitialRecord | None = None,
+) -> RunRecord:
+    """Fill `directory` with the recipe's text and a `run.json` that says "running".
+
+    Raises:
+        RunError: it cannot be written, or another run began there, on a file system without locks.
+    """
+    record = RunRecord(
+        status="running",
+        trimaran=__version__,
+        recipe=RecipeRecord(name=recipe.name, sha256=recipe.sha256, changed=changed),
+        image=image,
+        modified=list(modified),
+        data=data,
+        initial=initial,
+        git=git_state(recipe.path.parent),
+        command=CommandRecord(
+            argv=list(command.argv), env=dict(command.env), shell=paste_line(command)
+        ),
+        host=host_facts(),
+        started=datetime.now(timezone.utc),
+    )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        copy = open_plain(directory / "recipe.yaml", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(copy, "wb") as file:
+            file.write(recipe.path.read_bytes())
+        _reserve(directory)
+        _write(directory, record)
+    except OSError as error:
+        raise RunError(
+            f"cannot write the run directory {directory}: {refusal(error, directory)}"
+        ) from error
+    return record
+
+
+def go_on(directory: Path, record: RunRecord) -> RunRecord:
+    """Say "running" again in the `run.json` of a run that was stopped."""
+    part = ResumptionRecord(
+        started=datetime.now(timezone.utc), trimaran=__version__,
+        git=git_state(paths.repository()), host=host_facts(),
+    )
+    again = record.model_copy(update={
+        "status": "running", "resumed": [*record.resumed, part], "ended": None,
+        "exit_status": None, "files": {},
+    })
+    _reserve(directory)
+    _write(directory, again)
+    return again
+
+
+def _reserve(directory: Path) -> None:
+    path = directory / RESERVE
+    with named(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+        file.write(os.urandom(_RESERVED_BYTES))  # zeros take no space on some file systems
+        os.fsync(file.fileno())
+
+
+def alone(directory: Path) -> AbstractContextManager[int]:
+    """Hold the lock of a run, and yield its descriptor.
+
+    An app that inherits it keeps the run locked when it outlives this process.
+
+    Raises:
+        UsageError: another process has it.
+    """
+    return locked(directory / LOCK, f"the run in {directory} is going on")
+
+
+def refuse_foreign(directory: Path) -> None:
+    """Refuse a run directory in which the app would write or read what is not of the run.
+
+    Raises:
+        UsageError: it has a link that leads out of it, or what is neither file nor folder.
+    """
+    if (path := leads_outside(directory)) is not None:
+        raise UsageError(
+            f"{path} leads out of the run directory: it is not followed",
+            hint="put the file or folder itself there",
+        )
+
+
+def finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> RunRecord:
+    """Complete `run.json` with the end of the run and what the app said of its environment."""
+    ended = datetime.now(timezone.utc)
+    begun = record.resumed[-1].started if record.resumed else record.started
+    done = record.model_copy(
+        update={
+            "status": status,
+            "ended": ended,
+            "seconds": round((record.seconds or 0) + (ended - begun).total_seconds(), 1),
+            "exit_status": exit_status,
+            "environment": _environment(directory),
+            "files": hashes(directory),
+        }
+    )
+    (directory / RESERVE).unlink(missing_ok=True)
+    _write(directory, done)
+    return done
+
+
+def hashes(directory: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file that a verdict rests on and the app has written."""
+    found = {}
+    for name in (METRICS, RESULT):
+        with suppress(OSError, UsageError):  # who judges the run says what is wrong with it
+            found[name] = hashlib.sha256(read_plain(directory / name)).hexdigest()
+    return found
+
+
+def load(directory: Path) -> RunRecord:
+    """Read `run.json` of a run directory.
+
+    Raises:
+        UsageError: `directory` is no run directory, or its `run.json` is damaged.
+    """
+    path = directory / "run.json"
+    try:
+        # A folder's name may be no UTF-8; it is there to be read by people.
+        record = RunRecord.model_validate_json(read_plain(path).decode(errors="replace"))
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{directory} is no run directory: it has no run.json",
+            hint="runs lie below runs/<app>/<recipe>/ unless --out named another place",
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint=way_out(error)
+        ) from error
+    except ValidationError as error:
+        raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+    if record.environment is None:  # run.sh of a bundle cannot tell whether the file is JSON
+        record = record.model_copy(update={"environment": _environment(directory)})
+    return record
+
+
+def paste_line(command: Command) -> str:
+    """Return the shell line that gives the same run: an emptied environment, then the command."""
+    assignments = [f"{key}={value}" for key, value in command.env.items()]
+    return process.shell_line(["env", "-i", *assignments, *command.argv])
+
+
+def _write(directory: Path, record: RunRecord) -> None:
+    write_atomic(directory / "run.json", record.model_dump_json(indent=2) + "\n")
+
+
+def _environment(directory: Path) -> dict[str, object] | None:
+    """Return what the app wrote about its own environment, if it came that far."""
+    try:
+        content = parse_json(read_plain(directory / "environment.json"))
+    except (OSError, ValueError, UsageError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def git_state(folder: Path) -> GitRecord:
+    """Return the state of the checkout that holds `folder`; unknown where it is none."""
+    if shutil.which("git") is None:
+        return GitRecord(revision=None, dirty=None)
+    head = process.run(["git", "-C", str(folder), "rev-parse", "HEAD"])
+    if head.returncode != 0:
+        return GitRecord(revision=None, dirty=None)
+    changes = process.run(
+        ["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"]
+    )
+    return GitRecord(revision=head.stdout.strip(), dirty=bool(changes.stdout.strip()))

@@ -1,0 +1,103 @@
+"""What a built image amounts to: size, packages, licences, largest items, time to start."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from trimaran import __version__, strict
+from trimaran.engines import BuiltImage, Engine, inventory, require
+from trimaran.engines.inventory import Item
+from trimaran.errors import UsageError
+from trimaran.files import write_atomic
+from trimaran.hostfacts import HostFacts, host_facts
+from trimaran.images.definition import Image
+from trimaran.supply import licences
+
+STARTS = 5
+"""How many starts the median is of; one more goes before them, to warm up."""
+
+LARGEST = 10
+
+
+class Examination(strict.Model):
+    """One image, examined on one machine.
+
+    Attributes:
+        date: when, in UTC.
+        command: what was typed.
+        size: of the SIF, or of the image in podman's storage, in bytes.
+        unpacked: bytes of all files in it.
+        packages: "debian" and "python" -> how many.
+        licences: the same -> kind of licence -> how many packages name one of that kind.
+        start: seconds from the engine's start to the end of a Python that does nothing,
+            median of `STARTS`, warm.
+    """
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    image: str
+    engine: str
+    digest: str
+    date: str
+    trimaran: str
+    command: str
+    host: HostFacts
+    size: int
+    unpacked: int
+    files: int
+    packages: dict[str, int]
+    licences: dict[str, dict[str, int]]
+    largest: tuple[Item, ...]
+    start: float
+
+
+def examine(engine: Engine, image: Image) -> Examination:
+    """Look at the built image of `engine`.
+
+    Raises:
+        BuildError: it is not built, or its Python does not run.
+        UsageError: the engine is the host, which has no images.
+    """
+    built = require(engine, image)
+    found = inventory.of(engine, built)
+    stated = {
+        "debian": [package.licences or package.mentioned for package in found.debian],
+        "python": [package.licences for package in found.python],
+    }
+    return Examination(
+        image=image.name, engine=engine.name, digest=found.digest, trimaran=__version__,
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), host=host_facts(),
+        command=f"trimaran inspect {image.name} --engine {engine.name}",
+        size=built.size, unpacked=found.unpacked, files=len(found.files),
+        packages={kind: len(those) for kind, those in stated.items()},
+        licences={kind: licences.summary(those) for kind, those in stated.items()},
+        largest=tuple(found.largest(LARGEST)), start=start_time(engine, built),
+    )
+
+
+def start_time(engine: Engine, built: BuiltImage) -> float:
+    """Return the seconds that a container with a Python that does nothing takes, warm."""
+    seconds = []
+    for _ in range(STARTS + 1):
+        begun = time.monotonic()
+        engine.inside(built, ["-c", "pass"])
+        seconds.append(time.monotonic() - begun)
+    return round(statistics.median(seconds[1:]), 3)
+
+
+def write_evidence(found: Examination, file: Path) -> None:
+    """Write `found` to `file`, without the name of the machine.
+
+    Raises:
+        UsageError: `file` exists; evidence is never overwritten.
+    """
+    if file.exists():
+        raise UsageError(f"{file} exists: evidence is never overwritten")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = found.model_dump_json(indent=2, by_alias=True, exclude={"host": {"hostname"}})
+    write_atomic(file, text + "\n")

@@ -1,0 +1,147 @@
+"""What the checkout holds: names, tables and details of apps, images, targets, recipes, data."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from trimaran import paths, strict
+from trimaran.data import cache
+from trimaran.engines.here import here
+from trimaran.errors import unknown_name
+from trimaran.files import write_atomic
+from trimaran.images import definition
+from trimaran.recipes import library, targets
+from trimaran.supply import digests
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Row = dict[str, Any]
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of `kind` (apps, images, targets, recipes, data), sorted."""
+    return {
+        "apps": _app_names,
+        "images": definition.names,
+        "targets": targets.names,
+        "recipes": library.names,
+        "data": cache.names,
+    }[kind]()
+
+
+def table(kind: str) -> list[Row]:
+    """Return one row for each of `kind`, with the columns that a listing shows."""
+    if kind == "images":
+        return [_image_row(row) for row in _images()]
+    if kind == "recipes":  # a name says purpose and target, and needs the width
+        return [{"name": row["name"], "summary": row["summary"]} for row in _recipes()]
+    row = {"apps": _app_row, "targets": _target_row, "data": _data_row}[kind]
+    return [row(name) for name in names(kind)]
+
+
+def complete(kind: str) -> list[Row]:
+    """Return one row for each of `kind`, with everything that a program may want to know."""
+    rows = {"images": _images, "recipes": _recipes}
+    return rows[kind]() if kind in rows else table(kind)
+
+
+def details(kind: str, name: str) -> Row:
+    """Return everything that the file of one definition says, with defaults filled in."""
+    if kind == "apps":
+        return _app(name)
+    if kind == "recipes":
+        return library.load(name).recipe.model_dump(mode="json", by_alias=True)
+    load: dict[str, Callable[[str], strict.Model]] = {
+        "images": definition.load, "targets": targets.load, "data": cache.load,
+    }
+    return load[kind](name).model_dump(mode="json", by_alias=True)
+
+
+def schema_text() -> str:
+    """Return the JSON schema of a recipe, as `recipes/schema.json` holds it."""
+    return json.dumps(library.Recipe.model_json_schema(by_alias=True), indent=2) + "\n"
+
+
+def write_schema() -> None:
+    """Write `recipes/schema.json`."""
+    write_atomic(paths.repository() / "recipes/schema.json", schema_text())
+
+
+def _app_names() -> list[str]:
+    found = (paths.repository() / "apps").glob("*/pyproject.toml")
+    return sorted(path.parent.name for path in found if path.parent.name != "trainkit")
+
+
+def _app(name: str) -> Row:
+    if name not in _app_names():
+        raise unknown_name("app", name, _app_names())
+    path = paths.repository() / "apps" / name / "pyproject.toml"
+    project: Row = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+    return project
+
+
+def _app_row(name: str) -> Row:
+    project = _app(name)
+    return {"name": name, "version": project["version"], "summary": project["description"]}
+
+
+def _images() -> list[Row]:
+    """Return what is known of each image: here on this machine, and published."""
+    models = [definition.load(name) for name in definition.names()]
+    found = here(models)
+    published = digests.known()
+    return [
+        {
+            "name": model.name, "kind": model.kind, "tag": model.tag, "summary": model.summary,
+            "here": [asdict(one) for one in found[model.name]],
+            "published": [
+                one.model_dump(mode="json") for one in published if one.image == model.name
+            ],
+        }
+        for model in models
+    ]
+
+
+def _image_row(row: Row) -> Row:
+    """Return the row for people: a line in each cell for each image that a run would take."""
+    usable = [one for one in row["here"] if one["current"] or one["origin"]]
+    states = [
+        f"{one['state']} ({one['engine']})" + ("" if one["current"] else ", for its digest only")
+        for one in usable
+    ]
+    return {
+        "name": row["name"], "state": "\n".join(states) or "not here",
+        "digest": "\n".join(one["digest"].removeprefix("sha256:")[:12] for one in usable),
+        "size": "\n".join(f"{one['size'] / 1e6:,.0f} MB" for one in usable),
+    }
+
+
+def _target_row(name: str) -> Row:
+    return {"name": name, "summary": targets.load(name).summary}
+
+
+def _recipes() -> list[Row]:
+    rows = [(name, library.load(name).recipe) for name in names("recipes")]
+    return [
+        {
+            "name": name, "purpose": recipe.purpose, "target": recipe.target,
+            "image": recipe.image.name, "summary": recipe.summary,
+        }
+        for name, recipe in rows
+    ]
+
+
+def _data_row(name: str) -> Row:
+    contract = cache.load(name)
+    return {
+        "name": name, "state": cache.state(contract), "licence": contract.licence.id,
+        "samples": " + ".join(f"{split.samples:,}" for split in contract.splits.values()),
+        "title": contract.title,
+    }

@@ -1,0 +1,71 @@
+"""The help of every command, as one golden file; run as a script, it writes the file anew."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from trimaran import __version__, cli
+
+GOLDEN = Path(__file__).parents[1] / "golden/help.txt"
+
+
+def commands() -> list[list[str]]:
+    """Return the words of every command: `[]`, `["run"]`, `["data", "get"]`, …"""
+    found: list[list[str]] = [[]]
+    for info in cli.app.registered_commands:
+        found.append([str(info.name or info.callback.__name__)])  # type: ignore[union-attr]
+    for group in cli.app.registered_groups:
+        found.append([str(group.name)])
+        for info in group.typer_instance.registered_commands:  # type: ignore[union-attr]
+            found.append([str(group.name), str(info.name)])
+    return found
+
+
+def ask(words: list[str]) -> str:
+    """Return what `trimaran WORDS --help` prints on a terminal of 80 columns."""
+    done = CliRunner().invoke(
+        cli.app, [*words, "--help"], prog_name="trimaran", env={"COLUMNS": "80", "TERM": "dumb"}
+    )
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def text() -> str:
+    """Return the content of the golden file."""
+    return "\n".join(f"$ trimaran {' '.join([*w, '--help'])}\n{ask(w)}" for w in commands())
+
+
+def test_help_is_the_golden_file() -> None:
+    assert text() == GOLDEN.read_text(), "run: make generate"
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_help_has_a_summary_and_an_example(words: list[str]) -> None:
+    shown = " ".join(ask(words).split())
+    example = re.search(rf"Example: trimaran {' '.join(words)}\b", shown)
+    assert example, "an example that begins with the command itself"
+
+
+def test_the_version_is_said() -> None:
+    done = CliRunner().invoke(cli.app, ["--version"])
+    assert (done.exit_code, done.output) == (0, f"trimaran {__version__}\n")
+
+
+def test_help_answers_quickly() -> None:
+    """Importing the libraries of the work for the help alone is the mistake this guards."""
+    code = "import sys; from trimaran import cli; print(' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    heavy = {"rich", "pydantic", "matplotlib", "hpccm", "spython", "requests", "yaml", "jinja2"}
+    assert heavy & set(done.stdout.split()) == set()
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(text())

@@ -1,0 +1,60 @@
+"""The IDX reader takes exactly what the format says, and names the file otherwise."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets import idx_bytes
+from trimaran.data.packing import idx
+from trimaran.errors import RunError
+
+GOOD = idx_bytes((2, 2, 3), bytes(range(12)))
+
+
+def test_array_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "images"
+    path.write_bytes(GOOD)
+    assert idx.read(path, dimensions=3) == idx.Array((2, 2, 3), bytes(range(12)))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "it begins with nothing"),
+        (b"\x1f\x8b\x08\x00" + GOOD, "is not an IDX file: it begins with 1f8b0800"),
+        (b"\0\0\x0d\x03" + GOOD[4:], "holds floats, unsigned bytes are needed"),
+        (b"\0\0\x07\x03" + GOOD[4:], "values of unknown type 0x07"),
+        (idx_bytes((2,), b"ab"), "has 1 dimensions, 3 are needed"),
+        (GOOD[:9], r"cut off inside its header \(9 of 16 bytes\)"),
+        (GOOD[:-1], "is cut off: 27 bytes, its header says 28"),
+        (GOOD + b"x", "has bytes after its end: 29 bytes, its header says 28"),
+    ],
+)
+def test_fault_names_file_and_what_is_wrong(tmp_path: Path, content: bytes, fault: str) -> None:
+    path = tmp_path / "images"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match=fault) as caught:
+        idx.read(path, dimensions=3)
+    assert str(path) in caught.value.message
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="No such file"):
+        idx.read(tmp_path / "absent", dimensions=1)
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_an_array_or_an_error(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "file")
+        path.write_bytes(content)
+        try:
+            array = idx.read(path, dimensions=1)
+        except RunError:
+            return
+        assert array.shape == (len(array.values),)

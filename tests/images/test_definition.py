@@ -1,0 +1,123 @@
+"""The image model: real files load, faulty ones are refused with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran.errors import UsageError
+from trimaran.images import definition
+
+GOOD = Path(__file__).parents[1] / "images" / "tiny"
+
+
+def edited(tmp_path: Path, old: str, new: str) -> Path:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    for path in GOOD.iterdir():
+        (folder / path.name).write_text(path.read_text())
+    text = (folder / "image.yaml").read_text()
+    assert old in text
+    (folder / "image.yaml").write_text(text.replace(old, new))
+    return folder / "image.yaml"
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_every_image_of_the_checkout_loads(name: str) -> None:
+    image = definition.load(name)
+    assert image.name == name
+    assert definition.chain(image)[-1] == image
+
+
+def test_an_app_image_stands_on_its_framework_image() -> None:
+    image = definition.load("resnet-imagenet-torch-cpu")
+    assert [part.name for part in definition.chain(image)] == ["torch-cpu", image.name]
+    assert definition.environment(image)["PYTHONNOUSERSITE"] == "1"
+
+
+def test_an_unknown_image_gets_the_nearest_names() -> None:
+    with pytest.raises(UsageError) as caught:
+        definition.load("torch-cpv")
+    assert "torch-cpu" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("old", "new", "fault"), [
+    ("summary:", "sumary:", "image.yaml:2: sumary: unknown key"),
+    ("debian: [python3, python3-pip-whl]", "debian: [Python3]", "image.yaml:11: debian.0"),
+    ("  TINY: from the image", "  TINY: $(id)", "image.yaml:16: environment.TINY"),
+    ("  digest: sha256:96e3", "  digest: md5:96e3", "image.yaml:9: base.digest"),
+    ('python: {version: "3.11"}', 'python: {version: "3.9"}', "image.yaml:12: python.version"),
+    ("test: /opt/trimaran/libexec/selftest.py", "test: /opt/other.py", "among the places"),
+    ("base:\n", "framework: torch-cpu\nbase:\n", "exactly one of 'base'"),
+    ("files: {selftest.py:", "files: {other.py:", "other.py not found"),
+    # what Apptainer and Docker mean differently, with the reason
+    ("help:", "user: nobody\nhelp:", "'user' is refused: Apptainer runs as the user who calls"),
+    ("help:", "workdir: /out\nhelp:", "'workdir' is refused: Apptainer starts in"),
+    ("help:", "cmd: train\nhelp:", "'cmd' is refused: Apptainer joins it"),
+    ("  TINY: from", "  HOME: from", "HOME is set when a container starts"),
+    ("  TINY: from", "  APPTAINER_X: from", "APPTAINER_X is set when a container starts"),
+    ("  TINY: from", "  TINY: /opt/x:/tmp/x", "TINY: anybody can take a name in /tmp first"),
+    ("/opt/trimaran/libexec/selftest.py}", "/tmp/selftest.py}", "mounts something of its own"),
+    ("/opt/trimaran/libexec/selftest.py}", "/opt/trimaran/}", "name the file"),
+])
+def test_a_faulty_file_is_refused_with_its_line(
+    tmp_path: Path, old: str, new: str, fault: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        definition.read(edited(tmp_path, old, new))
+    assert fault in str(caught.value)
+
+
+def test_a_variant_says_only_of_what_and_has_all_of_it(tmp_path: Path) -> None:
+    dev, other = definition.load("torch-cpu-dev"), definition.load("torch-cpu")
+    assert set(dev.debian) > set(other.debian)
+    assert dev.python is not None
+    assert other.python is not None
+    # torch.compile includes them
+    assert set(other.python.remove) - set(dev.python.remove) == {"torch/include"}
+    assert (dev.build, dev.base) == (other.build, other.base)
+    assert dev.environment.items() > other.environment.items()
+    assert dev.tag == f"{other.tag}-dev"
+    assert definition.environment(dev).items() > definition.environment(other).items()
+    folder = tmp_path / "x-dev"
+    folder.mkdir()
+    (folder / "image.yaml").write_text("schema: 1\nvariant: dev\nof: tiny\nsummary: mine\n")
+    with pytest.raises(UsageError, match="4: summary: unknown key"):
+        definition.read(folder / "image.yaml")
+
+
+def test_all_faults_of_a_file_are_named_at_once(tmp_path: Path) -> None:
+    path = edited(tmp_path, "licenses: MIT", 'licences: MIT\nextra: "1"')
+    with pytest.raises(UsageError) as caught:
+        definition.read(path)
+    assert str(caught.value).count("image.yaml:") == 3  # two unknown keys, one missing
+
+
+@pytest.mark.parametrize("name", ["image.def", "requirements.lock", "debian.lock", "selftest.py"])
+def test_content_changes_with_every_file_that_goes_into_the_image(
+    tmp_path: Path, name: str
+) -> None:
+    path = edited(tmp_path, "schema", "schema")
+    before = definition.content(definition.read(path))
+    assert before == definition.content(definition.read(path))
+    with (path.parent / name).open("a") as file:
+        file.write("# changed\n")
+    assert definition.content(definition.read(path)) != before
+
+
+def test_a_shared_self_test_is_found_unless_the_image_has_its_own(tmp_path: Path) -> None:
+    path = edited(tmp_path, "files: {selftest.py:", "files: {selftest_common.py:")
+    image = definition.read(path)
+    assert definition.file_of(image, "selftest_common.py").parent.name == "selftests"
+    shared = definition.content(image)
+    (path.parent / "selftest_common.py").write_text("its own\n")
+    assert definition.file_of(image, "selftest_common.py").parent == path.parent
+    assert definition.content(image) != shared
+
+
+def test_a_self_test_is_told_whose_gpus_the_image_is_for() -> None:
+    told = {name: definition.self_test(definition.load(name))[1] for name in definition.names()}
+    assert told["torch-cpu"] == "none"
+    assert told["resnet-imagenet-torch-cuda13"] == "nvidia"
+    assert told["tensorflow-rocm"] == "amd"

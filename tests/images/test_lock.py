@@ -1,0 +1,173 @@
+"""Locks: read whole, refused where they are not pinned, tidy for every supported Python."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trimaran.errors import UsageError
+from trimaran.images import debian, definition, lock
+from trimaran.images.parts import Source
+from trimaran.process import Result
+from trimaran.reporting import Silent
+
+IMAGES = [definition.load(name) for name in definition.names()]
+FRAMEWORKS = [image for image in IMAGES if image.kind == "framework"]
+HASH = "0" * 64
+
+
+@pytest.mark.parametrize("image", FRAMEWORKS, ids=lambda image: image.name)
+def test_the_committed_lock_serves_every_python(image: definition.Image) -> None:
+    locked = lock.read(image.folder / "requirements.lock")
+    other = image.folder.parent / image.variant.of if image.variant else image.folder
+    asked = re.findall(r"^([a-z0-9-]+)==", (other / "requirements.in").read_text(), re.M)
+    for python in lock.HOST_VERSIONS:
+        names = [entry.name for entry in locked if entry.applies_to(python)]
+        assert len(names) == len(set(names))
+        assert set(asked) <= set(names)
+
+
+VARIANTS = [image for image in FRAMEWORKS if image.variant]
+
+
+@pytest.mark.parametrize("image", VARIANTS, ids=lambda image: image.name)
+def test_a_variant_has_the_very_packages_of_the_other_image_and_more(
+    image: definition.Image,
+) -> None:
+    assert image.variant is not None
+    other = definition.load(image.variant.of)
+    wheels, fewer = (set(lock.read(one.folder / "requirements.lock")) for one in (image, other))
+    assert {(w.name, w.version) for w in wheels} > {(w.name, w.version) for w in fewer}
+    debs, fewer_debs = (set(debian.read(one.folder / "debian.lock")) for one in (image, other))
+    assert {d.sha256 for d in debs} > {d.sha256 for d in fewer_debs}
+    assert {"jupyterlab", "pip"} <= {wheel.name for wheel in wheels}
+    assert {"git", "less", "procps", "g++"} <= {package.name for package in debs}
+
+
+def test_there_are_variants_of_the_torch_images_whose_packages_are_locked() -> None:
+    assert {"torch-cpu-dev", "torch-cuda12-dev", "torch-cuda13-dev"} == {i.name for i in VARIANTS}
+
+
+@pytest.mark.parametrize("image", FRAMEWORKS, ids=lambda image: image.name)
+def test_wheels_from_elsewhere_are_locked_by_their_hashes(image: definition.Image) -> None:
+    assert image.python is not None
+    hashes = {h for entry in lock.read(image.folder / "requirements.lock") for h in entry.hashes}
+    assert {wheel.sha256 for wheel in image.python.elsewhere} <= hashes
+
+
+@pytest.mark.parametrize("image", FRAMEWORKS, ids=lambda image: image.name)
+def test_locks_name_no_machine(image: definition.Image) -> None:
+    for path in image.folder.iterdir():
+        text = path.read_text()
+        assert not re.search(r"file:|/home/|/root/|/work/|index-url|find-links http", text)
+        hosts = set(re.findall(r"https?://([^/\s]+)", text))
+        assert hosts <= {"download.pytorch.org", "files.pythonhosted.org", "deb.debian.org"}
+
+
+@pytest.mark.parametrize("line", ["six", "six>=1 --hash=sha256:" + HASH, "six==1.17.0", "si x=="])
+def test_what_is_not_pinned_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "requirements.lock"
+    path.write_text(f"# comment\n{line}\n")
+    with pytest.raises(UsageError, match=r"requirements\.lock:2: "):
+        lock.read(path)
+
+
+def test_tidying_drops_other_systems_and_adds_the_wheels_of_other_pythons() -> None:
+    elsewhere = tuple(
+        Source(url=f"https://example.org/x-1.0%2Bcpu-cp3{n}-cp3{n}-linux_x86_64.whl",
+                     sha256=str(n) * 32)
+        for n in (12, 11)
+    )
+    text = (
+        f"colorama==0.4.6 ; sys_platform == 'win32' \\\n    --hash=sha256:{HASH}\n    # via tqdm\n"
+        f"x==1.0+cpu \\\n    --hash=sha256:{'11' * 32}\n    # via -r requirements.in\n"
+    )
+    assert lock._tidy(text, elsewhere) == (
+        f"x==1.0+cpu \\\n    --hash=sha256:{'11' * 32} \\\n    --hash=sha256:{'12' * 32}\n"
+        "    # via -r requirements.in\n"
+    )
+
+
+def test_what_is_excluded_is_locked_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index"
+    make_wheel(index, "user", requires="unwanted")
+    make_wheel(index, "unwanted")
+    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    folder = tmp_path / "image"
+    shutil.copytree(Path(__file__).parents[1] / "images" / "tiny", folder)
+    (folder / "requirements.in").write_text("user\n")
+    image = definition.read(folder / "image.yaml")
+
+    assert "\nunwanted==1.0 " in lock._resolve(image, Silent())
+    (folder / "excludes.txt").write_text("unwanted  # by user, which does not import it\n")
+    assert re.findall(r"^(\w+)==", lock._resolve(image, Silent()), re.M) == ["user"]
+
+
+def make_wheel(index: Path, name: str, requires: str | None = None) -> None:
+    """Put the wheel of an empty package into a simple index."""
+    file = f"{name}-1.0-py3-none-any.whl"
+    (index / name).mkdir(parents=True)
+    (index / name / "index.html").write_text(f'<a href="{file}">{file}</a>')
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    if requires:
+        metadata += f"Requires-Dist: {requires}\n"
+    with zipfile.ZipFile(index / name / file, "w") as wheel:
+        wheel.writestr(f"{name}-1.0.dist-info/METADATA", metadata)
+        wheel.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}-1.0.dist-info/RECORD", "")
+
+
+def test_the_debian_lock_is_read_as_it_is_written() -> None:
+    path = FRAMEWORKS[0].folder / "debian.lock"
+    packages = debian.read(path)
+    assert debian.write(packages, FRAMEWORKS[0].name) == path.read_text()
+    assert {"python3", "libc6"} <= {package.name for package in packages}
+    first, second = packages[0].urls
+    assert first.startswith("http://deb.debian.org/debian/pool/")
+    assert second.startswith("https://snapshot.debian.org/archive/debian/2")
+
+
+@pytest.mark.parametrize("line", ["libc6 2.36", "a b c d e 1 " + HASH, "a b debian d e x " + HASH])
+def test_a_damaged_debian_lock_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "debian.lock"
+    path.write_text(f"# comment\n\n{line}\n")
+    with pytest.raises(UsageError, match=r"debian\.lock:3: "):
+        debian.read(path)
+
+
+def test_a_file_name_is_what_apt_takes() -> None:
+    package = debian.Package("g", "1+2", "debian", "s", "pool/main/g/g_1%2b2_amd64.deb", 1, HASH)
+    assert package.filename == "g_1+2_amd64.deb"
+    assert debian._package(
+        f"'http://deb.debian.org/debian/pool/main/g/g_1%2b2_amd64.deb' g_1%3a1+2_amd64.deb 1"
+        f" SHA256:{HASH}", {"debian": "s"},
+    ) == debian.Package(
+        "g", "1:1+2", "debian", "s", "pool/main/g/g_1%2b2_amd64.deb", 1, HASH
+    )
+
+
+def test_an_app_image_has_no_locks_to_make() -> None:
+    with pytest.raises(UsageError) as caught:
+        lock.lock(definition.load("resnet-imagenet-torch-cpu"), Silent())
+    assert caught.value.hint == "trimaran lock torch-cpu"
+
+
+def test_uv_is_told_to_trust_the_systems_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It brings its own, and would refuse a proxy that the system knows."""
+    told: dict[str, str] = {}
+
+    def run(argv: object, *, env: dict[str, str], **options: object) -> Result:
+        told.update(env)
+        return Result((), 0, f"six==1.17.0 \\\n    --hash=sha256:{HASH}\n", "")
+
+    monkeypatch.delenv("UV_SYSTEM_CERTS", raising=False)
+    monkeypatch.setattr("trimaran.process.run", run)
+    tiny = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
+    assert "six==1.17.0" in lock._resolve(tiny, Silent())
+    assert told["UV_SYSTEM_CERTS"] == "1"

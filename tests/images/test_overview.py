@@ -1,0 +1,163 @@
+"""The picture and the table of all images: current, complete, and drawn as they are meant."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from trimaran import paths
+from trimaran.errors import UsageError
+from trimaran.images import definition, graph, overview
+
+ALL = [definition.load(name) for name in definition.names()]
+ALL_BY_NAME = {image.name: image for image in ALL}
+README = paths.repository() / "containers/README.md"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn() -> ET.Element:
+    """Return the picture of all images, parsed."""
+    return ET.fromstring(graph.svg(ALL))  # noqa: S314 - written by us
+
+
+def with_apps(*names: str) -> list[definition.Image]:
+    """Return the images of the checkout, and more app images on torch-cpu."""
+    app = definition.load("resnet-imagenet-torch-cpu")
+    more = [app.model_copy() for _ in names]
+    for image, name in zip(more, names, strict=True):
+        image._folder = Path("containers/apps") / name
+    return [*ALL, *more]
+
+
+def test_both_are_current() -> None:
+    overview.check()
+
+
+def test_a_changed_file_is_named(checkout: Path) -> None:
+    containers = checkout / "containers"
+    (containers / "frameworks").mkdir()
+    (containers / "frameworks/torch-cpu").symlink_to(README.parent / "frameworks/torch-cpu")
+    for shared in ("build", "selftests"):
+        (containers / shared).symlink_to(README.parent / shared)
+    readme = containers / "README.md"
+    readme.write_text(f"before\n{overview.BEGIN}\nold\n{overview.END}\nafter\n")
+    with pytest.raises(UsageError, match=r"not current: .*graph.svg, .*README.md"):
+        overview.check()
+    overview.write()
+    overview.check()
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    readme.write_text(text.replace("PyTorch 2", "PyTorch 1"))
+    with pytest.raises(UsageError, match=r"not current: \S+README.md$"):
+        overview.check()
+
+
+def test_every_image_is_in_the_picture_once() -> None:
+    written = [element.text for element in drawn().iter(f"{SVG}text")]
+    assert [written.count(name) for name in definition.names()] == [1] * len(ALL)
+
+
+def test_a_line_goes_from_each_image_to_the_one_above() -> None:
+    _, edges = graph.layout(ALL)
+    pairs = {(edge.below.title, edge.above.title) for edge in edges}
+    assert {(i.framework, i.name) for i in ALL if i.framework} <= pairs
+    assert {above for _, above in pairs} == set(definition.names())
+
+
+@pytest.mark.parametrize("more", [[], ["a"], ["a", "b", "c", "d"]])
+def test_no_box_covers_another(more: list[str]) -> None:
+    boxes, _ = graph.layout(with_apps(*more))
+    for one, other in itertools.combinations(boxes, 2):
+        if one.column == other.column:
+            upper, lower = sorted((one, other), key=lambda box: box.y)
+            assert upper.y + upper.height < lower.y, (upper.title, lower.title)
+
+
+def test_what_is_written_fits_into_its_box() -> None:
+    boxes, _ = graph.layout(ALL)
+    for box in boxes:
+        # Wide fonts take 0.6 of their size for a letter of the mean text, bold ones 0.65.
+        assert len(box.title) * 14 * 0.62 < box.column.width, box.title
+        for line in box.lines:
+            assert len(line) * 12 * 0.58 < box.column.width, line
+        assert box.title_at - 12 > box.y
+        assert all(at + 3 < box.y + box.height for at, _ in box.lines_at)
+
+
+def test_the_picture_is_readable_on_a_dark_page() -> None:
+    root = drawn()
+    first = next(root.iter(f"{SVG}rect"))
+    assert first.get("fill") == "#ffffff"
+    assert (first.get("width"), first.get("height")) == tuple(root.attrib["viewBox"].split()[2:])
+
+
+def test_the_table_tells_the_versions_of_the_lock() -> None:
+    rows = {row.split("`")[1]: row for row in overview.table(ALL).splitlines()[2:]}
+    assert sorted(rows) == definition.names()
+    assert "PyTorch 2.13.0, Horovod 0.28.1, DALI 2.4.0, Open MPI 4.1.4" in rows["torch-cpu"]
+    assert rows["torch-cpu"].count("| CPU ") == 1
+    assert "NVIDIA GPU, CUDA 12" in rows["torch-cuda12"]
+    assert "`torch-cpu` + trainkit, resnet-imagenet" in rows["resnet-imagenet-torch-cpu"]
+
+
+def evidence(checkout: Path, image: str, file: str, **changes: object) -> None:
+    """Write evidence on `image` as `trimaran inspect --evidence` does."""
+    folder = checkout / "site/results/images" / image
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {
+        "schema": 1, "image": image, "engine": "apptainer", "date": "2026-11-21T12:00:00Z",
+        "size": 1_234_567_890, "start": 0.314, "host": {"cores": 2, "accelerators": []},
+    }
+    (folder / file).write_text(json.dumps(found | changes))
+
+
+def test_the_table_tells_the_newest_evidence_on_the_sif(checkout: Path) -> None:
+    evidence(checkout, "torch-cpu", "2026-11-20-host.json", size=1)
+    evidence(checkout, "torch-cpu", "2026-11-21-host.json")
+    evidence(checkout, "torch-cpu", "2026-11-22-host.json", engine="podman")
+    row = overview.evidence_cells(ALL_BY_NAME["torch-cpu"])
+    assert row == (
+        "[1,235 MB](../site/results/images/torch-cpu/2026-11-21-host.json) (2026-11-21)",
+        "0.31 s", "passed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"), [([], "passed; its GPU part was not run"), (["NVIDIA A100"], "passed")]
+)
+def test_a_test_without_the_gpu_is_not_called_more(
+    checkout: Path, gpus: list[str], said: str
+) -> None:
+    evidence(checkout, "torch-cuda12", "2026-11-21-host.json", host={"accelerators": gpus})
+    assert overview.evidence_cells(ALL_BY_NAME["torch-cuda12"])[2] == said
+
+
+def test_an_image_without_evidence_was_not_built_here(checkout: Path) -> None:
+    assert overview.evidence_cells(ALL_BY_NAME["torch-rocm"]) == ("not built here", "", "")
+
+
+def test_foreign_evidence_is_named(checkout: Path) -> None:
+    evidence(checkout, "torch-cpu", "2026-11-21-host.json", size="large")
+    with pytest.raises(UsageError, match=r"2026-11-21-host.json is no evidence"):
+        overview.evidence_cells(ALL_BY_NAME["torch-cpu"])
+
+
+def test_links_of_the_table_lead_somewhere() -> None:
+    for image in ALL:
+        place = image.folder.relative_to(README.parent) / "image.yaml"
+        assert f"({place})" in README.read_text()
+
+
+def test_a_readme_without_its_marks_is_not_touched(checkout: Path) -> None:
+    readme = checkout / "containers/README.md"
+    readme.write_text("# Containers\n")
+    with pytest.raises(UsageError, match=r"the lines .* are missing"):
+        overview.write()
+    assert readme.read_text() == "# Containers\n"
+    assert not (checkout / "containers/graph.svg").exists()

@@ -1,0 +1,113 @@
+"""The generated definitions: whole files compared, and hpccm's silence turned into errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trimaran.errors import UsageError
+from trimaran.images import definition, primitives, render
+
+TINY = Path(__file__).parents[1] / "images" / "tiny" / "image.yaml"
+ALL = [*(definition.load(name) for name in definition.names()), definition.read(TINY)]
+
+
+@pytest.mark.parametrize("image", ALL, ids=lambda image: image.name)
+@pytest.mark.parametrize("file", list(render.FILES))
+def test_the_committed_file_is_what_is_rendered(image: definition.Image, file: str) -> None:
+    assert (image.folder / file).read_text() == render.text(image, file)
+
+
+@pytest.mark.parametrize("image", ALL, ids=lambda image: image.name)
+def test_both_formats_have_the_same_content(image: definition.Image) -> None:
+    deffile, dockerfile = (render.text(image, file) for file in render.FILES)
+    for key, value in definition.environment(image).items():
+        assert f'export {key}="{value}"\n' in deffile
+        assert f'{key}="{value}"' in dockerfile
+    for name, place in image.files.items():
+        assert f"\n    {name} {place}\n" in deffile
+        assert f"COPY {name} {place}\n" in dockerfile
+    commands = [line.strip() for line in deffile.splitlines() if "/mnt/" in line]
+    assert commands
+    for command in commands:
+        assert command in dockerfile
+    final = deffile[deffile.find("Stage: final"):] if image.build else deffile
+    assert final.index("%files") < final.index("%post")
+    final = dockerfile[dockerfile.find("AS final"):] if image.build else dockerfile
+    assert final.index("COPY") < final.index("RUN")
+
+
+def test_nothing_of_the_first_stage_but_its_product_is_in_the_image() -> None:
+    image = definition.load("torch-cpu")
+    for file in render.FILES:
+        first, final = re.split(r"Stage: final|AS final", render.text(image, file))
+        assert "/mnt/build/debs/*.deb" in first
+        assert "sh /mnt/build/horovod.sh" in first
+        assert "/mnt/build" not in final
+        assert "/opt/stage/lib /opt/trimaran/lib" in final
+
+
+@pytest.mark.parametrize("image", ALL, ids=lambda image: image.name)
+def test_the_hosts_python_is_kept_out(image: definition.Image) -> None:
+    deffile, dockerfile = (render.text(image, file) for file in render.FILES)
+    # Empty: Apptainer gives back the host's value of what is only unset.
+    assert 'export PYTHONPATH=""\n' in deffile
+    assert 'export PYTHONHOME=""\n' in deffile
+    for text in (deffile, dockerfile):
+        assert ('PYTHONSAFEPATH="1"' in text) == (image.kind == "app")
+
+
+def test_a_cache_is_the_users_own_unless_the_image_says_where_it_is() -> None:
+    framework, app = (
+        render.text(definition.load(name), "image.def")
+        for name in ("torch-cpu", "resnet-imagenet-torch-cpu")
+    )
+    assert 'caches="$HOME/.cache"; else caches=$(mktemp -d)' in framework
+    assert 'export TORCHINDUCTOR_CACHE_DIR="$caches/torchinductor"\n' in framework
+    assert 'export TORCHINDUCTOR_CACHE_DIR="/opt/trimaran"\n' in app
+    assert "caches" not in app
+    assert "TORCHINDUCTOR" not in render.text(definition.load("torch-cpu"), "Dockerfile")
+
+
+def test_every_step_of_a_build_has_one_umask_and_the_last_takes_rights_away() -> None:
+    image = definition.load("torch-cpu")
+    for file, step in (("image.def", "%post\n    cd /\n    "), ("Dockerfile", "RUN ")):
+        _, *steps = render.text(image, file).split(step)
+        assert [text.startswith("umask 022") for text in steps] == [True] * 5
+        assert "-exec chmod ug-s,o-w" in steps[-1]
+
+
+def test_a_changed_file_is_named(tmp_path: Path) -> None:
+    for path in TINY.parent.iterdir():
+        (tmp_path / path.name).write_text(path.read_text())
+    image = definition.read(tmp_path / "image.yaml")
+    with pytest.raises(UsageError, match="not current"):  # the folder gives another name
+        render.check(image)
+    render.write(image)
+    render.check(image)
+    (tmp_path / "Dockerfile").write_text((tmp_path / "Dockerfile").read_text() + "RUN true\n")
+    with pytest.raises(UsageError, match=r"not current: \S+Dockerfile$"):
+        render.check(image)
+
+
+def test_a_misspelt_argument_of_hpccm_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown arguments comands"):
+        primitives.primitive("shell", comands=["true"])
+
+
+def test_a_primitive_outside_the_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="'user' is not used here"):
+        primitives.primitive("user", user="nobody")
+
+
+def test_what_hpccm_only_logs_is_an_error() -> None:
+    lost = primitives.primitive("runscript", commands=["true"], _app="train")
+    refused = pytest.raises(ValueError, match="Docker does not have")
+    with primitives.container_format("docker"), refused:
+        str(lost)
+
+
+if __name__ == "__main__":
+    render.write(definition.read(TINY))

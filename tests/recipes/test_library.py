@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from samples import GOOD
+from trimaran import paths
+from trimaran.engines.host import Host
+from trimaran.errors import UsageError
+from trimaran.recipes import library
+from trimaran.runs import pipeline
+from trimaran.survey import catalog
+
+MEASURED = {"date": "2026-01-01", "host": "a machine", "command": "trimaran run it",
+            "image_digest": None}
+
+
+def write(checkout: Path, content: dict[str, Any], name: str = "cpu-smoke") -> None:
+    path = checkout / f"recipes/resnet-imagenet/{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+
+
+def test_every_recipe_of_the_project_is_valid() -> None:
+    assert "resnet-imagenet/cpu-quickstart" in library.names()
+    for name in library.names():
+        library.load(name)
+
+
+def test_schema_json_is_current() -> None:
+    committed = (paths.repository() / "recipes/schema.json").read_text()
+    assert committed == catalog.schema_text(), "run: make generate"
+
+
+def test_schema_refuses_what_the_model_refuses() -> None:
+    schema = json.loads(catalog.schema_text())
+    assert schema["additionalProperties"] is False
+    assert "expected" in schema["required"]
+
+
+def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
+    write(checkout, GOOD)
+    with pytest.raises(UsageError) as caught:
+        library.load("resnet-imagenet/cpu-smok")
+    assert caught.value.hint == "did you mean resnet-imagenet/cpu-smoke?"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"expected": []}, "expected: List should have at least 1 item"),
+        ({"args": {"data": "/x"}}, "args: data: set by Trimaran, remove it"),
+        ({"args": {"initial": "/x"}}, "args: initial: set by Trimaran, remove it"),
+        (
+            {"initial": {"recipe": "resnet-imagenet/no-such", "step": 5}},
+            "initial: unknown recipe 'resnet-imagenet/no-such'",
+        ),
+        ({"initial": {"recipe": "resnet-imagenet/cpu-smoke", "step": 0}}, "initial.step"),
+        ({"args": {"a b": 1}}, "args.a b"),
+        ({"env": {"A-B": "1"}}, "env.A-B"),
+        ({"env": {"A": 1}}, "env.A: Input should be a valid string (found: 1)"),
+        ({"launcher": "mpirun"}, "launcher: 'mpirun' does not start 1 tasks"),
+        (
+            {"resources": {**GOOD["resources"], "tasks_per_node": 2}},
+            "launcher: 'none' does not start 2 tasks",
+        ),
+        (
+            {"resources": {**GOOD["resources"], "nodes": 2}, "launcher": "torchrun"},
+            "torchrun starts the tasks of one node",
+        ),
+        ({"surprise": 1}, "surprise: unknown key (allowed: schema, summary, app"),
+        ({"data": {}}, "data: Dictionary should have at least 1 item"),
+    ],
+)
+def test_faults_are_refused(checkout: Path, change: dict[str, Any], message: str) -> None:
+    write(checkout, {**GOOD, **change})
+    with pytest.raises(UsageError) as caught:
+        library.load("resnet-imagenet/cpu-smoke")
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": None}, "give exactly one of 'source'"),
+        ({"lower": None}, "expected.0.lower: Input should be a valid number"),
+        ({"lower": 0.1}, "Input should be less than or equal to 0"),
+        ({"lower": -5}, "expected.0.lower: Input should be greater than -1"),
+        ({"lower": -1}, "expected.0.lower: Input should be greater than -1"),
+        ({"lower": math.nan}, "expected.0.lower: Input should be a finite number"),
+        ({"upper": math.inf}, "expected.0.upper: Input should be a finite number"),
+        ({"value": math.nan}, "expected.0.value: Input should be a finite number"),
+        ({"value": -100}, "expected.0.value: Input should be greater than 0"),
+        ({"value": True}, "expected.0.value: Input should be a valid number"),
+        ({"value": 100.1}, "value: 100.1 % cannot be"),
+        ({"source": None, "measured": {**MEASURED, "seeds": {1: 80.0, 2: 89.9}}},
+         "value: 90 is not between the results of the seeds, 80 to 89.9"),
+        ({"source": None, "measured": {**MEASURED, "seeds": {1: math.nan}}},
+         "Input should be a finite number"),
+        ({"unit": "img/s"}, "the unit of val_top1 is %"),
+        ({"at": "sometimes"}, "at: String should match pattern"),
+    ],
+)
+def test_expectations_without_source_margin_or_unit_are_refused(
+    checkout: Path, change: dict[str, Any], message: str
+) -> None:
+    write(checkout, {**GOOD, "expected": [{**GOOD["expected"][0], **change}]})
+    with pytest.raises(UsageError) as caught:
+        library.load("resnet-imagenet/cpu-smoke")
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(("lower", "upper", "bounds"), [
+    (-0.1, None, (72.0, None)), (-0.5, 0.1, (40.0, 88.0)), (0.0, 0.0, (80.0, 80.0)),
+])
+def test_margins_are_relative_to_the_value(
+    lower: float, upper: float | None, bounds: tuple[float, float | None]
+) -> None:
+    expected = {**GOOD["expected"][0], "value": 80.0, "lower": lower, "upper": upper}
+    low, high = library.Expectation.model_validate(expected).bounds
+    for found, wanted in zip((low, high), bounds, strict=True):
+        assert found == (wanted if wanted is None else pytest.approx(wanted))
+
+
+def test_units_and_what_depends_on_the_machine() -> None:
+    assert library.METRIC_UNITS == {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
+    assert {"throughput"} == library.HARDWARE_BOUND
+    assert {"seed"} == library.NEUTRAL_OPTIONS
+
+
+@pytest.mark.parametrize("name", ["cpu-quickstart", "gpu-smoke"])
+def test_the_path_is_the_identity(checkout: Path, name: str) -> None:
+    write(checkout, GOOD, name)
+    with pytest.raises(UsageError) as caught:
+        library.load(f"resnet-imagenet/{name}")
+    assert caught.value.hint == "a recipe's path is its identity"
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("cpu-smoke", True),
+        ("cpu-2core-smoke", True),
+        ("cpu-2core-cyclic2-smoke", True),
+        ("cpu-cyclic2-smoke", False),
+        ("cpu-2coreb-smoke", False),
+    ],
+)
+def test_a_variant_stands_between_the_whole_target_and_the_purpose(
+    checkout: Path, name: str, fits: bool
+) -> None:
+    write(checkout, GOOD, name)
+    if fits:
+        library.load(f"resnet-imagenet/{name}")
+        return
+    with pytest.raises(UsageError, match="'cpu-2core' does not begin with"):
+        library.load(f"resnet-imagenet/{name}")
+
+
+def test_a_run_on_several_nodes_is_refused_before_anything_is_made() -> None:
+    request = pipeline.Request(
+        recipe=library.load("resnet-imagenet/skx8160-convergence"), engine=Host(), changes={}
+    )
+    with pytest.raises(UsageError, match="needs 448 nodes and srun"):
+        pipeline.plan(request)

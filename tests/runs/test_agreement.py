@@ -1,0 +1,156 @@
+"""A verdict needs files that agree: each disagreement is named, and nothing is judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from finished import IMAGE, SIF, finish, start
+from samples import GOOD, write_outcome
+from trimaran import engines
+from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.host import Host
+from trimaran.engines.oci import Podman
+from trimaran.errors import RunError
+from trimaran.recipes import library
+from trimaran.recipes.library import RecipeFile
+from trimaran.runs import report, rundir
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def test_the_containers_are_the_engines_that_say_so() -> None:
+    assert {e.name for e in (Apptainer, Podman, Host) if e.container} == engines.CONTAINERS
+
+
+def change(path: Path, how: Change) -> None:
+    content = json.loads(path.read_text())
+    how(content)
+    path.write_text(json.dumps(content))
+
+
+def swap(record: dict[str, Any], old: str, new: str) -> None:
+    words = record["command"]["argv"]
+    words[words.index(old)] = new
+
+
+RECORD: list[tuple[str, Change]] = [
+    ("the exit status is 3", lambda r: r.update(exit_status=3)),
+    ("ended None", lambda r: r.update(ended=None)),
+    ("ended 2000", lambda r: r.update(ended="2000-01-01T00:00:00Z")),
+    ("not that of the recipe with its changes", lambda r: swap(r, "--epochs=1", "--epochs=2")),
+    ("not that of the recipe with its changes", lambda r: r["recipe"]["changed"].update(seed=2)),
+    ("not that of the recipe with its changes", lambda r: swap(r, "--data=/data", "--data=/else")),
+    ("not that of the recipe with its changes", lambda r: r["command"].update(argv=[])),
+    ("does not run /a.sif", lambda r: swap(r, "/a.sif", "/b.sif")),
+    ("does not run apptainer", lambda r: swap(r, "/usr/bin/apptainer", "/usr/bin/podman")),
+    ("the image has no digest", lambda r: r["image"].update(digest=None)),
+    ("the engine host has no images", lambda r: r["image"].update(engine="host")),
+    ("adds overlay to the image, listed is nothing",
+     lambda r: r["command"]["argv"].insert(2, "--overlay")),
+    ("adds nothing to the image, listed is venv",
+     lambda r: r.update(modified=[{"kind": "venv", "path": "/v", "sha256": "00" * 32}])),
+    ("metrics.jsonl: SHA-256 [0-9a-f]{64}, run.json says 00",
+     lambda r: r["files"].update({"metrics.jsonl": "00"})),
+]
+
+
+@pytest.mark.parametrize(("message", "how"), RECORD)
+def test_a_run_json_that_contradicts_itself_is_not_judged(
+    recipe: RecipeFile, own_place: Path, message: str, how: Change
+) -> None:
+    finish(own_place / "run", recipe, image=SIF)
+    change(own_place / "run/run.json", how)
+    with pytest.raises(RunError, match=f"(?s)its files disagree.*{message}"):
+        report.write(own_place / "run")
+    assert not (own_place / "run/verdict.json").exists()
+
+
+METRICS: list[tuple[str, Callable[[list[dict[str, Any]]], object]]] = [
+    ("does not end with run_stop and success", lambda lines: lines.pop()),
+    ("does not end with run_stop and success",
+     lambda lines: lines[-1]["metadata"].update(status="aborted")),
+    ("run_start is there 0 times", lambda lines: lines.pop(0)),
+    ("run_start is there 2 times", lambda lines: lines.insert(0, lines[0])),
+    ("its steps go backwards", lambda lines: lines[3]["metadata"].update(step=2)),
+    ("train_samples is 9, the recipe has 10", lambda lines: lines[1].update(value=9)),
+    ("eval_samples is 9, the recipe has 5", lambda lines: lines[2].update(value=9)),
+    ("top1 is 0.95, the last eval_accuracy of metrics.jsonl is 0.99",
+     lambda lines: lines[-4].update(value=0.99)),
+    ("steps, metrics.jsonl ends at 9", lambda lines: lines[-1]["metadata"].update(step=9)),
+    ("seed is 3, the recipe has 4",
+     lambda lines: lines.insert(1, {"time_ms": 1, "key": "seed", "value": 3})),
+]
+
+
+@pytest.mark.parametrize(("message", "how"), METRICS)
+def test_metrics_of_another_run_are_not_judged(
+    recipe: RecipeFile, own_place: Path, message: str, how: Callable[[Any], object]
+) -> None:
+    finish(own_place / "run", recipe, changed={"seed": 4})
+    path = own_place / "run/metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    how(lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # As from an older version, or from who has changed the hash as well.
+    change(own_place / "run/run.json", lambda r: r.pop("files"))
+    with pytest.raises(RunError, match=f"(?s)its files disagree.*{message}"):
+        report.write(own_place / "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "result.json is missing or does not say success"),
+        ("{}", "result.json is missing or does not say success"),
+        ("[]", "result.json is missing or does not say success"),
+        ("{", "cannot be read"),
+        ('{"status": "success", "steps": 2, "evaluation": null}', "2 steps, .* ends at 3"),
+        ('{"status": "success", "steps": 3, "evaluation": null}', "top1 is None, the last"),
+    ],
+)
+def test_a_forged_result_ends_no_run(
+    recipe: RecipeFile, own_place: Path, text: str | None, message: str
+) -> None:
+    finish(own_place / "run", recipe)
+    path = own_place / "run/result.json"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    change(own_place / "run/run.json", lambda r: r.pop("files"))
+    with pytest.raises(RunError, match=message):
+        report.write(own_place / "run")
+
+
+def test_a_run_of_an_older_version_is_judged(recipe: RecipeFile, own_place: Path) -> None:
+    finish(own_place / "run", recipe)
+    change(own_place / "run/run.json", lambda r: r.pop("files"))
+    _, verdict = report.write(own_place / "run")
+    assert verdict.outcome == "PASS"
+    assert "of an older version" in verdict.checked[-1]
+
+
+def test_a_run_without_data_has_as_many_samples_as_it_likes(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    recipe.path.write_text(yaml.safe_dump({**GOOD, "args": {**GOOD["args"], "synthetic": True}}))
+    directory = own_place / "run"
+    record = start(directory, library.load(recipe.name))
+    write_outcome(directory, 0.95)
+    path = directory / "metrics.jsonl"
+    text, old = path.read_text(), '"train_samples", "value": 10'
+    assert old in text
+    path.write_text(text.replace(old, old.replace("10", "9")))
+    rundir.finish(directory, record, "completed", 0)
+    assert report.write(directory)[1].outcome == "PASS"
+
+
+def test_the_files_of_a_run_are_hashed_when_it_ends(recipe: RecipeFile, own_place: Path) -> None:
+    record = finish(own_place / "run", recipe, image=IMAGE)
+    assert set(record.files) == {"metrics.jsonl", "result.json"}
+    assert rundir.go_on(own_place / "run", record).files == {}

@@ -1,0 +1,92 @@
+"""A second stage begins with a checkpoint of the recipe that its own recipe names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from samples import GOOD
+from trimaran.bundles import pack
+from trimaran.engines import BuiltImage
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import UsageError
+from trimaran.recipes import library
+from trimaran.recipes.library import RecipeFile
+from trimaran.reporting import Silent
+from trimaran.runs import initial, pipeline
+
+FIRST, SECOND = "resnet-imagenet/cpu-smoke", "resnet-imagenet/cpu-2core-collapsed-smoke"
+FILE = "step-00007638.pt"
+
+
+@pytest.fixture
+def second(checkout: Path) -> RecipeFile:
+    """A recipe that begins with step 7638 of another one."""
+    more: dict[str, Any] = {"initial": {"recipe": FIRST, "step": 7638}}
+    for name, content in ((FIRST, GOOD), (SECOND, GOOD | more)):
+        path = checkout / f"recipes/{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(content))
+    return library.load(SECOND)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    path = tmp_path / FILE
+    path.write_bytes(b"weights")
+    return path
+
+
+def test_the_checkpoint_is_bound_read_only_and_given_to_the_app(
+    second: RecipeFile, checkpoint: Path, tmp_path: Path
+) -> None:
+    engine = Apptainer("/usr/bin/apptainer")
+    request = pipeline.Request(second, engine, {}, initial=checkpoint)
+    pipeline.check(request)
+    built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "0", 1)
+    exact = pipeline.command(request, built, tmp_path, tmp_path / "run")
+    assert exact.argv[-1] == "--initial=/initial.pt"
+    assert f"type=bind,source={checkpoint},destination=/initial.pt,ro" in exact.argv
+
+
+def test_run_json_says_which_checkpoint_it_was(checkpoint: Path) -> None:
+    found = initial.record(checkpoint)
+    assert found is not None
+    assert json.loads(found.model_dump_json()) == {
+        "path": str(checkpoint), "sha256": hashlib.sha256(b"weights").hexdigest()
+    }
+    assert initial.record(None) is None
+
+
+def test_without_the_checkpoint_the_error_names_it(second: RecipeFile) -> None:
+    with pytest.raises(UsageError, match=f"the checkpoint of step 7638 of {FIRST}") as caught:
+        initial.check(second, None)
+    assert caught.value.hint == f"give --initial RUN/checkpoints/{FILE}, of a run of that recipe"
+
+
+def test_a_checkpoint_of_another_step_is_refused(second: RecipeFile, tmp_path: Path) -> None:
+    other = tmp_path / "step-00007650.pt"
+    with pytest.raises(UsageError, match="no such file"):
+        initial.check(second, other)
+    other.touch()
+    with pytest.raises(UsageError, match="checkpoint of step 7638"):
+        initial.check(second, other)
+
+
+def test_a_recipe_without_a_first_stage_takes_no_checkpoint(
+    second: RecipeFile, checkpoint: Path
+) -> None:
+    with pytest.raises(UsageError, match="begins with no checkpoint"):
+        initial.check(library.load(FIRST), checkpoint)
+    initial.check(library.load(FIRST), None)
+
+
+def test_a_second_stage_is_not_bundled(second: RecipeFile, tmp_path: Path) -> None:
+    request = pipeline.Request(second, Apptainer("/usr/bin/apptainer"), {})
+    with pytest.raises(UsageError, match="a bundle holds none"):
+        pack.pack(request, tmp_path / "b.tar", with_data=False, reporter=Silent())
