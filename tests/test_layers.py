@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,19 @@ PACKAGE = ROOT / "src/trimaran"
 TOOL = sorted(PACKAGE.rglob("*.py"))
 APPS = sorted((ROOT / "apps").glob("*/src/**/*.py"))
 APP_PACKAGES = {path.name for path in (ROOT / "apps").glob("*/src/*") if path.is_dir()}
+
+
+BELOW: dict[str, set[str]] = {"ground": set()}
+"""Package -> what it may import: the packages below it, never its siblings and never above."""
+for name, *below in (
+    ("net", "ground"),
+    ("data", "net"), ("recipes", "data"),
+    ("images", "net"), ("engines", "images"), ("supply", "engines"),
+    ("runs", "supply", "recipes"),
+    ("bundles", "runs"), ("survey", "runs"),
+    ("cli", "bundles", "survey"),
+):
+    BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -43,14 +57,50 @@ def faults(name: str, source: str) -> list[str]:
         found.append(f"{name} starts processes: only process.py does")
     called = set(calls(tree))
     # spython_build.py is a program of its own, which an engine starts as a child.
-    prints = name.startswith("cli/") or name in {"terminal.py", "engines/spython_build.py"}
+    prints = name.startswith("cli/") or name == "engines/spython_build.py"
     if not prints and called & {"print", "sys.exit", "exit"}:
-        found.append(f"{name} prints or exits: only cli/ and terminal.py do")
+        found.append(f"{name} prints or exits: only cli/ does")
     if called & {"Console", "print"} or (name != "cli/common.py" and "typer.echo" in called):
         found.append(f"{name} prints what may steer a terminal: terminal.Screen and say() do not")
     if name != "parsing.py" and called & {"json.loads", "json.load", "yaml.load", "yaml.safe_load"}:
         found.append(f"{name} reads without limits: parsing.py does it")
     return found
+
+
+def room(module: str) -> str:
+    """Return the package of a module of the tool, by its dotted name below `trimaran`."""
+    first = module.split(".")[0]
+    return first if (PACKAGE / first).is_dir() else "ground"
+
+
+def modules_of(name: str, source: str) -> set[str]:
+    """Return the modules of the tool that one of them imports, anywhere in it, typing included."""
+    found = set()
+    for module in imports(ast.parse(source)):
+        below = module.removeprefix("trimaran").removeprefix(".")
+        place = PACKAGE / below.replace(".", "/")
+        is_module = place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+        if module.startswith("trimaran.") and is_module:
+            found.add(below)
+    # `from a.b import c` names a.b, too: of a package, that is its own `__init__`.
+    return {one for one in found if not any(other.startswith(f"{one}.") for other in found)
+            or (PACKAGE / one).with_suffix(".py").is_file()}
+
+
+def order_faults(name: str, source: str) -> list[str]:
+    """Return the imports of the module `name` (path in the package) that go up or sideways."""
+    own = room(name.removesuffix(".py").replace("/", "."))
+    used = {room(module) for module in modules_of(name, source)}
+    return [f"{own} imports {other}" for other in sorted(used - {own} - BELOW[own])]
+
+
+def circle(arrows: dict[str, set[str]]) -> list[str]:
+    """Return modules that import each other in a circle; none where there is no such."""
+    try:
+        graphlib.TopologicalSorter(arrows).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def app_faults(package: str, source: str) -> list[str]:
@@ -68,6 +118,52 @@ def app_faults(package: str, source: str) -> list[str]:
 @pytest.mark.parametrize("name", [str(path.relative_to(PACKAGE)) for path in TOOL])
 def test_tool_module_keeps_the_rules(name: str) -> None:
     assert faults(name, (PACKAGE / name).read_text()) == []
+
+
+@pytest.mark.parametrize("name", [str(path.relative_to(PACKAGE)) for path in TOOL])
+def test_imports_go_down_only(name: str) -> None:
+    assert order_faults(name, (PACKAGE / name).read_text()) == []
+
+
+def test_every_package_has_its_place_in_the_order_and_says_what_it_is_for() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages | {"ground"} == set(BELOW)
+    for name in packages:
+        assert ast.get_docstring(ast.parse((PACKAGE / name / "__init__.py").read_text()))
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    arrows = {}
+    for path in TOOL:
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        arrows[name] = modules_of(name, path.read_text()) - {name}
+    assert circle(arrows) == []
+
+
+def test_the_ground_is_small() -> None:
+    flat = [path.name for path in PACKAGE.glob("*.py") if path.name != "__init__.py"]
+    assert len(flat) <= 12, "a module of one concern belongs to that one's package"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("images/lock.py", "from trimaran.engines import store"),
+        ("data/cache.py", "from trimaran.recipes.library import load"),
+        ("bundles/pack.py", "from trimaran.survey import doctor"),
+        ("supply/audit.py", "from trimaran.runs import report"),
+        ("recipes/library.py", "from trimaran.images.definition import Image"),
+        ("files.py", "from trimaran.net import web"),
+        ("engines/store.py", "if TYPE_CHECKING:\n    from trimaran.cli import common"),
+    ],
+)
+def test_an_import_that_is_turned_round_is_found(name: str, line: str) -> None:
+    assert order_faults(name, line)
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+    assert not circle({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
 
 @pytest.mark.parametrize("path", APPS, ids=lambda path: f"{path.parent.name}/{path.name}")

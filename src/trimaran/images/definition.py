@@ -193,7 +193,7 @@ def read(path: Path) -> Image:
     found = strict.load_one(_model, path)
     if isinstance(found, VariantOf):
         other = read(path.parent.parent / found.of / "image.yaml")
-        image = other.model_copy(update=variants.changes(other, found.variant))
+        image = other.model_copy(update=_changes(other, found.variant))
         image._variant = found
     else:
         image = cast("Image", found)
@@ -206,6 +206,29 @@ def read(path: Path) -> Image:
             " nor in containers/selftests"
         )
     return image
+
+
+def _changes(image: Image, name: str) -> dict[str, Any]:
+    """Return the fields in which the variant `name` differs from `image`.
+
+    Raises:
+        UsageError: `image` has no Debian and Python to add to.
+    """
+    adds = variants.load(name)
+    if image.python is None or not image.debian:
+        raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'")
+    kept = tuple(pattern for pattern in image.python.remove if pattern not in adds.keep)
+    return {
+        "summary": f"{image.name} {adds.summary}",
+        "description": f"{image.description.rstrip()} {adds.description}",
+        "short": f"{image.short}-{name}",
+        "debian": tuple(dict.fromkeys((*image.debian, *adds.debian))),
+        "python": image.python.model_copy(update={"remove": kept}),
+        "environment": {**image.environment, **adds.environment},
+        "files": {**image.files, **adds.files},
+        "test": adds.test,
+        "help": f"{image.help.rstrip()}\n\n{adds.help}",
+    }
 
 
 def _model(content: object) -> type[strict.Model]:

@@ -7,16 +7,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from trimaran import paths, strict
-from trimaran.errors import UsageError
 from trimaran.images.parts import Lines, Name, Pattern, Place, Plain, Relative, Variable
-
-if TYPE_CHECKING:
-    from trimaran.images.definition import Image
 
 
 class VariantOf(strict.Model):
@@ -56,29 +52,11 @@ def folder() -> Path:
     return paths.repository() / "containers/variants"
 
 
+def load(name: str) -> Variant:
+    """Read what the variant `name` adds."""
+    return strict.load(Variant, folder() / f"{name}.yaml")
+
+
 def wheels(name: str) -> Path:
     """Return the file with the wheels that the variant adds."""
     return folder() / f"{name}.in"
-
-
-def changes(image: Image, name: str) -> dict[str, Any]:
-    """Return the fields in which the variant `name` differs from `image`.
-
-    Raises:
-        UsageError: there is no such variant, or `image` has no Debian and Python to add to.
-    """
-    adds = strict.load(Variant, folder() / f"{name}.yaml")
-    if image.python is None or not image.debian:
-        raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'")
-    kept = tuple(pattern for pattern in image.python.remove if pattern not in adds.keep)
-    return {
-        "summary": f"{image.name} {adds.summary}",
-        "description": f"{image.description.rstrip()} {adds.description}",
-        "short": f"{image.short}-{name}",
-        "debian": tuple(dict.fromkeys((*image.debian, *adds.debian))),
-        "python": image.python.model_copy(update={"remove": kept}),
-        "environment": {**image.environment, **adds.environment},
-        "files": {**image.files, **adds.files},
-        "test": adds.test,
-        "help": f"{image.help.rstrip()}\n\n{adds.help}",
-    }
