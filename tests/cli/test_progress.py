@@ -133,7 +133,7 @@ LONG = {
     "engines/oci.py": ["_build_one", "test"],
     "cli/cache.py": ["cache_list", "cache_prune"],
     "cli/containers.py": ["self_test"],
-    "cli/inspect.py": ["inspect", "sbom", "audit"],
+    "cli/inspect.py": ["inspect", "list_materials", "audit_image"],
     "cli/runs.py": ["run"],
     "cli/signing.py": ["verify"],
 }

@@ -42,7 +42,7 @@ def bundle(
 
     Example: trimaran bundle resnet-imagenet/cpu-quickstart --with-data -o quickstart.tar
     """
-    from trimaran.bundles import pack as bundles
+    from trimaran.bundles import pack
     from trimaran.engines.apptainer import Apptainer
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
@@ -52,7 +52,7 @@ def bundle(
         recipe=library.load(recipe), engine=Apptainer(), changes=parse_changes(settings or []),
         base=base, offline=offline, site=use_site(site, ca_bundle),
     )
-    packed = bundles.pack(request, output, with_data=with_data, reporter=terminal())
+    packed = pack.pack(request, output, with_data=with_data, reporter=terminal())
     say(f"{packed.path}: {packed.size:,} bytes, sha256 {packed.sha256}")
 
 
@@ -77,18 +77,18 @@ def unbundle(
 
     Example: trimaran unbundle quickstart.tar --to quickstart
     """
-    from trimaran.bundles import unpack as bundles
+    from trimaran.bundles import unpack
     from trimaran.errors import UsageError
 
     reporter = terminal()
     if verify:
         if to is not None or take_in:
             raise UsageError("--verify unpacks nothing: leave out --to and --import")
-        manifest = bundles.verify(file, reporter)
+        manifest = unpack.verify(file, reporter)
         say(f"{file}: every file is as it was packed")
         say(f"{manifest.recipe.name}, {manifest.image.name} {manifest.image.digest}")
         return
-    folder, manifest = bundles.extract(file, to, reporter)
+    folder, manifest = unpack.extract(file, to, reporter)
     if take_in:
-        bundles.take_in(folder, manifest, reporter)
+        unpack.take_in(folder, manifest, reporter)
     say(folder)

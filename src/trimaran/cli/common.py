@@ -182,12 +182,12 @@ def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
 def conclude(directory: Path, record: Any, verdict: Any, as_json: bool = False) -> None:
     """Print the verdict of a run and exit with its code."""
     from trimaran.cli.terminal import show_verdict
-    from trimaran.runs import report as reports
+    from trimaran.runs import report
     from trimaran.runs.verdict import EXIT_CODES as VERDICT_CODES
 
     if as_json:
         say((directory / "verdict.json").read_text(encoding="utf-8"))
     else:
-        show_verdict(verdict, record.recipe.name, reports.notes(record))
+        show_verdict(verdict, record.recipe.name, report.notes(record))
         say(f"report  {directory / 'report.html'}")
     raise typer.Exit(VERDICT_CODES[verdict.outcome])

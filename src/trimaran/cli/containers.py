@@ -23,21 +23,20 @@ from trimaran.cli.common import (
 from trimaran.errors import ExitCode
 
 
-@app.command()
-def lock(image: ImageName, site: SiteFile = None, ca_bundle: CaBundle = None) -> None:
+@app.command("lock")
+def lock_image(image: ImageName, site: SiteFile = None, ca_bundle: CaBundle = None) -> None:
     """Resolve an image's packages anew and write its lock files.
 
     Example: trimaran lock torch-cpu
     """
-    from trimaran.images import definition
-    from trimaran.images import lock as locks
+    from trimaran.images import definition, lock
 
     use_site(site, ca_bundle)
-    locks.lock(definition.load(image), terminal())
+    lock.lock(definition.load(image), terminal())
 
 
-@app.command()
-def render(
+@app.command("render")
+def render_images(
     image: Annotated[
         str | None,
         typer.Argument(help="One image; all by default.", autocompletion=complete("images")),
@@ -50,15 +49,14 @@ def render(
 
     Example: trimaran render --check
     """
-    from trimaran.images import definition, overview
-    from trimaran.images import render as rendering
+    from trimaran.images import definition, overview, render
 
     for name in [image] if image else definition.names():
         model = definition.load(name)
         if check:
-            rendering.check(model)
+            render.check(model)
         else:
-            rendering.write(model)
+            render.write(model)
     if not image:
         overview.check() if check else overview.write()
 
@@ -163,8 +161,8 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
     say(f"{image}: self-test passed")
 
 
-@app.command()
-def extend(
+@app.command("extend")
+def extend_image(
     image: ImageName,
     packages: Annotated[
         list[str], typer.Argument(metavar="--pip PACKAGE...", show_default=False)
@@ -193,7 +191,7 @@ def extend(
 
     Example: trimaran extend resnet-imagenet-torch-cpu --pip einops --out venv
     """
-    from trimaran.engines import extend as extending
+    from trimaran.engines import extend
     from trimaran.engines.selection import select
     from trimaran.errors import UsageError
     from trimaran.images import definition
@@ -202,7 +200,7 @@ def extend(
     if not pip:
         raise UsageError("say what the packages are: --pip", hint=f"extend {image} --pip PACKAGE")
     place = out.absolute()
-    found = extending.extend(
+    found = extend.extend(
         select(engine), definition.load(image), packages, place, find_links=find_links or [],
         offline=offline, reporter=terminal(),
     )

@@ -63,8 +63,8 @@ def inspect(
     ], "packages that name a licence of this kind", as_json=False)
 
 
-@app.command()
-def sbom(
+@app.command("sbom")
+def list_materials(
     image: ImageName,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="File to write; not overwritten.")
@@ -82,7 +82,7 @@ def sbom(
     from trimaran.errors import UsageError
     from trimaran.files import write_atomic
     from trimaran.images import definition
-    from trimaran.supply import sbom as bills
+    from trimaran.supply import sbom
 
     if out.exists():
         raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
@@ -91,12 +91,12 @@ def sbom(
     model, chosen = definition.load(image), select(engine)
     with terminal().bar(f"looking into {image}", None):
         found = inventory.of(chosen, require(chosen, model))
-    write_atomic(out, bills.text(found, bills.locked_hashes(model)))
+    write_atomic(out, sbom.text(found, sbom.locked_hashes(model)))
     say(f"{out}: {len(found.debian)} Debian and {len(found.python)} Python packages")
 
 
-@app.command()
-def audit(
+@app.command("audit")
+def audit_image(
     image: ImageName, as_json: Json = False, site: SiteFile = None, ca_bundle: CaBundle = None
 ) -> None:
     """Ask PyPI for known vulnerabilities of an image's locked Python packages, by pip-audit.
@@ -107,12 +107,12 @@ def audit(
     Example: trimaran audit torch-cpu
     """
     from trimaran.images import definition
-    from trimaran.supply import audit as audits
+    from trimaran.supply import audit
 
     use_site(site, ca_bundle)
     reporter = terminal()
     with reporter.bar("asking for known vulnerabilities", None):
-        found = audits.audit(definition.load(image))
+        found = audit.audit(definition.load(image))
     rows = [
         {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
          "fixed in": ", ".join(v.fixed) or "nothing yet"}

@@ -20,7 +20,7 @@ from trimaran.cli.common import (
 Registry = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST[:PORT]/NAMESPACE",
+        "--registry", metavar="HOST[:PORT]/NAMESPACE",
         help="Registry; else $TRIMARAN_REGISTRY, else registry: of the site file.",
     ),
 ]
@@ -33,7 +33,7 @@ Insecure = Annotated[
 @app.command()
 def push(
     image: ImageName,
-    registry: Registry = None,
+    place: Registry = None,
     engine: EngineName = "auto",
     insecure: Insecure = False,
     site: SiteFile = None,
@@ -49,11 +49,11 @@ def push(
     """
     from trimaran.engines.selection import select
     from trimaran.images import definition
-    from trimaran.supply import registry as registries
+    from trimaran.supply import registry
 
-    place = registries.configured(registry, use_site(site, ca_bundle))
-    pushed = registries.push(
-        definition.load(image), select(engine), registry=place, insecure=insecure,
+    where = registry.configured(place, use_site(site, ca_bundle))
+    pushed = registry.push(
+        definition.load(image), select(engine), registry=where, insecure=insecure,
         reporter=terminal(),
     )
     say(f"{pushed.reference}@{pushed.manifest}")
@@ -62,7 +62,7 @@ def push(
 @app.command()
 def pull(
     image: ImageName,
-    registry: Registry = None,
+    place: Registry = None,
     digest: Annotated[
         str | None,
         typer.Option(
@@ -83,11 +83,11 @@ def pull(
     """
     from trimaran.engines.selection import select
     from trimaran.images import definition
-    from trimaran.supply import registry as registries
+    from trimaran.supply import registry
 
-    place = registries.configured(registry, use_site(site, ca_bundle))
-    built = registries.pull(
-        definition.load(image), select(engine), registry=place, digest=digest, insecure=insecure,
+    where = registry.configured(place, use_site(site, ca_bundle))
+    built = registry.pull(
+        definition.load(image), select(engine), registry=where, digest=digest, insecure=insecure,
         reporter=terminal(),
     )
     say(f"{built.reference} {built.digest}")

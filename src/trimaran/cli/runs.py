@@ -104,8 +104,8 @@ def run(
     conclude(directory, record, verdict)
 
 
-@app.command()
-def resume(run_dir: RunDirectory, site: SiteFile = None, ca_bundle: CaBundle = None) -> None:
+@app.command("resume")
+def resume_run(run_dir: RunDirectory, site: SiteFile = None, ca_bundle: CaBundle = None) -> None:
     """Let a stopped run go on from its newest checkpoint, and judge it.
 
     Recipe, data and image must be those that it began with. Each time that it goes on
@@ -113,15 +113,15 @@ def resume(run_dir: RunDirectory, site: SiteFile = None, ca_bundle: CaBundle = N
 
     Example: trimaran resume runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
-    from trimaran.runs import resume as resumption
+    from trimaran.runs import resume
 
     facts = use_site(site, ca_bundle)
-    record, verdict = resumption.resume(run_dir, facts, terminal())
+    record, verdict = resume.resume(run_dir, facts, terminal())
     conclude(run_dir, record, verdict)
 
 
-@app.command()
-def report(
+@app.command("report")
+def report_run(
     run_dir: RunDirectory,
     as_json: Json = False,
     evidence: Annotated[
@@ -133,25 +133,25 @@ def report(
 
     Example: trimaran report runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
-    from trimaran.runs import report as reports
+    from trimaran.runs import report
 
-    record, verdict = reports.write(run_dir)
+    record, verdict = report.write(run_dir)
     if evidence is not None:
-        reports.write_evidence(record, verdict, evidence)
+        report.write_evidence(record, verdict, evidence)
     conclude(run_dir, record, verdict, as_json)
 
 
-@app.command()
-def doctor(as_json: Json = False) -> None:
+@app.command("doctor")
+def examine_machine(as_json: Json = False) -> None:
     """Look at this machine: engine, namespaces, disk, cores, memory, instruction sets.
 
     Exits with 4 when something needed is broken.
 
     Example: trimaran doctor
     """
-    from trimaran.survey import doctor as doctors
+    from trimaran.survey import doctor
 
-    checks = doctors.examine()
+    checks = doctor.examine()
     emit([check.model_dump() for check in checks], "doctor", as_json)
     if any(check.status == "fail" for check in checks):
         raise typer.Exit(ExitCode.RUN)
