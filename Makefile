@@ -4,14 +4,13 @@ ENGINE ?= auto
 RECIPE ?= resnet-imagenet/cpu-quickstart
 VENV   := .venv
 BIN    := $(VENV)/bin
-APPS   := .venv-apps
+APPS   := $(BIN)/python scripts/app_tests.py
 PYTEST := $(BIN)/python -m pytest
 TELL   := sh scripts/tell.sh
 
 # A stamp is named after the content of its lock file: another lock, another installation.
 TOOL_STAMP := $(VENV)/.tool-$(shell sha256sum requirements/tool.lock pyproject.toml | sha256sum | cut -c1-12)
 DEV_STAMP  := $(VENV)/.dev-$(shell sha256sum requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
-APPS_STAMP := $(APPS)/.apps-$(shell cat requirements/apps-test.lock containers/frameworks/torch-cpu/requirements.lock apps/*/pyproject.toml | sha256sum | cut -c1-12)
 
 # Apptainer from `make apptainer` is found without changing the user's PATH.
 export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trimaran)/apptainer/bin
@@ -38,15 +37,15 @@ test-unit: $(DEV_STAMP) ## Run the tool's tests; needs no engine, under 60 s
 test-standing: $(DEV_STAMP) ## Run the standing suites: hostile files, names and mistakes, tampering
 	$(PYTEST) tests/standing -n 2
 
-test-apps: $(APPS_STAMP) $(DEV_STAMP) ## Run the tests of trainkit and the apps (PyTorch and DALI)
-	$(APPS)/bin/python -m mypy --config-file pyproject.toml apps/trainkit/src/trainkit
-	$(APPS)/bin/python -m pytest apps -n 2
+test-apps: $(DEV_STAMP) ## Run the tests of trainkit and the apps, each in its framework's environment
+	$(APPS) test
 	$(BIN)/python scripts/mutants.py --sample 10
 
-test-apps-quick: $(APPS_STAMP) ## Run those that guard numbers, under 60 s: at each change
-	OMP_NUM_THREADS=1 $(APPS)/bin/python -m pytest apps -n 2 -m "not slow"
+test-apps-quick: $(TOOL_STAMP) ## Run those that guard numbers, about a minute: at each change
+	$(APPS) test --quick
 
-mutants: $(APPS_STAMP) $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice each
+mutants: $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice each
+	$(APPS) setup
 	$(BIN)/python scripts/mutants.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
 test-integration: $(DEV_STAMP) ## Run the tests with real engines (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
@@ -67,8 +66,8 @@ generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile
 	$(BIN)/python tests/images/test_render.py
 	$(BIN)/python tests/bundles/test_runscript.py
 
-generate-apps: $(APPS_STAMP) ## Write options.json of each app anew, from its settings
-	for file in apps/*/tests/test_*_options.py; do $(APPS)/bin/python $$file || exit; done
+generate-apps: $(TOOL_STAMP) ## Write options.json of each app anew, from its settings
+	$(APPS) options
 
 lock: $(DEV_STAMP) ## Resolve the tool's own packages anew (images: trimaran lock IMAGE)
 	$(BIN)/python scripts/lock_tool.py
@@ -77,7 +76,7 @@ prune: $(TOOL_STAMP) ## Remove from the cache what this checkout no longer uses,
 	$(BIN)/trimaran cache prune --yes
 
 clean: ## Remove the virtual environments (the cache and runs/ stay)
-	rm -rf $(VENV) $(APPS)
+	rm -rf $(VENV) .venv-apps*
 
 # Without a stamp, an installation was cut off: what it left is no use.
 $(TOOL_STAMP): requirements/tool.lock
@@ -93,17 +92,4 @@ $(DEV_STAMP): requirements/dev.lock $(TOOL_STAMP)
 	@$(TELL) "installing the test tools (requirements/dev.lock, verified by hash)" \
 	    $(BIN)/python -m pip install -q --require-hashes -r requirements/dev.lock
 	@touch $(TOOL_STAMP)
-	@touch $@
-
-$(APPS_STAMP): requirements/apps-test.lock containers/frameworks/torch-cpu/requirements.lock | $(TOOL_STAMP)
-	$(PYTHON) -m venv --clear $(APPS)
-	$(BIN)/trimaran fetch torch-cpu --to $(APPS)/wheelhouse \
-	    --python $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-	@$(TELL) "installing PyTorch and DALI (torch-cpu's requirements.lock)" \
-	    $(APPS)/bin/python -m pip install -q --no-index --require-hashes \
-	    --find-links $(APPS)/wheelhouse/wheels -r $(APPS)/wheelhouse/requirements.lock
-	@$(TELL) "installing the apps' test tools (requirements/apps-test.lock)" \
-	    $(APPS)/bin/python -m pip install -q --require-hashes -r requirements/apps-test.lock
-	$(APPS)/bin/python -m pip install -q --no-deps --no-build-isolation -e apps/trainkit -e apps/resnet-imagenet
-	rm -rf $(APPS)/wheelhouse
 	@touch $@

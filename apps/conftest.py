@@ -1,7 +1,12 @@
 """What the tests of trainkit and of all apps share."""
 
 import signal
+import sys
+from pathlib import Path
 
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Helpers of an app's tests are modules beside them.
+sys.path += map(str, sorted(Path(__file__).parent.glob("*/tests")))

@@ -39,11 +39,11 @@ from typing import Literal
 
 import yaml
 
+import app_tests
 from trimaran.hostfacts import host_facts
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = "scripts/mutants.yaml"
-SOURCES = ("src", "apps/trainkit/src", "apps/resnet-imagenet/src")
 LIMIT = 180.0  # seconds for one test; a pytest process takes about five
 Outcome = Literal["killed", "survived", "timed out", "does not run"]
 
@@ -133,14 +133,14 @@ def copy(root: Path, folder: Path) -> Path:
 
 def python(root: Path, test: str) -> str:
     """Return the interpreter of the environment that has what `test` needs."""
-    return str(root / (".venv-apps" if test.startswith("apps/") else ".venv") / "bin/python")
+    return str(app_tests.interpreter(root, Path(test.partition("::")[0])))
 
 
 def pytest(root: Path, tree: Path, tests: Sequence[str], *options: str, limit: float) -> int | None:
     """Return the exit status of pytest in `tree`, None if it took longer than `limit` seconds."""
     words = [python(root, tests[0]), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(str(tree / source) for source in SOURCES),
+        "PYTHONPATH": os.pathsep.join(map(str, [tree / "src", *tree.glob("apps/*/src")])),
         # Compiled files are told by size and second, which two faults may share.
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
@@ -308,7 +308,7 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
     """Try what the words ask for; return the exit code."""
     try:
         return run(root, options(words), words)
-    except TableError as error:
+    except (TableError, app_tests.AppsError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     except KeyboardInterrupt:

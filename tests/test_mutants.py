@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
+import mutants as script
 from trimaran import paths
 
 ROOT = paths.repository()
@@ -43,19 +42,6 @@ for file, _, name in (word.partition("::") for word in sys.argv[1:] if "::" in w
         print(repr(error))
         sys.exit(1)
 """
-
-
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mutants", ROOT / "scripts/mutants.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-script = load_script()
 
 
 def test_every_entry_of_the_table_applies_and_has_its_test() -> None:

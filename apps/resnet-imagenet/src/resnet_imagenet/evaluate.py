@@ -76,8 +76,8 @@ def evaluate(
         loss = functional.cross_entropy(logits, expected, reduction="sum")
         sums += torch.stack([best[:, 0].sum(), best.sum(), loss, loss.new_full((), len(labels))])
         told()
-    top1, top5, loss, seen = ranks.sum(sums.tolist())
-    return Scores(top1 / seen, top5 / seen, loss / seen)
+    top1, top5, total, seen = ranks.sum(sums.tolist())
+    return Scores(top1 / seen, top5 / seen, total / seen)
 
 
 def load_checkpoint(out: Path | None, file: Path | None) -> State:

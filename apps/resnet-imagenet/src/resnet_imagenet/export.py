@@ -162,7 +162,9 @@ def load_onnx(content: bytes) -> Answer:
 def script_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> bytes:
     """Return `network` as a traced TorchScript module; `facts` are its extra files *.json."""
     example = torch.zeros(2, to.channels, to.size, to.size)
-    traced = torch.jit.trace(network, example, check_trace=False)  # `compare` checks more
+    traced = torch.jit.trace(  # type: ignore[no-untyped-call]
+        network, example, check_trace=False,  # `compare` checks more
+    )
     buffer = io.BytesIO()
     extra = {f"{key}.json": value for key, value in facts.items()}
     torch.jit.save(traced, buffer, _extra_files=extra)
@@ -171,7 +173,9 @@ def script_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) ->
 
 def load_script(content: bytes) -> Answer:
     """Return the network in a TorchScript file."""
-    loaded: Answer = torch.jit.load(io.BytesIO(content))
+    loaded: Answer = torch.jit.load(  # type: ignore[no-untyped-call]
+        io.BytesIO(content)
+    )
     return loaded
 
 

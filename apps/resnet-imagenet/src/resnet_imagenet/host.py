@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.dlpack import from_dlpack
 
 from resnet_imagenet.pipelines import Preprocessing
 
@@ -41,7 +42,7 @@ class Finisher:
 
         def finish(first: int) -> None:
             for number in range(first, len(images), self._threads):
-                self._finish(torch.from_dlpack(images[number]), mirror[number], batch[number])
+                self._finish(from_dlpack(images[number]), mirror[number], batch[number])
 
         list(self._pool.map(finish, range(self._threads)))
         return batch.view(-1, self._size, self._size, self._channels).permute(0, 3, 1, 2)

@@ -53,8 +53,9 @@ def build(settings: TrainSettings, data: Inputs, ranks: Engine) -> nn.Module:
     if settings.sync_bn:
         if ranks.device.type != "cuda" or ranks.name != "ddp":
             raise ArgumentError("--sync-bn needs --engine ddp on GPUs: PyTorch has it nowhere else")
-        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    return network.to(ranks.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+    network.to(ranks.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 def check(settings: TrainSettings, steps: int, device: torch.device) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from resnet_imagenet import pipelines
 from resnet_imagenet.host import Finisher
@@ -104,9 +105,9 @@ class Lane:
         if self._finisher is None:
             images, labels = self._pipe.run()
             # Copies, because DALI uses its buffers again.
-            pixels = torch.from_dlpack(images.as_tensor()).clone().permute(0, 3, 1, 2)
-            return pixels, torch.from_dlpack(labels.as_tensor()).flatten().clone()
+            pixels = from_dlpack(images.as_tensor()).clone().permute(0, 3, 1, 2)
+            return pixels, from_dlpack(labels.as_tensor()).flatten().clone()
         images, mirror, labels = self._pipe.run()
         flips = np.asarray(mirror.as_tensor()).ravel().tolist()
         pixels = self._finisher([images[n] for n in range(len(images))], flips)
-        return pixels, torch.from_dlpack(labels.as_tensor()).flatten().clone()
+        return pixels, from_dlpack(labels.as_tensor()).flatten().clone()

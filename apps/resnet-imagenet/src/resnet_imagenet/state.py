@@ -48,7 +48,7 @@ class Trained:
     network: nn.Module
     optimizer: Optimizer
     average: AveragedModel | None
-    scaler: torch.amp.GradScaler  # type: ignore[name-defined]
+    scaler: torch.amp.GradScaler
 
     @property
     def best(self) -> nn.Module:

@@ -199,7 +199,8 @@ class Training:
                 loss = method.summed_cross_entropy(
                     logits, classes.to(device, non_blocking=True), self.settings.label_smoothing
                 )
-                self.trained.scaler.scale(loss * (self.engine.size / count)).backward()
+                scaled = self.trained.scaler.scale(loss * (self.engine.size / count))
+                scaled.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
 
