@@ -248,7 +248,9 @@ def _line(where: yaml.Node | yaml.Event) -> int:
 def _part(index: Any) -> str | int | None:
     """Return what `index` of a node adds to the place of its parent."""
     if isinstance(index, yaml.ScalarNode):
-        return str(index.value)
+        text = str(index.value)
+        # As pydantic names the key of a mapping over whole numbers.
+        return int(text) if text.isascii() and text.isdigit() and len(text) < DIGITS else text
     return index if isinstance(index, int) else None
 
 

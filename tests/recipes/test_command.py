@@ -12,7 +12,7 @@ from samples import GOOD
 from trimaran.engines import Command
 from trimaran.errors import UsageError
 from trimaran.recipes.command import app_arguments, launcher, parse_changes, real_changes
-from trimaran.recipes.library import Recipe
+from trimaran.recipes.recipe import Recipe
 from trimaran.runs.rundir import paste_line
 
 RECIPE = Recipe.model_validate(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from samples import GOOD
 from trimaran.errors import RunError
-from trimaran.recipes.library import METRIC_UNITS, Recipe
+from trimaran.recipes.recipe import METRIC_UNITS, Recipe
 from trimaran.runs.verdict import EXIT_CODES, Event, judge, measure, read_events
 
 

@@ -24,7 +24,8 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
 from trimaran.images import definition
-from trimaran.recipes import library, targets
+from trimaran.recipes import targets
+from trimaran.recipes.recipe import Digest
 from trimaran.reporting import Reporter
 from trimaran.runs import pipeline, rundir
 from trimaran.runs.pipeline import Request
@@ -40,7 +41,7 @@ class BundledImage(strict.Model):
 
     name: FileName
     engine: Literal["apptainer"]
-    digest: library.Digest
+    digest: Digest
     content: str
     inputs: Sha256
     built: str

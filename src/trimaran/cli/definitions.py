@@ -55,10 +55,10 @@ def show(
 
 @app.command()
 def schema() -> None:
-    """Write recipes/schema.json, the JSON schema of a recipe, for editors.
+    """Write schema.json of recipes and of apps' cards, which editors check them by.
 
     Example: trimaran schema
     """
     from trimaran.survey import catalog
 
-    catalog.write_schema()
+    catalog.write_schemas()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from trimaran.errors import UsageError
 from trimaran.foreign import excerpt
 from trimaran.parsing import Malformed, NotYaml, parse_yaml
-from trimaran.recipes.library import NEUTRAL_OPTIONS, OWN_OPTIONS, Recipe
 from trimaran.recipes.options import VERB, Argument
+from trimaran.recipes.recipe import NEUTRAL_OPTIONS, OWN_OPTIONS, Recipe
 
 
 def parse_changes(settings: list[str]) -> dict[str, Argument]:

@@ -15,7 +15,7 @@ from trimaran.errors import RunError
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
 from trimaran.recipes.command import app_arguments, launcher, real_changes
-from trimaran.recipes.library import SYNTHETIC, Recipe
+from trimaran.recipes.recipe import SYNTHETIC, Recipe
 from trimaran.runs import rundir
 from trimaran.runs.extending import VENV_INSIDE
 from trimaran.runs.rundir import METRICS, RESULT, RunRecord

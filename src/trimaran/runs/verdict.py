@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from trimaran.errors import ExitCode, RunError, way_out
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
-from trimaran.recipes.library import HARDWARE_BOUND, METRIC_UNITS, UNIT_LIMITS, Expectation, Recipe
+from trimaran.recipes.recipe import HARDWARE_BOUND, METRIC_UNITS, UNIT_LIMITS, Expectation, Recipe
 
 Outcome = Literal["PASS", "FAIL", "NO REFERENCE"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -11,16 +10,12 @@ from typing import Any
 from trimaran import paths, strict
 from trimaran.data import cache
 from trimaran.engines.here import here
-from trimaran.errors import unknown_name
 from trimaran.files import write_atomic
 from trimaran.images import definition
-from trimaran.recipes import library, targets
+from trimaran.recipes import card, library, targets
+from trimaran.recipes.card import Card
+from trimaran.recipes.recipe import Recipe
 from trimaran.supply import digests
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Row = dict[str, Any]
 
@@ -28,7 +23,7 @@ Row = dict[str, Any]
 def names(kind: str) -> list[str]:
     """Return the names of `kind` (apps, images, targets, recipes, data), sorted."""
     return {
-        "apps": _app_names,
+        "apps": card.names,
         "images": definition.names,
         "targets": targets.names,
         "recipes": library.names,
@@ -54,42 +49,33 @@ def complete(kind: str) -> list[Row]:
 
 def details(kind: str, name: str) -> Row:
     """Return everything that the file of one definition says, with defaults filled in."""
-    if kind == "apps":
-        return _app(name)
     if kind == "recipes":
         return library.load(name).recipe.model_dump(mode="json", by_alias=True)
     load: dict[str, Callable[[str], strict.Model]] = {
-        "images": definition.load, "targets": targets.load, "data": cache.load,
+        "apps": lambda app: card.load(app).card, "images": definition.load,
+        "targets": targets.load, "data": cache.load,
     }
     return load[kind](name).model_dump(mode="json", by_alias=True)
 
 
-def schema_text() -> str:
-    """Return the JSON schema of a recipe, as `recipes/schema.json` holds it."""
-    return json.dumps(library.Recipe.model_json_schema(by_alias=True), indent=2) + "\n"
+SCHEMAS: dict[str, type[strict.Model]] = {"recipes/schema.json": Recipe, "apps/schema.json": Card}
+"""Files that describe, for editors, what is written by hand."""
 
 
-def write_schema() -> None:
-    """Write `recipes/schema.json`."""
-    write_atomic(paths.repository() / "recipes/schema.json", schema_text())
+def schema_text(model: type[strict.Model]) -> str:
+    """Return the JSON schema of `model`, as its file holds it."""
+    return json.dumps(model.model_json_schema(by_alias=True), indent=2) + "\n"
 
 
-def _app_names() -> list[str]:
-    found = (paths.repository() / "apps").glob("*/pyproject.toml")
-    return sorted(path.parent.name for path in found if path.parent.name != "trainkit")
-
-
-def _app(name: str) -> Row:
-    if name not in _app_names():
-        raise unknown_name("app", name, _app_names())
-    path = paths.repository() / "apps" / name / "pyproject.toml"
-    project: Row = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
-    return project
+def write_schemas() -> None:
+    """Write each of `SCHEMAS`."""
+    for name, model in SCHEMAS.items():
+        write_atomic(paths.repository() / name, schema_text(model))
 
 
 def _app_row(name: str) -> Row:
-    project = _app(name)
-    return {"name": name, "version": project["version"], "summary": project["description"]}
+    found = card.load(name).card
+    return {"name": name, "framework": found.framework, "title": found.title}
 
 
 def _images() -> list[Row]:

@@ -1,0 +1,136 @@
+"""Cards: what an app says of itself in `apps/<app>/app.yaml`, and all that the tool knows of it.
+
+A metric, its unit and its direction, a verb, a kind of data: none of them is in the tool.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from trimaran import paths, strict
+from trimaran.errors import UsageError, unknown_name
+
+CARD = "app.yaml"
+
+Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$")]
+Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,100}$")]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+When = Annotated[str, Field(pattern=r"^(end|best|median-after-epoch-\d{1,6})$")]
+
+
+class Metric(strict.Model):
+    """One number that a run of the app reports, and what it means."""
+
+    key: Key = Field(description="its key in metrics.jsonl")
+    unit: Annotated[str, Field(pattern=r"^[^\s\x00-\x1f|]{0,16}$")] = ""
+    factor: Annotated[Number, Field(gt=0)] = Field(
+        default=1.0, description="from the value in metrics.jsonl to the unit"
+    )
+    better: Literal["higher", "lower"]
+    digits: Annotated[int, Field(ge=0, le=9)] = Field(
+        default=2, description="decimal places that are shown"
+    )
+    hardware_bound: bool = Field(
+        default=False, description="its reference holds only on the recipe's own target"
+    )
+    least: Number | None = Field(default=None, description="the least it can be, in the unit")
+    most: Number | None = Field(default=None, description="the most it can be, in the unit")
+    shown: When | None = Field(
+        default=None, description="how a verdict shows it without judging it; null: it does not"
+    )
+    result: Key | None = Field(
+        default=None, description="its key in `evaluation` of result.json, as last in metrics.jsonl"
+    )
+    panel: Line | None = Field(
+        default=None, description="title of the panel that has its curve; null: there is none"
+    )
+    label: Line | None = Field(default=None, description="its line in the legend; null: its name")
+    axis: Literal["plain", "log", "from-zero"] = Field(
+        default="plain", description="axis of the panel, as its first metric has it"
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Metric:
+        if self.least is not None and self.most is not None and self.least >= self.most:
+            raise ValueError(f"least: {self.least:g} is not below most, {self.most:g}")
+        return self
+
+    def can_be(self, value: float) -> bool:
+        """Return whether the metric can be `value`, in its unit."""
+        return ((self.least is None or value >= self.least)
+                and (self.most is None or value <= self.most))
+
+
+class DataNeeds(strict.Model):
+    """What the app reads: kinds of samples, and how many data sets at once."""
+
+    kinds: list[Word] = Field(default_factory=list, description="kinds of samples, such as images")
+    sets: Literal["zero", "one", "several"]
+
+    @model_validator(mode="after")
+    def _agree(self) -> DataNeeds:
+        if (self.sets == "zero") != (not self.kinds):
+            raise ValueError(f"kinds: {', '.join(self.kinds) or 'none'}, but sets: {self.sets}")
+        return self
+
+
+class Card(strict.Model):
+    """`app.yaml` of an app."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    title: Line
+    framework: Literal["torch", "tensorflow"]
+    module: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")] = Field(
+        description="Python package that `python -m` runs"
+    )
+    verbs: dict[Word, Line] = Field(min_length=1, description="what it can do: one line of help")
+    data: DataNeeds
+    metrics: dict[Word, Metric] = Field(
+        min_length=1, description="what a recipe can expect and a report shows, in its order"
+    )
+    neutral_options: list[Word] = Field(
+        default_factory=list, description="options whose change leaves the experiment the same"
+    )
+
+
+@dataclass(frozen=True)
+class CardFile:
+    """A card with its identity: `sha256` is that of its bytes."""
+
+    path: Path
+    sha256: str
+    card: Card
+
+
+def names() -> list[str]:
+    """Return the names of all apps that have a card, sorted."""
+    return sorted(path.parent.name for path in (paths.repository() / "apps").glob(f"*/{CARD}"))
+
+
+def load(app: str) -> CardFile:
+    """Load the card of `app`.
+
+    Raises:
+        UsageError: there is no such app (the nearest are named), or faults in its card.
+    """
+    path = paths.repository() / "apps" / app / CARD
+    if app not in names():
+        if path.parent.is_dir():
+            raise UsageError(
+                f"{path} is not there: nothing says what {app} does and reports",
+                hint="apps/README.md has what is in it",
+            )
+        raise unknown_name("app", app, names())
+    return load_copy(path)
+
+
+def load_copy(path: Path) -> CardFile:
+    """Load a card from any place, such as the copy in a run directory."""
+    loaded = strict.load(Card, path)
+    return CardFile(path, hashlib.sha256(path.read_bytes()).hexdigest(), loaded)
