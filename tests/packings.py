@@ -29,7 +29,7 @@ def read(out: Path, split: str) -> list[Read]:
         one
         for shard in dataset.splits[split].shards
         for one in formats.load(dataset.format).read(
-            out / shard.file, out / shard.index if shard.index else None
+            out / shard.file, out / shard.index if shard.index else None, dataset.kind
         )
     ]
     assert not [one for one in found if isinstance(one, str) or one.fault]

@@ -97,6 +97,17 @@ def data_pack(
         bool,
         typer.Option("--skip-bad", help="Leave out undecodable images; skipped.txt lists them."),
     ] = False,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file, columns file and classes (joined by |): any number for an image.",
+        ),
+    ] = None,
+    sequences: Annotated[
+        bool,
+        typer.Option("--sequences", help="SPLIT/SEQUENCE/*.jpg: each folder is one sample."),
+    ] = False,
     no_train: Annotated[
         bool, typer.Option("--no-train", help="There is no train: a data set to evaluate on.")
     ] = False,
@@ -110,18 +121,16 @@ def data_pack(
     Example: trimaran data pack photos -o packed --resize 480 --quality 95
     """
     from trimaran import pool
-    from trimaran.data.packing import ilsvrc, listing, packer, plan
+    from trimaran.data.packing import ilsvrc, layouts, packer, plan
 
     processes, reporter = workers or pool.cores(), terminal()
-    tars = ilsvrc.is_here(source)
     if name is None:
-        name = "imagenet-2012" if tars else plan.name_of(source)
+        name = "imagenet-2012" if ilsvrc.is_here(source) else plan.name_of(source)
     options = plan.Options(name, kind, resize, quality, samples_per_shard)
-    if tars:
-        found = ilsvrc.listing(source, processes, reporter)
-    else:
-        listing.refuse_within(source, out)
-        found = listing.of_folder(source, processes, reporter, untrained=no_train)
+    found = layouts.listing_of(
+        source, out, labels=labels, in_sequences=sequences, untrained=no_train, workers=processes,
+        reporter=reporter,
+    )
     packer.pack(found, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
     say(out)
 

@@ -18,6 +18,7 @@ from trimaran.data.contracts import (
     RelativePath,
     Sha256,
 )
+from trimaran.data.formats.records import Kind, Labels, SampleKind
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 
@@ -72,9 +73,16 @@ class Dataset(strict.Model):
     name: Name
     format: FormatName
     classes: list[str]
+    labels: Labels = Field(default="class", description="one class, any number, or none")
+    sample: SampleKind = Field(default="image", description="one image, or a sequence of them")
     image: ImageFacts
     splits: dict[Name, PackedSplit]
     origin: Origin | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What its samples are."""
+        return Kind(self.labels, self.sample)
 
 
 def read(folder: Path) -> Dataset:

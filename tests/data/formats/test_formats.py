@@ -20,7 +20,7 @@ from photos import MAGIC, jpeg, with_magic
 from trimaran.data import formats
 from trimaran.data.contracts import FormatName
 from trimaran.data.formats import recordio, tfrecord, wire
-from trimaran.data.formats.records import Read, Record
+from trimaran.data.formats.records import Kind, Read, Record
 
 NAMES: tuple[FormatName, ...] = get_args(FormatName)
 INDEXED = ("webdataset", "tfrecord", "recordio")
@@ -29,17 +29,24 @@ INDEXED = ("webdataset", "tfrecord", "recordio")
 def write(name: FormatName, place: Path, samples: list[tuple[int, bytes]]) -> tuple[Path, Path]:
     """Write one shard; return its file and its index."""
     records = [
-        Record(7 * at, f"train/ü/{at}.jpg", label, image, "jpg")
+        Record(7 * at, f"train/ü/{at}.jpg", (label,), (image,), "jpg")
         for at, (label, image) in enumerate(samples)
     ]
-    shard = formats.write_shard(name, place, "train-00000", records)
+    shard = formats.write_shard(name, place, "train-00000", Kind(), records)
     assert shard.samples == len(samples)
     assert (shard.index is not None) == (name in INDEXED)
     return place / shard.file, place / (shard.index or "none")
 
 
 def read(name: FormatName, path: Path, index: Path) -> list[Read | str]:
-    return list(formats.load(name).read(path, index if name in INDEXED else None))
+    return list(formats.load(name).read(path, index if name in INDEXED else None, Kind()))
+
+
+def pairs(found: list[Read | str]) -> list[tuple[int, bytes]]:
+    """Return the class and the image of each record without a fault."""
+    return [
+        (*one.labels, *one.frames) for one in found if isinstance(one, Read) and not one.fault
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,7 +55,7 @@ def read(name: FormatName, path: Path, index: Path) -> list[Read | str]:
 def test_what_was_put_in_comes_back(name: FormatName, samples: list[tuple[int, bytes]]) -> None:
     with tempfile.TemporaryDirectory() as place:
         found = read(name, *write(name, Path(place), samples))
-    assert [(one.label, one.image) for one in found if isinstance(one, Read)] == samples
+    assert pairs(found) == samples
     assert not [one for one in found if isinstance(one, str) or one.fault]
 
 
@@ -58,7 +65,7 @@ def test_images_of_many_sizes_come_back(name: FormatName, tmp_path: Path) -> Non
     samples = [(at % 10, source.randbytes(source.choice((0, 1, 500, 5_000, 300_000))))
                for at in range(60)]
     found = read(name, *write(name, tmp_path, samples))
-    assert [(one.label, one.image) for one in found if isinstance(one, Read)] == samples
+    assert pairs(found) == samples
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,7 +85,7 @@ def test_lmdb_grows_beyond_its_first_size(
     monkeypatch.setattr("trimaran.data.formats.caffe_lmdb._MAP", 1 << 16)
     samples = [(at, bytes(50_000)) for at in range(20)]
     found = read("lmdb", *write("lmdb", tmp_path, samples))
-    assert [(one.label, one.image) for one in found if isinstance(one, Read)] == samples
+    assert pairs(found) == samples
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.9, 0.999])
@@ -91,7 +98,8 @@ def test_an_lmdb_that_is_cut_off_is_a_fault_and_not_the_end_of_the_process(
         file.truncate(int(path.stat().st_size * kept))
     code = (
         "import pathlib, sys; from trimaran.data.formats import caffe_lmdb\n"
-        "print(list(caffe_lmdb.read(pathlib.Path(sys.argv[1]), None)))"
+        "from trimaran.data.formats.records import Kind\n"
+        "print(list(caffe_lmdb.read(pathlib.Path(sys.argv[1]), None, Kind())))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
@@ -105,14 +113,14 @@ WRITE_LIMITED = """
 import resource, sys
 from pathlib import Path
 from trimaran.data import formats
-from trimaran.data.formats.records import Record
+from trimaran.data.formats.records import Kind, Record
 name, place, *limits = sys.argv[1:]
-records = [Record(at, f"{at}.jpg", 0, bytes(700), "jpg") for at in range(30)]
+records = [Record(at, f"{at}.jpg", (0,), (bytes(700),), "jpg") for at in range(30)]
 for limit in limits:
     Path(place, limit).mkdir()
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
     try:
-        formats.write_shard(name, Path(place, limit), "s", records)
+        formats.write_shard(name, Path(place, limit), "s", Kind(), records)
     except OSError as error:
         print(error.strerror)
 """
@@ -138,7 +146,7 @@ def test_a_cut_shard_is_found_and_the_record_said(name: FormatName, tmp_path: Pa
     content = path.read_bytes()
     path.write_bytes(content[: content.index(samples[3][1]) + 100])
     found = read(name, path, index)
-    assert [one.label for one in found[:3] if isinstance(one, Read) and not one.fault] == [0, 1, 2]
+    assert [label for label, _ in pairs(found[:3])] == [0, 1, 2]
     assert "cut off" in str(found[3])
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 import datasets
 from trimaran.data import dataset_json, formats
 from trimaran.data.contracts import Contract
+from trimaran.data.formats.records import Kind
 from trimaran.data.packing import arrays, verification
 from trimaran.errors import RunError
 from trimaran.reporting import Advance, Silent
@@ -109,7 +110,7 @@ def test_any_image_comes_back_pixel_by_pixel(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "a.tar")
         records = arrays.records(samples, list(range(count)), lambda amount: None)
-        formats.write_shard("webdataset", Path(name), "a", records)
+        formats.write_shard("webdataset", Path(name), "a", Kind(), records)
         members = dict(read_tar(path))
         assert path.with_suffix(".idx").read_text() == index_by_tarfile(path)
         assert path.stat().st_size <= arrays._packed_size_at_most(samples)

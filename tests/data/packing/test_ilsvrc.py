@@ -12,6 +12,7 @@ import photos
 from trimaran import paths
 from trimaran.data import cache, contracts, dataset_json, formats
 from trimaran.data.contracts import Contract, Licensed
+from trimaran.data.formats.records import Kind
 from trimaran.data.packing import ilsvrc, listing, pictures
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.reporting import Silent
@@ -46,17 +47,17 @@ def contract(tars: Path) -> Licensed:
 def test_labels_are_places_in_the_sorted_list_of_classes(tars: Path) -> None:
     found = ilsvrc.listing(tars, 1, Silent())
     assert found.classes == ["n01 cat", "n02 dog", "n03 eel"]
-    train = [(one.name, one.label) for one in found.splits["train"]]
+    train = [(one.name, *one.labels) for one in found.splits["train"]]
     assert train[:4] == [
         ("train/n01/n01_0.JPEG", 0), ("train/n01/n01_1.JPEG", 0), ("train/n01/n01_2.JPEG", 0),
         ("train/n02/n02_0.JPEG", 1),
     ]
     # ILSVRC numbers 2, 1, 3, 3 are n01, n03, n02, n02.
-    assert [one.label for one in found.splits["val"]] == [0, 2, 1, 1]
-    assert [listing.read(tars, one) for one in found.splits["val"]] == [
+    assert [one.labels for one in found.splits["val"]] == [(0,), (2,), (1,), (1,)]
+    assert [listing.read(tars, one)[0] for one in found.splits["val"]] == [
         photos.jpeg(100 + at) for at in (1, 2, 3, 4)
     ]
-    assert listing.read(tars, found.splits["train"][4]) == photos.jpeg(11)
+    assert listing.read(tars, found.splits["train"][4])[0] == photos.jpeg(11)
 
 
 def test_the_committed_order_is_that_of_the_development_kit() -> None:
@@ -89,7 +90,8 @@ def test_get_checks_and_packs(contract: Licensed, tars: Path) -> None:
     assert {name: split.samples for name, split in dataset.splits.items()} == {"train": 9, "val": 4}
     assert cache.verify(contract, reporter=Silent(), workers=1) == []
     shard = dataset.splits["val"].shards[0]
-    found = list(formats.load("webdataset").read(folder / shard.file, folder / str(shard.index)))
+    index = folder / str(shard.index)
+    found = list(formats.load("webdataset").read(folder / shard.file, index, Kind()))
     assert len(found) == 4
     # What verify finds, the next get makes anew.
     (folder / shard.file).write_bytes(b"")

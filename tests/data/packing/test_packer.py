@@ -40,7 +40,7 @@ def test_every_image_is_packed_once_unchanged_with_its_class(
     assert dataset.classes == list(photos.CLASSES)
     assert [shard.samples for shard in dataset.splits["train"].shards] == [4, 4, 4, 2]
     for split, images in photos.contents(source).items():
-        found = [(one.label, one.image) for one in read(tmp_path / "out", split)]
+        found = [(*one.labels, *one.frames) for one in read(tmp_path / "out", split)]
         assert sorted(found) == sorted(images)
         assert found != images  # mixed
     assert faults(tmp_path / "out") == []
@@ -50,7 +50,7 @@ def test_every_image_is_packed_once_unchanged_with_its_class(
 def test_a_record_leads_back_to_its_file(source: Path, tmp_path: Path) -> None:
     pack(source, tmp_path / "out", format="tfrecord")
     for one in read(tmp_path / "out", "train"):
-        assert (source / one.name).read_bytes() == one.image
+        assert (source / one.name).read_bytes() == one.frames[0]
 
 
 @pytest.mark.parametrize("name", ["webdataset", "lmdb"])
@@ -68,7 +68,7 @@ def test_resized_images_are_said_in_the_description(source: Path, tmp_path: Path
     assert dataset.origin is not None
     assert (dataset.origin.resize, dataset.origin.quality) == (12, 90)
     assert dataset.image.encoding == "jpg"
-    assert all(one.image[:2] == b"\xff\xd8" for one in read(tmp_path / "out", "train"))
+    assert all(one.frames[0][:2] == b"\xff\xd8" for one in read(tmp_path / "out", "train"))
 
 
 def test_png_and_jpeg_together_need_resize(source: Path, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_class_only_in_train_keeps_the_numbers_of_all(source: Path, tmp_path: 
     shutil.rmtree(source / "val/cat")
     dataset = pack(source, tmp_path / "out")
     assert dataset.classes == ["cat", "dog", "eel"]
-    assert {one.label for one in read(tmp_path / "out", "val")} == {1, 2}
+    assert {one.labels for one in read(tmp_path / "out", "val")} == {(1,), (2,)}
 
 
 def test_any_name_of_a_class_is_read_back(source: Path, tmp_path: Path) -> None:

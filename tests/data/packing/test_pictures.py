@@ -30,6 +30,15 @@ def with_exif(content: bytes, metadata: bytes) -> bytes:
     return out.getvalue()
 
 
+def defect(content: bytes) -> str | None:
+    """Return why `content` cannot be decoded, or None."""
+    try:
+        pictures.checked(content)
+    except pictures.BadImage as error:
+        return str(error)
+    return None
+
+
 def opened(content: bytes) -> Image.Image:
     return Image.open(io.BytesIO(content))
 
@@ -134,8 +143,8 @@ def test_a_bad_image_says_why(content: bytes, fault: str) -> None:
     for work in (pictures.checked, lambda one: pictures.scaled(one, 8, 95)):
         with pytest.raises(pictures.BadImage, match=fault):
             work(content)
-    assert pictures.defect(content) is not None
-    assert pictures.defect(jpeg(1)) is None
+    assert defect(content) is not None
+    assert defect(jpeg(1)) is None
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,5 +153,5 @@ def test_any_damage_is_survived(data: st.DataObject) -> None:
     content = bytearray(data.draw(st.sampled_from([jpeg(1), png(1)])))
     for _ in range(data.draw(st.integers(1, 6))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    pictures.defect(bytes(content))
-    pictures.defect(bytes(content[: data.draw(st.integers(0, len(content)))]))
+    defect(bytes(content))
+    defect(bytes(content[: data.draw(st.integers(0, len(content)))]))

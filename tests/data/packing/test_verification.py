@@ -13,7 +13,7 @@ import photos
 from packings import faults, pack
 from trimaran.data import dataset_json, formats
 from trimaran.data.contracts import FormatName
-from trimaran.data.formats.records import Record
+from trimaran.data.formats.records import Kind, Record
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_wrong_images_and_classes_under_a_right_hash_are_found(out: Path) -> Non
         str(out / f"{name}.tfrecord") for name in ("train-00000", "train-00001", "val-00000")
     }
     assert all("has no class from 0 to 0" in fault for fault in found)
-    records = [Record(at, f"val/{at}.jpg", 0, b"no image", "jpg") for at in range(5)]
-    new = formats.write_shard("tfrecord", out, "val-00000", records)
+    records = [Record(at, f"val/{at}.jpg", (0,), (b"no image",), "jpg") for at in range(5)]
+    new = formats.write_shard("tfrecord", out, "val-00000", Kind(), records)
     document = json.loads(text)
     document["splits"]["val"]["shards"] = [new.model_dump()]
     (out / dataset_json.DATASET).write_text(json.dumps(document))

@@ -9,7 +9,8 @@ from typing import cast
 
 from trimaran.data import dataset_json
 from trimaran.data.contracts import FormatName
-from trimaran.data.formats.records import Format, Record
+from trimaran.data.formats.records import Format, Kind, Record
+from trimaran.errors import UsageError
 from trimaran.files import sha256
 
 MODULES: dict[FormatName, str] = {
@@ -23,15 +24,29 @@ def load(name: FormatName) -> Format:
     return cast(Format, importlib.import_module(f"trimaran.data.formats.{MODULES[name]}"))
 
 
+def check(name: FormatName, kind: Kind) -> None:
+    """Refuse samples that the format has no place for.
+
+    Raises:
+        UsageError: its published layout holds one image of one class.
+    """
+    if load(name).PLAIN_ONLY and not kind.plain:
+        raise UsageError(
+            f"{name} holds one image of one class in a record: no sequences, and not any number"
+            " of classes",
+            hint="choose --format webdataset, tfrecord or hdf5",
+        )
+
+
 def write_shard(
-    name: FormatName, folder: Path, stem: str, records: Iterable[Record]
+    name: FormatName, folder: Path, stem: str, kind: Kind, records: Iterable[Record]
 ) -> dataset_json.Shard:
     """Write `records` as the shard `stem` into `folder`; return its entry of `dataset.json`.
 
     Raises:
         OSError: it cannot be written; `folder` then holds an incomplete shard.
     """
-    writer = load(name).Writer(folder, stem)
+    writer = load(name).Writer(folder, stem, kind)
     count = 0
     try:
         for record in records:

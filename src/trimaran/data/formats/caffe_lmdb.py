@@ -13,11 +13,12 @@ from pathlib import Path
 
 import lmdb
 
-from trimaran.data.formats.records import Read, Record, synced
+from trimaran.data.formats.records import Kind, Read, Record, synced
 from trimaran.data.formats.wire import field, fields
 
 READS_DAMAGED = False  # LMDB follows the page numbers of the file, wherever they lead
 INDEXED = False
+PLAIN_ONLY = True
 _DATA, _LABEL, _ENCODED = 4, 5, 7
 _MAP = 1 << 28  # bytes to begin with; doubled when full
 
@@ -25,7 +26,7 @@ _MAP = 1 << 28  # bytes to begin with; doubled when full
 class Writer:
     """Writes `STEM.lmdb/data.mdb`; no index, for LMDB finds keys by itself."""
 
-    def __init__(self, folder: Path, stem: str) -> None:
+    def __init__(self, folder: Path, stem: str, kind: Kind) -> None:
         self.file, self.index = f"{stem}.lmdb/data.mdb", None
         self._path = folder / self.file
         self._path.parent.mkdir()
@@ -38,7 +39,8 @@ class Writer:
 
     def add(self, record: Record) -> None:
         """Put one Datum behind the others."""
-        datum = field(_DATA, record.image) + field(_LABEL, record.label) + field(_ENCODED, 1)
+        (image,), (label,) = record.frames, record.labels
+        datum = field(_DATA, image) + field(_LABEL, label) + field(_ENCODED, 1)
         key = f"{self._count:08d}".encode()
         with _errors_of_files():
             while not self._put(key, datum):
@@ -76,7 +78,7 @@ def _errors_of_files() -> Iterator[None]:
         raise OSError(errno.EIO, f"{error}{why}") from error
 
 
-def read(path: Path, index: Path | None) -> Iterator[Read | str]:
+def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
     """Yield every record in the order of the keys."""
     try:
         with lmdb.open(str(path.parent), readonly=True, lock=False) as environment:
@@ -108,4 +110,4 @@ def _parse(name: str, datum: bytes) -> Read:
         return Read(name, fault="is no Datum with label and image")
     if not isinstance(image, bytes) or not isinstance(label, int) or found.get(_ENCODED) != 1:
         return Read(name, fault="is no Datum of an encoded image")
-    return Read(name, label, image)
+    return Read(name, (label,), (image,))

@@ -1,12 +1,15 @@
 """HDF5: all image files one after another, where each begins, and the classes.
 
 `images` (uint8, one contiguous block, so that a reader may map it into memory), `offsets`
-(int64, one more than there are samples) and `labels` (int64).
+(int64, one more than there are images) and `labels` (int64). Where samples have any number of
+classes, those of all samples follow one another in `labels`, and `label_offsets` says where each
+sample's begin; `sample_offsets` says so of the frames of sequences.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +17,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from trimaran.data.formats.records import Read, Record, synced
+from trimaran.data.formats.records import Kind, Read, Record, synced
 
 READS_DAMAGED = True
 INDEXED = False
+PLAIN_ONLY = False
 _BLOCK = 1 << 24
 _SPARE = 1 << 16  # bytes, more than the metadata take
 
@@ -25,23 +29,29 @@ _SPARE = 1 << 16  # bytes, more than the metadata take
 class Writer:
     """Writes `STEM.h5`; needs twice its space, for a contiguous block has its size beforehand."""
 
-    def __init__(self, folder: Path, stem: str) -> None:
+    def __init__(self, folder: Path, stem: str, kind: Kind) -> None:
+        self._kind = kind
         self.file, self.index = f"{stem}.h5", None
         self._path = folder / self.file
         self._images = self._path.with_suffix(".images")
         self._out = self._images.open("wb")
         self._offsets, self._labels = [0], list[int]()
+        self._label_offsets, self._sample_offsets = [0], [0]
 
     def add(self, record: Record) -> None:
         """Append one sample."""
-        self._out.write(record.image)
-        self._offsets.append(self._offsets[-1] + len(record.image))
-        self._labels.append(record.label)
+        for frame in record.frames:
+            self._out.write(frame)
+            self._offsets.append(self._offsets[-1] + len(frame))
+        self._labels += record.labels
+        self._label_offsets.append(len(self._labels))
+        self._sample_offsets.append(len(self._offsets) - 1)
 
     def finish(self) -> None:
         """Write the file, now that the size of its largest part is known."""
         self.close()
-        spare, size = self._path.with_suffix(".spare"), self._offsets[-1] + 16 * len(self._offsets)
+        numbers = sum(map(len, self._numbers().values()))
+        spare, size = self._path.with_suffix(".spare"), self._offsets[-1] + 8 * numbers
         with spare.open("wb") as file:  # whether there is space is found out while it is harmless
             os.posix_fallocate(file.fileno(), 0, size + _SPARE)
             file.truncate(_SPARE)
@@ -61,41 +71,68 @@ class Writer:
                 while part := images.read(_BLOCK):
                     block[at : at + len(part)] = np.frombuffer(part, np.uint8)
                     at += len(part)
-                file["offsets"] = np.array(self._offsets, np.int64)
-                file["labels"] = np.array(self._labels, np.int64)
+                for name, numbers in self._numbers().items():
+                    file[name] = np.array(numbers, np.int64)
             finally:
                 # HDF5 crashes where it cannot write when it closes a file: give it some room.
                 spare.unlink()
+
+    def _numbers(self) -> dict[str, list[int]]:
+        everything = {
+            "offsets": self._offsets, "labels": self._labels,
+            "label_offsets": self._label_offsets, "sample_offsets": self._sample_offsets,
+        }
+        return {name: everything[name] for name in _names(self._kind)}
 
     def close(self) -> None:
         """Let go of the open file."""
         self._out.close()
 
 
-def read(path: Path, index: Path | None) -> Iterator[Read | str]:
+def _names(kind: Kind) -> list[str]:
+    """Return what there is beside the images."""
+    return ["offsets", *(["labels"] if kind.labels != "none" else []),
+            *(["label_offsets"] if kind.labels == "multi" else []),
+            *(["sample_offsets"] if kind.sample == "sequence" else [])]
+
+
+def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
     """Yield every record between two neighbouring offsets."""
     try:
         with h5py.File(path, "r") as file:
-            images, offsets, labels = (file[name] for name in ("images", "offsets", "labels"))
+            images, found = file["images"], {name: file[name] for name in _names(kind)}
             if any(one.dtype != np.int64 or one.nbytes > path.stat().st_size
-                   for one in (offsets, labels)):
+                   for one in found.values()):
                 yield "its offsets and labels are no int64 numbers, or more than the file can hold"
                 return
-            yield from _records(images, offsets[:].tolist(), labels[:].tolist())
+            yield from _records(images, {name: one[:].tolist() for name, one in found.items()})
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         yield f"cannot be read by HDF5: {error}"
 
 
-def _records(images: h5py.Dataset, offsets: list[int], labels: list[int]) -> Iterator[Read | str]:
+def _records(images: h5py.Dataset, numbers: dict[str, list[int]]) -> Iterator[Read | str]:
     if images.dtype != np.uint8 or images.ndim != 1 or images.chunks is not None:
         yield "its images are not one contiguous block of bytes"
         return
-    if len(offsets) != len(labels) + 1 or [offsets[0], offsets[-1]] != [0, len(images)]:
+    offsets = numbers["offsets"]
+    frames = numbers.get("sample_offsets", list(range(len(offsets))))
+    labels = numbers.get("labels", [])
+    each = list(range(len(frames))) if labels or "labels" in numbers else [0] * len(frames)
+    first = numbers.get("label_offsets", each)
+    if not (_covers(offsets, len(images)) and _covers(frames, len(offsets) - 1)
+            and _covers(first, len(labels)) and len(first) == len(frames)):
         yield (f"its {len(offsets):,} offsets do not fit to {len(labels):,} labels"
                f" and {len(images):,} bytes of images")
         return
-    for label, start, end in zip(labels, offsets[:-1], offsets[1:], strict=True):
-        if not 0 <= start <= end:
-            yield Read("", fault=f"ends at {end:,}, before its begin at {start:,}")
+    for own, more in zip(itertools.pairwise(frames), itertools.pairwise(first), strict=True):
+        places = list(itertools.pairwise(offsets[own[0] : own[1] + 1]))
+        bad = [place for place in (*places, own, more) if not 0 <= place[0] <= place[1]]
+        if bad:
+            yield Read("", fault=f"ends at {bad[0][1]:,}, before its begin at {bad[0][0]:,}")
         else:
-            yield Read("", label, images[start:end].tobytes())
+            yield Read("", tuple(labels[slice(*more)]),
+                       tuple(images[start:end].tobytes() for start, end in places))
+
+
+def _covers(offsets: list[int], length: int) -> bool:
+    return bool(offsets) and [offsets[0], offsets[-1]] == [0, length]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from trimaran.data.formats.records import Read, synced
+from trimaran.data.formats.records import Kind, Read, synced
 from trimaran.files import write_atomic
 
 
@@ -15,7 +15,8 @@ class IndexedWriter:
 
     suffix: ClassVar[str]
 
-    def __init__(self, folder: Path, stem: str) -> None:
+    def __init__(self, folder: Path, stem: str, kind: Kind) -> None:
+        self.kind = kind
         self.file, self.index = f"{stem}{self.suffix}", f"{stem}.idx"
         self._folder = folder
         self._out = (folder / self.file).open("wb")

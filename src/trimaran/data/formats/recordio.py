@@ -17,10 +17,11 @@ from typing import BinaryIO
 
 from trimaran.data.formats import indexed
 from trimaran.data.formats.indexed import IndexedWriter
-from trimaran.data.formats.records import Read, Record
+from trimaran.data.formats.records import Kind, Read, Record
 
 READS_DAMAGED = True
 INDEXED = True
+PLAIN_ONLY = True
 MAGIC = struct.pack("<I", 0xCED7230A)
 _LENGTH_BITS = 29
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
@@ -39,7 +40,7 @@ class Writer(IndexedWriter):
         Raises:
             ValueError: the image has 512 MiB or more.
         """
-        content = _HEADER.pack(0, record.label, record.key, 0) + record.image
+        content = _HEADER.pack(0, record.labels[0], record.key, 0) + record.frames[0]
         if len(content) >> _LENGTH_BITS:
             raise ValueError(f"{record.name} is too large for RecordIO")
         parts, framed = split(content), []
@@ -62,7 +63,7 @@ def split(content: bytes) -> list[bytes]:
     return [*parts, content[start:]]
 
 
-def read(path: Path, index: Path | None) -> Iterator[Read | str]:
+def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
     """Yield every record; compare number and position with the index."""
     return indexed.read(path, index, _read, lambda found, start, _: f"{found.name}\t{start}")
 
@@ -73,7 +74,8 @@ def _read(file: BinaryIO) -> Read | None:
     if content is None or len(content) < _HEADER.size:
         return None
     _, label, key, _ = _HEADER.unpack(content[: _HEADER.size])
-    return Read(str(key), int(label) if label.is_integer() else -1, content[_HEADER.size :])
+    number = int(label) if label.is_integer() else -1
+    return Read(str(key), (number,), (content[_HEADER.size :],))
 
 
 def _content(file: BinaryIO) -> bytes | None:

@@ -6,7 +6,26 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
+
+Labels = Literal["class", "multi", "none"]
+"""What a sample is labelled with: one class, any number of classes, or nothing."""
+
+SampleKind = Literal["image", "sequence"]
+"""What one sample is: an image, or the frames of a sequence, in order and of one size."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the samples of a data set are."""
+
+    labels: Labels = "class"
+    sample: SampleKind = "image"
+
+    @property
+    def plain(self) -> bool:
+        """Whether a sample is one image of one class, which every format can hold."""
+        return self == Kind()
 
 
 @dataclass(frozen=True)
@@ -16,15 +35,15 @@ class Record:
     Attributes:
         key: its place in the source, which no other sample of its split has.
         name: its path in the source.
-        label: its class, from 0.
-        image: an image file, whole.
-        encoding: what that is, `jpg` or `png`.
+        labels: its classes, from 0, increasing: exactly one, any number, or none (`Kind`).
+        frames: image files, whole: one, or those of a sequence in order.
+        encoding: what they are, `jpg` or `png`.
     """
 
     key: int
     name: str
-    label: int
-    image: bytes
+    labels: tuple[int, ...]
+    frames: tuple[bytes, ...]
     encoding: str
 
 
@@ -34,12 +53,12 @@ class Read:
 
     Attributes:
         name: what the shard calls it; "" where it has no names or they are damaged.
-        fault: what is wrong; then there may be no label and no image.
+        fault: what is wrong; then there may be no labels and no frames.
     """
 
     name: str
-    label: int = -1
-    image: bytes = b""
+    labels: tuple[int, ...] = ()
+    frames: tuple[bytes, ...] = ()
     fault: str | None = None
 
 
@@ -49,7 +68,7 @@ class Writer(Protocol):
     file: str
     index: str | None
 
-    def __init__(self, folder: Path, stem: str) -> None: ...
+    def __init__(self, folder: Path, stem: str, kind: Kind) -> None: ...
 
     def add(self, record: Record) -> None:
         """Append one sample."""
@@ -66,14 +85,16 @@ class Format(Protocol):
 
     `READS_DAMAGED` is False where a library trusts what it reads, so that a file
     with a wrong hash is better not given to it. `INDEXED` is True where a shard needs an index.
+    `PLAIN_ONLY` is True where its published layout holds one image of one class and no more.
     """
 
     Writer: type[Writer]
     READS_DAMAGED: bool
     INDEXED: bool
+    PLAIN_ONLY: bool
 
     @staticmethod
-    def read(path: Path, index: Path | None) -> Iterator[Read | str]:
+    def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
         """Yield every record of a shard in order, and as text the faults of shard and index."""
 
 

@@ -1,26 +1,30 @@
 """WebDataset: a tar file with `NNNNNNNN.jpg` and `NNNNNNNN.cls` per sample, and DALI's index.
 
-The class is written as decimal digits. Tar headers carry no time and no owner, so the
-bytes depend on the samples only. Index: DALI's wds2idx, version 1.2: a line per sample
-with extension, position, size and name of each of its members.
+The frames of a sequence are `NNNNNNNN.000000.jpg`, `NNNNNNNN.000001.jpg`, and so on. The class
+is written as decimal digits, several are separated by blanks, and without labels is no `.cls`.
+Tar headers carry no time and no owner, so the bytes depend on the samples only. Index:
+DALI's wds2idx, version 1.2: a line per sample with extension, position, size and name of each
+of its members.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.data.formats.records import Read, Record, synced
+from trimaran.data.formats.records import Kind, Read, Record, synced
 from trimaran.files import write_atomic
 
 BLOCK = tarfile.BLOCKSIZE
 INDEX_VERSION = "v1.2"
 READS_DAMAGED = True
 INDEXED = True
+PLAIN_ONLY = False
 IMAGES = ("jpg", "png")
 _DIGITS = 19  # of numbers that no file needs
 
@@ -28,7 +32,8 @@ _DIGITS = 19  # of numbers that no file needs
 class Writer:
     """Writes `STEM.tar` and `STEM.idx`."""
 
-    def __init__(self, folder: Path, stem: str) -> None:
+    def __init__(self, folder: Path, stem: str, kind: Kind) -> None:
+        self._kind = kind
         self.file, self.index = f"{stem}.tar", f"{stem}.idx"
         self._folder = folder
         self._tar = tarfile.open(  # noqa: SIM115 - close() closes it
@@ -38,7 +43,13 @@ class Writer:
 
     def add(self, record: Record) -> None:
         """Append the members of one sample, and its line of the index."""
-        members = {record.encoding: record.image, "cls": str(record.label).encode()}
+        members = {record.encoding: record.frames[0]}
+        if self._kind.sample == "sequence":
+            members = {
+                f"{at:06d}.{record.encoding}": frame for at, frame in enumerate(record.frames)
+            }
+        if self._kind.labels != "none":
+            members["cls"] = " ".join(map(str, record.labels)).encode()
         words = []
         for extension, content in members.items():
             member = tarfile.TarInfo(f"{record.key:08d}.{extension}")  # time and owner are 0
@@ -59,7 +70,7 @@ class Writer:
         self._tar.close()
 
 
-def read(path: Path, index: Path | None) -> Iterator[Read | str]:
+def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
     """Yield the record of each line of the index; together they must cover the tar file."""
     if index is None:
         yield "has no index, without which its records are not found"
@@ -71,7 +82,7 @@ def read(path: Path, index: Path | None) -> Iterator[Read | str]:
     with path.open("rb") as tar:
         end: int | None = 0
         for line in lines:
-            found, end = _read(tar.fileno(), index.name, line.split(" "), end)
+            found, end = _read(tar.fileno(), index.name, line.split(" "), end, kind)
             yield found
         if end is not None and os.pread(tar.fileno(), BLOCK, end).strip(b"\0"):
             yield f"has more samples, from byte {end:,} on, than index {index.name} lists"
@@ -88,7 +99,9 @@ class _Member:
     end: int
 
 
-def _read(tar: int, index: str, words: list[str], begin: int | None) -> tuple[Read, int | None]:
+def _read(
+    tar: int, index: str, words: list[str], begin: int | None, kind: Kind
+) -> tuple[Read, int | None]:
     """Return the record that a line of the index points at, and where it ends.
 
     It must begin at `begin`, as samples and their files follow each other without a gap;
@@ -96,9 +109,12 @@ def _read(tar: int, index: str, words: list[str], begin: int | None) -> tuple[Re
     """
     found = [_member(tar, words[at : at + 4]) for at in range(0, len(words), 4)]
     parts = {part.extension: part for part in found if part is not None}
-    image = next((parts[kind] for kind in IMAGES if kind in parts), None)
+    frames = _frames(parts, kind)
     name = next((part.stem for part in parts.values()), "")
-    if len(parts) != len(found) or image is None or "cls" not in parts:
+    labelled = len(parts) == len(frames) + (kind.labels != "none") and (
+        "cls" in parts or kind.labels == "none"
+    )
+    if len(parts) != len(found) or not frames or not labelled:
         return Read(name, fault=f"is not where index {index} says, or cut off"), None
     members = list(parts.values())
     if any(one.stem != name for one in members):
@@ -107,9 +123,27 @@ def _read(tar: int, index: str, words: list[str], begin: int | None) -> tuple[Re
     if [one.begin for one in members] != wanted:
         fault = f"does not begin where the one before it in index {index} ends"
         return Read(name, fault=fault), members[-1].end
-    digits = parts["cls"].content
-    label = int(digits) if digits.isdigit() and len(digits) < _DIGITS else -1
-    return Read(name, label, image.content), members[-1].end
+    labels = _labels(parts["cls"].content) if "cls" in parts else ()
+    return Read(name, labels, frames), members[-1].end
+
+
+def _frames(parts: dict[str, _Member], kind: Kind) -> tuple[bytes, ...]:
+    """Return the image of a sample, or its frames from 000000 on without a gap; else none."""
+    for encoding in IMAGES:
+        if kind.sample == "image" and encoding in parts:
+            return (parts[encoding].content,)
+        names = (f"{at:06d}.{encoding}" for at in range(len(parts)))
+        found = [parts[name].content for name in itertools.takewhile(parts.__contains__, names)]
+        if found:
+            return tuple(found)
+    return ()
+
+
+def _labels(text: bytes) -> tuple[int, ...]:
+    """Return the numbers in a `.cls`; -1 for a word that is none."""
+    return tuple(
+        int(word) if word.isdigit() and len(word) < _DIGITS else -1 for word in text.split(b" ")
+    ) if text else ()
 
 
 def _member(tar: int, words: list[str]) -> _Member | None:

@@ -20,7 +20,7 @@ from PIL import Image
 
 from trimaran.data import dataset_json, formats
 from trimaran.data.contracts import Contract, Split
-from trimaran.data.formats.records import Record
+from trimaran.data.formats.records import Kind, Record
 from trimaran.data.formats.webdataset import BLOCK
 from trimaran.data.packing import idx, pictures
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
@@ -112,14 +112,15 @@ def _write_split(samples: Samples, folder: Path, advance: Advance) -> Iterator[d
     for number, start in enumerate(range(0, len(order), SHARD_SAMPLES)):
         chosen = order[start : start + SHARD_SAMPLES]
         stem = f"{samples.name}-{number:05d}"
-        yield formats.write_shard("webdataset", folder, stem, records(samples, chosen, advance))
+        found = records(samples, chosen, advance)
+        yield formats.write_shard("webdataset", folder, stem, Kind(), found)
 
 
 def records(samples: Samples, chosen: list[int], advance: Advance) -> Iterator[Record]:
     """Yield the images of these numbers as PNG files."""
     for number in chosen:
         image = _png(samples.image(number))
-        yield Record(number, samples.name, samples.labels[number], image, "png")
+        yield Record(number, samples.name, (samples.labels[number],), (image,), "png")
         advance(1)
 
 

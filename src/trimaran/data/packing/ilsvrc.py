@@ -82,11 +82,11 @@ def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
     if len(val) != len(truth):
         raise RunError(f"{root / VAL} has {len(val):,} images, {DEVKIT} {len(truth):,} labels")
     train = [
-        sample._replace(label=label)
+        sample._replace(labels=(label,))
         for number, label in labels.items()
         for sample in results[number].samples
     ]
-    val = [sample._replace(label=label) for sample, label in zip(val, truth, strict=True)]
+    val = [sample._replace(labels=(label,)) for sample, label in zip(val, truth, strict=True)]
     return Listing(
         root, class_names(sorted(order)), {"train": train, "val": val},
         fingerprint(f"{key}:{results[key].stamp}" for key in sorted(results)),
@@ -107,7 +107,7 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
             if not is_utf8(member.name):
                 raise RunError(f"{path} holds the name {member.name!r}, which is no UTF-8")
             name = f"{split}/{member.name}"
-            samples.append(Sample(name, 0, task.file, member.offset_data, member.size))
+            samples.append(Sample(name, (0,), task.file, member.offset_data, member.size))
     facts = path.stat()
     advance(1)
     samples.sort()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import pool
+from trimaran.data.formats.records import Kind
 from trimaran.errors import RunError, UsageError, way_out
 from trimaran.reporting import Advance, Reporter
 
@@ -22,13 +23,17 @@ LAYOUT = "DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg (.jpeg, .png; any names 
 
 
 class Sample(NamedTuple):
-    """One image: `size` bytes at `offset` of `file`, which is below the listing's root."""
+    """One sample: `size` bytes at `offset` of `file`, which is below the listing's root.
+
+    Those of a sequence are in the files `frames` of the folder `file`.
+    """
 
     name: str
-    label: int
+    labels: tuple[int, ...]
     file: str
     offset: int
     size: int
+    frames: tuple[str, ...] = ()
 
 
 class Found(NamedTuple):
@@ -55,6 +60,7 @@ class Listing:
         splits: name -> samples.
         fingerprint: SHA-256 over names, labels, sizes and times of all files.
         ignored: names of the files beside the images, which are left out.
+        kind: what the samples are.
     """
 
     root: Path
@@ -62,14 +68,16 @@ class Listing:
     splits: dict[str, list[Sample]]
     fingerprint: str
     ignored: list[str] = field(default_factory=list)
+    kind: Kind = field(default_factory=Kind)
 
     @property
     def encodings(self) -> set[str]:
         """The kinds of images, by their names' endings."""
         return {
-            ENCODINGS[os.path.splitext(sample.name)[1].lower()]  # noqa: PTH122 - millions of them
+            ENCODINGS[os.path.splitext(name)[1].lower()]  # noqa: PTH122 - millions of them
             for samples in self.splits.values()
             for sample in samples
+            for name in sample.frames or (sample.name,)
         }
 
 
@@ -149,6 +157,7 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
     """List one class: the task is the root, the folder's path below it, and the label."""
     root, below, label = task
     samples, digest = [], hashlib.sha256(f"{below}:{label}".encode())
+    labels = (label,)  # one object for all of them
     ignored: list[str] = []
     lost: list[str] = []
     with os.scandir(Path(root) / below) as entries:
@@ -165,7 +174,7 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
                 )
             facts, name = entry.stat(), f"{below}/{entry.name}"
             digest.update(f"{entry.name}:{facts.st_size}:{facts.st_mtime_ns}\n".encode())
-            samples.append(Sample(name, label, name, 0, facts.st_size))
+            samples.append(Sample(name, labels, name, 0, facts.st_size))
     advance(1)
     return below, Found(samples, digest.hexdigest(), ignored, lost)
 
@@ -210,23 +219,26 @@ def _warn_of_unsorted(root: Path, reporter: Reporter) -> None:
             )
 
 
-def read(root: Path, sample: Sample) -> bytes:
-    """Return the bytes of `sample`.
+def read(root: Path, sample: Sample) -> tuple[bytes, ...]:
+    """Return the image files of `sample`: one, or those of a sequence.
 
     Raises:
-        RunError: the file is gone, unreadable or shorter than it was.
+        RunError: a file is gone, unreadable or shorter than it was.
     """
     path = root / sample.file
     try:
-        with path.open("rb") as file:
-            content = os.pread(file.fileno(), sample.size, sample.offset)
+        if sample.frames:
+            found = tuple((path / name).read_bytes() for name in sample.frames)
+        else:
+            with path.open("rb") as file:
+                found = (os.pread(file.fileno(), sample.size, sample.offset),)
     except OSError as error:
         raise RunError(
-            f"cannot read {path}: {error.strerror}", hint=way_out(error)
+            f"cannot read {error.filename or path}: {error.strerror}", hint=way_out(error)
         ) from error
-    if len(content) != sample.size:
-        raise RunError(f"{path} is shorter than when it was listed", hint="pack again")
-    return content
+    if sum(map(len, found)) != sample.size:
+        raise RunError(f"{path} has not the size that it had when it was listed", hint="pack again")
+    return found
 
 
 def _class_folders(root: Path) -> dict[str, list[str]]:
@@ -254,10 +266,7 @@ def _classes(root: Path, folders: dict[str, list[str]], untrained: bool) -> list
     """Return the sorted classes; one that `train` has not would shift the labels of others."""
     if not (root / "train").is_dir():
         if not untrained:
-            raise UsageError(
-                f"{root} has no folder train, only {', '.join(folders)}",
-                hint=f"the layout is {LAYOUT}; --no-train packs it as it is, to evaluate on",
-            )
+            raise no_train(root, folders)
         return sorted({name for names in folders.values() for name in names})
     classes = folders.get("train", [])
     known = set(classes)
@@ -274,6 +283,14 @@ def _classes(root: Path, folders: dict[str, list[str]], untrained: bool) -> list
             hint="remove the folder, or put images of its class into train",
         )
     return classes
+
+
+def no_train(root: Path, splits: Iterable[str]) -> UsageError:
+    """Return the error for a source without a split to train on."""
+    return UsageError(
+        f"{root} has no folder train, only {', '.join(splits)}",
+        hint=f"the layout is {LAYOUT}; --no-train packs it as it is, to evaluate on",
+    )
 
 
 def _subfolders(folder: Path) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from trimaran import pool
 from trimaran.data import dataset_json, formats
 from trimaran.data.formats.records import Record
-from trimaran.data.packing import listing, pictures
+from trimaran.data.packing import listing, pictures, sequences
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
 from trimaran.errors import Interrupted, RunError, UsageError
@@ -55,6 +55,7 @@ def pack(
             or there is no space.
         Interrupted: on Ctrl-C; the same call goes on.
     """
+    formats.check(options.format, source.kind)
     encoding = _encoding(source, options)
     if source.ignored:
         reporter.warn(
@@ -127,7 +128,7 @@ def _jobs(
         for number, start in enumerate(range(0, len(order), options.samples)):
             chosen = [(at, samples[at]) for at in order[start : start + options.samples]]
             jobs.append(Job(source.root, folder, f"{split}-{number:05d}", options, encoding,
-                            skip_bad, chosen))
+                            skip_bad, chosen, source.kind))
     return jobs
 
 
@@ -198,7 +199,9 @@ def make(job: Job, advance: Advance) -> Done:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     bad: list[Bad] = []
-    shard = formats.write_shard(job.options.format, part, job.stem, _records(job, bad, advance))
+    shard = formats.write_shard(
+        job.options.format, part, job.stem, job.kind, _records(job, bad, advance)
+    )
     kept = shard if shard.samples else None
     if job.skip_bad or not bad:
         if kept:
@@ -212,13 +215,13 @@ def make(job: Job, advance: Advance) -> Done:
 def _records(job: Job, bad: list[Bad], advance: Advance) -> Iterator[Record]:
     resize, quality = job.options.resize, job.options.quality
     for key, sample in job.chosen:
-        content = listing.read(job.root, sample)
         try:
-            image = (
-                pictures.checked(content) if resize is None
-                else pictures.scaled(content, resize, quality)
+            frames = sequences.each(
+                listing.read(job.root, sample),
+                lambda content: pictures.checked(content) if resize is None
+                else pictures.scaled(content, resize, quality),
             )
-            yield Record(key, sample.name, sample.label, image, job.encoding)
+            yield Record(key, sample.name, sample.labels, frames, job.encoding)
         except pictures.BadImage as error:
             bad.append((sample.name, str(error)))
         advance(1)
@@ -258,6 +261,7 @@ def _describe(
             splits[job.split].append(shard)
     return dataset_json.Dataset(
         schema=1, name=options.name, format=options.format, classes=source.classes,
+        labels=source.kind.labels, sample=source.kind.sample,
         image=dataset_json.ImageFacts(
             channels=3, height=None, width=None, encoding="png" if encoding == "png" else "jpg",
             mean=MEAN, std=STD,

@@ -41,6 +41,16 @@ def checked(content: bytes) -> bytes:
     return content
 
 
+def size(content: bytes) -> tuple[int, int]:
+    """Return width and height, as the image file says at its begin.
+
+    Raises:
+        BadImage: it says nothing of the kind.
+    """
+    with _opened(content) as image:
+        return image.size
+
+
 def scaled(content: bytes, shorter: int, quality: int) -> bytes:
     """Return a JPEG whose shorter side has at most `shorter` pixels.
 
@@ -68,15 +78,6 @@ def scaled(content: bytes, shorter: int, quality: int) -> bytes:
             out, "JPEG", quality=quality, subsampling="4:2:0"  # and no EXIF
         )
         return out.getvalue()
-
-
-def defect(content: bytes) -> str | None:
-    """Return why `content` cannot be decoded, or None."""
-    try:
-        checked(content)
-    except BadImage as error:
-        return str(error)
-    return None
 
 
 def encoding(content: bytes) -> str:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from trimaran.data import dataset_json
 from trimaran.data.contracts import FormatName, Name
+from trimaran.data.formats.records import Kind
 from trimaran.data.packing.listing import Sample
 from trimaran.errors import UsageError
 
@@ -65,6 +66,7 @@ class Job:
     encoding: str
     skip_bad: bool
     chosen: list[tuple[int, Sample]]
+    kind: Kind
 
     @property
     def split(self) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from trimaran import pool
 from trimaran.data import dataset_json, formats
 from trimaran.data.contracts import FormatName
-from trimaran.data.formats.records import Read
-from trimaran.data.packing import pictures
+from trimaran.data.formats.records import Kind, Read
+from trimaran.data.packing import pictures, sequences
 from trimaran.files import sha256
 from trimaran.reporting import Advance, Reporter
 
@@ -28,6 +28,7 @@ class Task:
     format: FormatName
     shard: dataset_json.Shard
     classes: int
+    kind: Kind
     encoding: str
     records: bool
 
@@ -49,7 +50,8 @@ def faults(
     sizes = _sizes(folder, shards.values(), found)
     found += dataset_json.wrong_sizes(folder, dataset, sizes)
     tasks = [
-        Task(folder, dataset.format, shard, len(dataset.classes), dataset.image.encoding, records)
+        Task(folder, dataset.format, shard, len(dataset.classes), dataset.kind,
+             dataset.image.encoding, records)
         for shard in shards.values()
         if shard.file in sizes
     ]
@@ -148,14 +150,14 @@ def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:
     count, encodings = 0, set[str]()
     faults = _Faults(path)
     try:
-        for found in module.read(path, index):
+        for found in module.read(path, index, task.kind):
             if isinstance(found, str):
                 yield from faults.end()
                 yield f"{path} {found}"
                 continue
-            advance(share * len(found.image))
-            encodings.add(pictures.encoding(found.image))
-            for fault in [found.fault] if found.fault else _sample_faults(found, task.classes):
+            advance(share * sum(map(len, found.frames)))
+            encodings.update(map(pictures.encoding, found.frames))
+            for fault in [found.fault] if found.fault else _sample_faults(found, task):
                 yield from faults.add(count, found.name, fault)
             count += 1
     except OSError as error:
@@ -170,11 +172,20 @@ def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:
         yield f"{path} has no {task.encoding} images, but that is what image.encoding says"
 
 
-def _sample_faults(found: Read, classes: int) -> Iterator[str]:
-    if not 0 <= found.label < classes:
-        yield f"has no class from 0 to {classes - 1}"
-    if (defect := pictures.defect(found.image)) is not None:
-        yield defect
+def _sample_faults(found: Read, task: Task) -> Iterator[str]:
+    labels = found.labels
+    if task.kind.labels == "class" and len(labels) != 1:
+        yield f"has {len(labels)} classes, not one"
+    elif not all(0 <= label < task.classes for label in labels):
+        yield f"has no class from 0 to {task.classes - 1}"
+    elif list(labels) != sorted(set(labels)):
+        yield f"has classes that do not increase: {', '.join(map(str, labels))}"
+    if not found.frames or (task.kind.sample == "image" and len(found.frames) > 1):
+        yield f"has {len(found.frames)} images, not one"
+    try:
+        sequences.each(found.frames, pictures.checked)
+    except pictures.BadImage as error:
+        yield str(error)
 
 
 class _Faults:

@@ -1,0 +1,171 @@
+"""Images with any number of classes, and sequences of frames: listed, packed and verified."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from photos import jpeg, png
+from trimaran.data import cache, dataset_json
+from trimaran.data.contracts import FormatName
+from trimaran.data.packing import layouts, packer
+from trimaran.data.packing.listing import Listing
+from trimaran.data.packing.plan import Options
+from trimaran.errors import RunError, UsageError
+from trimaran.reporting import Silent
+
+FORMATS: tuple[FormatName, ...] = ("webdataset", "tfrecord", "hdf5")
+TABLE = "file,classes\ntrain/a.jpg,mass|edema\ntrain/b.jpg,\nval/c.jpg,mass\n"
+
+
+@pytest.fixture
+def xrays(tmp_path: Path) -> Path:
+    root = tmp_path / "xrays"
+    for number, name in enumerate(("train/a.jpg", "train/b.jpg", "val/c.jpg")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(jpeg(number))
+    (root / "labels.csv").write_text(TABLE)
+    return root
+
+
+@pytest.fixture
+def clips(tmp_path: Path) -> Path:
+    root = tmp_path / "clips"
+    for split, frames in (("train", 12), ("val", 3)):
+        folder = root / split / "street"
+        folder.mkdir(parents=True)
+        for number in range(frames):
+            (folder / f"frame-{number}.png").write_bytes(png(number))
+    return root
+
+
+def listed(
+    root: Path, out: Path, labels: Path | None = None, *, sequences: bool = False,
+) -> Listing:
+    return layouts.listing_of(
+        root, out, labels=labels, in_sequences=sequences, untrained=False, workers=1,
+        reporter=Silent(),
+    )
+
+
+def pack(found: Listing, out: Path, form: FormatName, **options: int) -> dataset_json.Dataset:
+    return packer.pack(
+        found, out, Options("some", form, **options), workers=1, skip_bad=False, reporter=Silent()
+    )
+
+
+def faults(folder: Path) -> list[str]:
+    return cache.verify_folder(None, folder, records=True, reporter=Silent(), workers=1)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_table_names_the_classes_of_each_image(
+    form: FormatName, xrays: Path, tmp_path: Path
+) -> None:
+    found = listed(xrays, tmp_path / "out", xrays / "labels.csv")
+    assert found.classes == ["edema", "mass"]
+    assert [one.labels for one in found.splits["train"]] == [(0, 1), ()]
+    packed = pack(found, tmp_path / "out", form)
+    assert (packed.labels, packed.sample, packed.classes) == ("multi", "image", ["edema", "mass"])
+    document = json.loads((tmp_path / "out/dataset.json").read_text())
+    assert document["labels"] == "multi"
+    assert "sample" not in document, "what is at its default is not written"
+    assert faults(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_folder_of_frames_is_one_sample_in_the_order_of_their_numbers(
+    form: FormatName, clips: Path, tmp_path: Path
+) -> None:
+    found = listed(clips, tmp_path / "out", sequences=True)
+    (sample,) = found.splits["train"]
+    assert sample.frames == tuple(f"frame-{number}.png" for number in range(12))
+    packed = pack(found, tmp_path / "out", form)
+    assert (packed.labels, packed.sample, packed.classes) == ("none", "sequence", [])
+    assert {name: split.samples for name, split in packed.splits.items()} == {"train": 1, "val": 1}
+    assert faults(tmp_path / "out") == []
+
+
+def test_frames_are_scaled_all_alike(clips: Path, tmp_path: Path) -> None:
+    pack(listed(clips, tmp_path / "out", sequences=True), tmp_path / "out", "tfrecord", resize=8)
+    assert faults(tmp_path / "out") == []
+
+
+def test_frames_of_another_size_or_cut_off_are_named(clips: Path, tmp_path: Path) -> None:
+    folder = clips / "train/street"
+    (folder / "frame-2.png").write_bytes(png(2, (9, 5)))
+    with pytest.raises(RunError, match=r"train/street frame 2 has 9x5 pixels, the first one "):
+        pack(listed(clips, tmp_path / "a", sequences=True), tmp_path / "a", "webdataset")
+    (folder / "frame-2.png").write_bytes(png(2)[: len(png(2)) // 2])
+    with pytest.raises(RunError, match="train/street frame 2 cannot be decoded"):
+        pack(listed(clips, tmp_path / "b", sequences=True), tmp_path / "b", "webdataset")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("name,labels\n", "its first line has no file and classes"),
+        ("file,classes\n", "names no images"),
+        ("file,classes\na.jpg,mass\n", ":2: 'a.jpg' is no path SPLIT/FILE"),
+        ("file,classes\ntrain/../../x.jpg,mass\n", ":2: .* is no path SPLIT/FILE"),
+        ("file,classes\ntrain/a.txt,mass\n", ":2: .* is no JPEG or PNG by its name"),
+        ("file,classes\ntrain/z.jpg,mass\n", ":2: .*z.jpg: No such file"),
+        ("file,classes\ntrain/a.jpg,\ntrain/a.jpg,\n", ":3: train/a.jpg is in line 2, too"),
+        ('file,classes\n"train/a.jpg,\n', "cannot read"),
+        ("file,classes\nval/c.jpg,mass\n", "has no folder train, only val"),
+    ],
+)
+def test_a_faulty_table_is_one_error_with_its_line(
+    text: str, fault: str, xrays: Path, tmp_path: Path
+) -> None:
+    (xrays / "labels.csv").write_text(text)
+    with pytest.raises(UsageError, match=fault):
+        listed(xrays, tmp_path / "out", xrays / "labels.csv")
+
+
+def test_images_that_the_table_does_not_name_are_told(xrays: Path, tmp_path: Path) -> None:
+    class Told(Silent):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lines: list[str] = []
+
+        def warn(self, text: str) -> None:
+            self.lines.append(text)
+
+    (xrays / "train/more.jpg").write_bytes(jpeg(9))
+    told = Told()
+    layouts.listing_of(
+        xrays, tmp_path / "out", labels=xrays / "labels.csv", in_sequences=False, untrained=False,
+        workers=1, reporter=told,
+    )
+    assert "1 images are left out, because the table does not name them" in told.lines[0]
+    assert "train/more.jpg" in told.lines[0]
+
+
+def test_a_folder_without_frames_and_both_ways_at_once_are_refused(
+    clips: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="a sequence has no labels"):
+        listed(clips, tmp_path / "out", clips / "labels.csv", sequences=True)
+    (clips / "train/empty").mkdir()
+    with pytest.raises(UsageError, match="train/empty has no frames"):
+        listed(clips, tmp_path / "out", sequences=True)
+
+
+@pytest.mark.parametrize("form", ["recordio", "lmdb"])
+def test_a_format_that_cannot_hold_them_is_refused_before_anything_is_written(
+    form: FormatName, clips: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="one image of one class"):
+        pack(listed(clips, tmp_path / "out", sequences=True), tmp_path / "out", form)
+    assert not (tmp_path / "out").exists()
+
+
+def test_labels_outside_of_the_classes_are_found_by_verify(xrays: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    pack(listed(xrays, out, xrays / "labels.csv"), out, "tfrecord")
+    document = json.loads((out / "dataset.json").read_text())
+    (out / "dataset.json").write_text(json.dumps(document | {"classes": ["edema"]}))
+    assert any("has no class from 0 to 0" in fault for fault in faults(out))
