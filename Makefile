@@ -29,7 +29,8 @@ dev: $(DEV_STAMP) ## Add the locked test tools to .venv
 quickstart: $(TOOL_STAMP) ## Train a ResNet on real images and judge it (ENGINE=apptainer|podman|host)
 	$(BIN)/trimaran run $(RECIPE) --engine $(ENGINE)
 
-test: lint test-unit test-standing test-apps test-integration ## Run all tests
+test: ## Run all tests; says what each part took
+	@sh scripts/parts.sh $(MAKE) lint test-unit test-standing test-apps test-integration
 
 test-unit: $(DEV_STAMP) ## Run the tool's tests; needs no engine, under 60 s
 	$(PYTEST) tests --ignore=tests/integration --ignore=tests/standing -n 2

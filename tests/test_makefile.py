@@ -93,3 +93,20 @@ def test_an_installation_that_was_cut_off_begins_anew(made: Path, cut_off: str) 
 
 def test_it_says_what_goes_on(made: Path) -> None:
     assert "installing the tool" in make(made, "setup").stdout
+
+
+def test_all_tests_say_what_each_part_took_also_when_one_fails(tmp_path: Path) -> None:
+    (tmp_path / "make").write_text("#!/bin/sh\n[ \"$2\" != bad ]\n")
+    (tmp_path / "make").chmod(0o755)
+    words = ["sh", str(paths.repository() / "scripts/parts.sh"), str(tmp_path / "make")]
+
+    def run(*targets: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*words, *targets], capture_output=True, text=True, check=False)
+
+    good = run("lint", "unit")
+    assert good.returncode == 0
+    assert [line.split()[0] for line in good.stdout.splitlines()[-2:]] == ["lint", "unit"]
+    bad = run("lint", "bad", "unit")
+    assert bad.returncode == 1
+    assert bad.stdout.splitlines()[-1] == "bad failed"
+    assert "unit" not in bad.stdout
