@@ -9,4 +9,5 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Helpers of an app's tests are modules beside them.
-sys.path += map(str, sorted(Path(__file__).parent.glob("*/tests")))
+APPS = Path(__file__).parent
+sys.path += map(str, sorted([*APPS.glob("*/tests"), *APPS.glob("*/tests/on_*")]))

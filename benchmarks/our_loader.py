@@ -10,12 +10,12 @@ from pathlib import Path
 from resnet_imagenet.inputs import open_inputs
 from resnet_imagenet.settings import TrainSettings
 from sidebyside.timing import images_per_second, print_rate
-from trainkit.engine import Engine
+from trainkit.torch.strategy import TorchStrategy
 
 
 def sizes(settings: TrainSettings) -> Iterator[int]:
     """Yield the size of each training batch, epoch after epoch."""
-    train = open_inputs(settings, Engine()).train
+    train = open_inputs(settings, TorchStrategy()).train
     for epoch in itertools.count():
         for images, _ in train.epoch(epoch):
             yield len(images)

@@ -116,7 +116,7 @@ def data(
 def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: str) -> Plan:
     """Return one rank on all cores and two on half of them each, with equal global batches."""
     if cores < 2 or "ddp" not in help_text:
-        why = "one core only" if cores < 2 else "this version of the app has no --engine ddp"
+        why = "one core only" if cores < 2 else "this version of the app has no --strategy ddp"
         return Plan([], [], missing=[f"2 ranks / 1 rank: not available, {why}"])
     double = Steps(2 * steps.batch, steps.window, steps.windows)
     options = ("--precision", "bf16")
@@ -126,7 +126,7 @@ def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: s
             contestants.ours(ONE_RANK, double, environment, options=options),
             contestants.ours(
                 TWO_RANKS, steps, half, launcher=contestants.TWO_RANKS,
-                options=(*options, "--engine", "ddp"),
+                options=(*options, "--strategy", "ddp"),
             ),
         ],
         [Comparison("2 ranks x half the cores / 1 rank x all", TWO_RANKS, ONE_RANK, 0.9)],

@@ -77,47 +77,47 @@ def alone(folder: Path) -> list[float]:
     return train(folder / "alone", ["python"], "--accumulation=2", "--batch-size-per-rank=32")
 
 
-@pytest.mark.parametrize(("engine", "launcher"), [
+@pytest.mark.parametrize(("strategy", "launcher"), [
     ("ddp", TORCHRUN), ("ddp", MPIRUN), ("horovod", MPIRUN), ("horovod", HOROVODRUN),
 ], ids=["ddp-torchrun", "ddp-mpirun", "horovod-mpirun", "horovod-horovodrun"])
 def test_two_ranks_have_the_losses_of_one(
-    engine: str, launcher: list[str], alone: list[float], folder: Path,
+    strategy: str, launcher: list[str], alone: list[float], folder: Path,
     request: pytest.FixtureRequest,
 ) -> None:
     out = folder / request.node.callspec.id
-    found = train(out, launcher, f"--engine={engine}", "--batch-size-per-rank=16")
+    found = train(out, launcher, f"--strategy={strategy}", "--batch-size-per-rank=16")
     assert len(found) == STEPS
     assert found == pytest.approx(alone, rel=1e-5)
 
 
 def test_horovod_halves_what_it_sends(alone: list[float], folder: Path) -> None:
-    found = train(folder / "fp16", MPIRUN, "--engine=horovod", "--compression=fp16",
+    found = train(folder / "fp16", MPIRUN, "--strategy=horovod", "--compression=fp16",
                   "--batch-size-per-rank=16")
     assert found != alone
     assert found == pytest.approx(alone, rel=1e-2)
 
 
 @pytest.mark.engine("mpich")
-@pytest.mark.parametrize("engine", ["horovod", "ddp"])
-def test_ranks_of_the_hosts_mpich_train_together_or_not_at_all(engine: str, folder: Path) -> None:
+@pytest.mark.parametrize("strategy", ["horovod", "ddp"])
+def test_ranks_of_the_hosts_mpich_train_together_or_not_at_all(strategy: str, folder: Path) -> None:
     """It cannot start the Open MPI inside, whose ranks would each believe to be alone."""
     apptainer = Apptainer()
     built = apptainer.build(definition.load(IMAGE), base=None, offline=False, reporter=Silent())
     packed = cache.get(load("fashion-mnist"), offline=False, reporter=Silent())
-    out = folder / f"mpich-{engine}"
+    out = folder / f"mpich-{strategy}"
     out.mkdir()
     binds = ["--bind", f"{packed}:/data:ro", "--bind", f"{out}:/out"]
     done = process.run([
         "mpirun.mpich", "-n", "2", apptainer.executable, "exec", *binds, built.reference, "python",
         "-m", "resnet_imagenet", "train", "--data=/data", "--out=/out/run", *WORDS.split(),
-        "--batch-size-per-rank=16", f"--engine={engine}",
+        "--batch-size-per-rank=16", f"--strategy={strategy}",
     ])
-    if engine == "ddp":
+    if strategy == "ddp":
         assert done.returncode == 0, done.stdout + done.stderr
         assert len(losses(out)) == STEPS
         assert f"step {STEPS}/{STEPS}" in done.stdout
         return
     assert done.returncode == 2
     assert "MPICH started 2 ranks, Horovod sees 1" in done.stderr
-    assert "--engine ddp" in done.stderr
+    assert "--strategy ddp" in done.stderr
     assert not (out / "run").exists()

@@ -25,8 +25,8 @@ from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.pipelines import Preprocessing
 from resnet_imagenet.settings import TrainSettings
 from trainkit import checkpoint
-from trainkit.engine import Engine
 from trainkit.signals import StopFlag
+from trainkit.torch.strategy import TorchStrategy
 
 CLASSES, SIZE = 7, 6
 TRAIN, HELD_OUT, BAD = 22, 17, 6
@@ -64,19 +64,19 @@ class Memory:
     """Batches of images in memory, in an order that has nothing to do with `data.Plan`."""
 
     def __init__(
-        self, of: tuple[Tensor, Tensor], batch: int, engine: Engine, shuffled: bool,
+        self, of: tuple[Tensor, Tensor], batch: int, strategy: TorchStrategy, shuffled: bool,
         bad: BadRecords | None = None,
     ) -> None:
         self.images, self.labels = of
         self.bad = bad  # is told of the image BAD when its batch is taken
-        self.engine, self.shuffled, self.batch = engine, shuffled, batch * engine.size
+        self.strategy, self.shuffled, self.batch = strategy, shuffled, batch * strategy.size
         self.samples = len(self.labels)
         self.steps = -(-self.samples // self.batch)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         order = order_of(epoch, self.samples) if self.shuffled else torch.arange(self.samples)
         for rows in order.split(self.batch)[first:]:
-            own = rows.tensor_split(self.engine.size)[self.engine.rank]
+            own = rows.tensor_split(self.strategy.size)[self.strategy.rank]
             if self.bad is not None and BAD in own:
                 self.bad.add(f"record {BAD} cannot be decoded")
             yield self.images[own], self.labels[own]
@@ -97,33 +97,33 @@ def settings(out: Path, **more: Any) -> TrainSettings:
 
 def train(
     settings: TrainSettings, monkeypatch: pytest.MonkeyPatch, *, ranks: int = 1,
-    network: nn.Module | None = None, engine: Engine | None = None,
+    network: nn.Module | None = None, strategy: TorchStrategy | None = None,
     batches: type[Memory] = Memory,
 ) -> Path:
     """Run the command `train` on one or several ranks, and return its `--out`."""
     first, here = network or Network(), threading.local()
-    here.engine = engine or Engine()
+    here.strategy = strategy or TorchStrategy()
 
-    def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
+    def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
         batch, bad = settings.batch_size_per_rank, BadRecords(settings.max_bad_records)
         return Inputs(
             "memory", tuple(map(str, range(CLASSES))),
             Preprocessing(1, SIZE, (0.5,), (0.25,), (SIZE, SIZE)),
             batches(
-                pictures(TRAIN, 1), batch, engine, True, bad if bad.limit else None
+                pictures(TRAIN, 1), batch, strategy, True, bad if bad.limit else None
             ),
-            batches(pictures(HELD_OUT, 2), batch, engine, False),
+            batches(pictures(HELD_OUT, 2), batch, strategy, False),
             bad,
         )
 
-    def work(engine: Engine) -> None:
-        here.engine = engine
+    def work(strategy: TorchStrategy) -> None:
+        here.strategy = strategy
         training.train(settings)
 
     with monkeypatch.context() as patch:
         patch.setattr(inputs, "open_inputs", open_inputs)
         patch.setattr(model, "build", lambda *_, **__: copy.deepcopy(first))
-        patch.setattr(training.engine, "start", lambda *_, **__: here.engine)
+        patch.setattr(training, "start", lambda *_, **__: here.strategy)
         if ranks == 1:
             training.train(settings)
         else:

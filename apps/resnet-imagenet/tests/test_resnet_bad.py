@@ -16,9 +16,9 @@ from resnet_imagenet.data import Loader
 from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Way
 from trainkit import checkpoint
-from trainkit.engine import Engine
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
+from trainkit.torch.strategy import TorchStrategy
 
 BAD = (17, 53, 54)
 TAKEN_BY = {17: 18, 53: 55, 54: 55}
@@ -55,7 +55,7 @@ def loader(folder: Path, bad: BadRecords, *, rank=0, size=1, batch=16, training=
         Way(training, threads=2),
         batch_per_rank=batch,
         seed=1,
-        engine=Engine(Ranks(rank=rank, size=size)),
+        strategy=TorchStrategy(Ranks(rank=rank, size=size)),
         bad=bad,
     )
 
@@ -199,7 +199,7 @@ def test_a_run_that_goes_on_knows_those_it_met(bad_folder: Path, tmp_path: Path,
 @pytest.mark.slow
 def test_the_limit_holds_for_all_ranks_together(bad_folder: Path, tmp_path: Path) -> None:
     words = [
-        *["train", "--data", str(bad_folder), "--out", str(tmp_path / "run"), "--engine", "ddp"],
+        *["train", "--data", str(bad_folder), "--out", str(tmp_path / "run"), "--strategy", "ddp"],
         *["--model", "resnet20", "--epochs", "2", "--batch-size-per-rank", "10"],
         *["--warmup-epochs", "0", "--eval-every", "0", "--max-bad-records", "2", "--seed", "1"],
     ]

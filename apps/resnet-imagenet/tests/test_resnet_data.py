@@ -12,9 +12,9 @@ from resnet_imagenet.data import Loader, Plan
 from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import lanes
-from trainkit.engine import Engine
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
+from trainkit.torch.strategy import TorchStrategy
 
 
 def loader(
@@ -22,7 +22,7 @@ def loader(
     *,
     training: bool = True,
     seed: int = 1,
-    engine: Engine | None = None,
+    strategy: TorchStrategy | None = None,
     batch: int = 16,
     threads: int = 1,
 ) -> Loader:
@@ -34,7 +34,7 @@ def loader(
         Way(training, threads=threads),
         batch_per_rank=batch,
         seed=seed,
-        engine=engine or Engine(),
+        strategy=strategy or TorchStrategy(),
     )
 
 
@@ -108,7 +108,7 @@ def test_lanes_take_turns_without_changing_a_batch(
     tiny: Path, rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def made() -> list[Any]:
-        whole = loader(tiny, engine=Engine(Ranks(rank=rank, size=3)), batch=11, threads=2)
+        whole = loader(tiny, strategy=TorchStrategy(Ranks(rank=rank, size=3)), batch=11, threads=2)
         return [list(whole.epoch(*where)) for where in [(0, 0), (1, 0), (3, 2), (4, 0)]]
 
     alone = made()
@@ -126,8 +126,8 @@ def test_only_photographs_on_cpus_with_an_even_number_of_threads_have_two_lanes(
 
 def test_the_ranks_share_the_global_batch_with_the_same_augmentation(tiny: Path) -> None:
     alone = list(loader(tiny, batch=16).epoch(0))
-    ranks = [Engine(Ranks(rank=rank, size=4)) for rank in range(4)]
-    parts = [list(loader(tiny, batch=4, engine=rank).epoch(0)) for rank in ranks]
+    ranks = [TorchStrategy(Ranks(rank=rank, size=4)) for rank in range(4)]
+    parts = [list(loader(tiny, batch=4, strategy=rank).epoch(0)) for rank in ranks]
     together = [
         tuple(torch.cat([part[step][i] for part in parts]) for i in (0, 1)) for step in range(7)
     ]
@@ -163,7 +163,7 @@ def tiny_in_order(folder: Path):
         Way(training=False),
         batch_per_rank=16,
         seed=0,
-        engine=Engine(),
+        strategy=TorchStrategy(),
     ).epoch(0)
 
 

@@ -20,13 +20,13 @@ from resnet_imagenet import evaluate as module
 from resnet_imagenet.__main__ import main
 from resnet_imagenet.evaluate import Scores, evaluate
 from trainkit import checkpoint
-from trainkit.engine import Engine
+from trainkit.torch.strategy import TorchStrategy
 
 BATCH = 4
 
 
-def held_out(engine: Engine) -> Memory:
-    return Memory(memory.pictures(HELD_OUT, 2), BATCH, engine, shuffled=False)
+def held_out(strategy: TorchStrategy) -> Memory:
+    return Memory(memory.pictures(HELD_OUT, 2), BATCH, strategy, shuffled=False)
 
 
 def forward_by_hand(network: Network, images: Tensor) -> list[list[float]]:
@@ -71,13 +71,13 @@ def trained_a_little() -> Network:
 def test_scores_are_those_of_all_images_on_any_number_of_ranks(
     ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(engine: Engine) -> tuple[float, ...]:
+    def work(strategy: TorchStrategy) -> tuple[float, ...]:
         network = trained_a_little()
-        scores = evaluate(network, held_out(engine), None, engine, lambda: False)
+        scores = evaluate(network, held_out(strategy), None, strategy, lambda: False)
         assert scores is not None
         return dataclasses.astuple(scores)
 
-    found = [work(Engine())] if ranks == 1 else on_ranks(ranks, work, monkeypatch)
+    found = [work(TorchStrategy())] if ranks == 1 else on_ranks(ranks, work, monkeypatch)
     assert found == [pytest.approx(scores_by_hand(trained_a_little()), rel=1e-5)] * ranks
 
 
@@ -89,7 +89,7 @@ def test_the_images_tell_top_1_and_top_5_from_their_neighbours() -> None:
 def test_an_evaluation_changes_nothing_in_the_network() -> None:
     network = trained_a_little()
     before = copy.deepcopy(network.state_dict())
-    evaluate(network, held_out(Engine()), None, Engine(), lambda: False)
+    evaluate(network, held_out(TorchStrategy()), None, TorchStrategy(), lambda: False)
     assert all(torch.equal(before[name], found) for name, found in network.state_dict().items())
     assert not network.training
 
@@ -103,8 +103,8 @@ class Fixed(nn.Module):
 
 def test_less_than_five_classes_are_all_in_the_top_five() -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0], [5.0, 1.0, 2.0], [0.0, 3.0, 1.0]])[:, None, None]
-    batches = Memory((logits, torch.tensor([0, 0, 1])), 2, Engine(), shuffled=False)
-    scores = evaluate(Fixed(), batches, None, Engine(), lambda: False)
+    batches = Memory((logits, torch.tensor([0, 0, 1])), 2, TorchStrategy(), shuffled=False)
+    scores = evaluate(Fixed(), batches, None, TorchStrategy(), lambda: False)
     assert scores is not None
     assert (scores.top1, scores.top5) == (pytest.approx(2 / 3), 1.0)
 
@@ -115,16 +115,16 @@ def test_the_network_computes_in_the_asked_precision_and_the_loss_in_fp32(
 ) -> None:
     network, seen = trained_a_little(), []
     network.head.register_forward_hook(lambda *call: seen.append(call[2].dtype))
-    scores = evaluate(network, held_out(Engine()), half, Engine(), lambda: False)
+    scores = evaluate(network, held_out(TorchStrategy()), half, TorchStrategy(), lambda: False)
     assert set(seen) == {half or torch.float32}
     assert scores is not None
     assert scores.loss == pytest.approx(scores_by_hand(trained_a_little())[2], rel=0.02)
 
 
 def test_a_stop_on_one_rank_ends_the_evaluation_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(engine: Engine) -> Scores | None:
-        stop = engine.rank == 1
-        return evaluate(trained_a_little(), held_out(engine), None, engine, lambda: stop)
+    def work(strategy: TorchStrategy) -> Scores | None:
+        stop = strategy.rank == 1
+        return evaluate(trained_a_little(), held_out(strategy), None, strategy, lambda: stop)
 
     assert on_ranks(2, work, monkeypatch) == [None, None]
 

@@ -16,9 +16,9 @@ from resnet_imagenet import data
 from resnet_imagenet.data import Loader, Plan
 from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Way
-from trainkit.engine import Engine
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
+from trainkit.torch.strategy import TorchStrategy
 
 BROKEN = {"tfrecord": ".tfrecord", "recordio": ".rec", "hdf5": ".h5", "lmdb": ".lmdb/data.mdb"}
 
@@ -59,7 +59,7 @@ def loader(folder: Path, *, training: bool = True, rank: int = 0, size: int = 1,
         Way(training, threads=2),
         batch_per_rank=batch,
         seed=1,
-        engine=Engine(Ranks(rank=rank, size=size)),
+        strategy=TorchStrategy(Ranks(rank=rank, size=size)),
     )
 
 

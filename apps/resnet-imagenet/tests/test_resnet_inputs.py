@@ -17,8 +17,8 @@ from resnet_imagenet.inputs import open_inputs
 from resnet_imagenet.pipelines import Way
 from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.sizes import image_sizes
-from trainkit.engine import Engine
 from trainkit.ranks import Ranks
+from trainkit.torch.strategy import TorchStrategy
 
 ASKED: dict[str, Any] = {
     "batch_size_per_rank": 4, "seed": 9, "image_size": image_sizes("32"), "threads": 1,
@@ -37,7 +37,8 @@ def by_hand(folder: Path, split: str, *, seed: int = 9, **way: Any) -> Loader:
     dataset = open_dataset(folder)
     to = data.preprocessing(dataset, 32)
     return Loader(
-        dataset.records(split), to, Way(**way), batch_per_rank=4, seed=seed, engine=Engine()
+        dataset.records(split), to, Way(**way), batch_per_rank=4, seed=seed,
+        strategy=TorchStrategy(),
     )
 
 
@@ -46,12 +47,12 @@ def test_training_and_evaluation_are_those_of_the_settings(
     photographs: Path, scale: bool
 ) -> None:
     asked = TrainSettings(data=photographs, scale_augmentation=scale, **ASKED)
-    found = open_inputs(asked, Engine())
+    found = open_inputs(asked, TorchStrategy())
     wanted = by_hand(photographs, "train", training=True, scale_augmentation=scale)
     assert equal(first(found.train), first(wanted))
     assert equal(first(found.evaluation), first(by_hand(photographs, "val", training=False)))
     assert (found.train.samples, found.evaluation.samples, found.train.steps) == (8, 4, 2)
-    other = open_inputs(dataclasses.replace(asked, seed=10), Engine())
+    other = open_inputs(dataclasses.replace(asked, seed=10), TorchStrategy())
     assert not equal(first(found.train), first(other.train))
 
 
@@ -59,14 +60,15 @@ def test_the_evaluation_has_the_last_size_and_training_that_of_its_epoch(
     photographs: Path,
 ) -> None:
     sizes = image_sizes("16:0,32:1")
-    found = open_inputs(TrainSettings(data=photographs, **ASKED | {"image_size": sizes}), Engine())
+    asked = TrainSettings(data=photographs, **ASKED | {"image_size": sizes})
+    found = open_inputs(asked, TorchStrategy())
     assert first(found.evaluation)[0].shape == (4, 3, 32, 32)
     assert [first(found.train, epoch)[0].shape[2] for epoch in (0, 1, 2)] == [16, 32, 32]
 
 
 def test_a_checkpoint_is_told_how_to_prepare_images(photographs: Path) -> None:
     asked = TrainSettings(data=photographs, precision="fp16", stem="small", **ASKED)
-    about = open_inputs(asked, Engine()).describe(asked)
+    about = open_inputs(asked, TorchStrategy()).describe(asked)
     assert about == {
         "model": "resnet50", "stem": "small", "precision": "fp16",
         "classes": ["class 0", "class 1"], "preprocessing": {
@@ -85,7 +87,7 @@ def test_synthetic_images_imitate_the_data_sets_of_the_papers(
     """50,000 images of CIFAR-10 and 1,281,167 of ImageNet, in whole batches."""
     size = image_sizes("8") if model == "resnet50" else None
     asked = TrainSettings(model=model, synthetic=True, batch_size_per_rank=64, image_size=size)
-    found = open_inputs(asked, Engine(Ranks(rank=0, size=ranks)))
+    found = open_inputs(asked, TorchStrategy(Ranks(rank=0, size=ranks)))
     assert (found.train.steps, found.train.samples) == (steps, samples)
     assert len(found.classes) == classes
     images, labels = first(found.train)

@@ -21,8 +21,8 @@ from resnet_imagenet import method
 from resnet_imagenet import train as training
 from resnet_imagenet.settings import TrainSettings
 from trainkit.checkpoint import Checkpoints
-from trainkit.engine import Engine
 from trainkit.exits import DivergedError
+from trainkit.torch.strategy import TorchStrategy
 
 
 class Clock:
@@ -47,7 +47,7 @@ class Timed(Memory):
             yield batch
 
 
-class Distant(Engine):
+class Distant(TorchStrategy):
     """Gradients take a quarter of a second."""
 
     clock: Clock
@@ -62,7 +62,7 @@ class Distant(Engine):
 def test_seconds_are_those_of_steps_and_not_of_evaluations_and_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, network, engine, write = Clock(), Network(), Distant(), Checkpoints.start
+    clock, network, strategy, write = Clock(), Network(), Distant(), Checkpoints.start
 
     def compute(module: Network, images: Any) -> None:
         clock.now += 1.0 if module.training else 1000.0
@@ -72,12 +72,12 @@ def test_seconds_are_those_of_steps_and_not_of_evaluations_and_checkpoints(
         write(*arguments)
 
     network.register_forward_pre_hook(compute)
-    engine.clock = clock
+    strategy.clock = clock
     monkeypatch.setattr(Checkpoints, "start", start)
     monkeypatch.setattr(training, "time", clock)
     out = memory.train(
         memory.settings(tmp_path / "run", checkpoint_every=3), monkeypatch, network=network,
-        engine=engine, batches=functools.partial(Timed, clock),
+        strategy=strategy, batches=functools.partial(Timed, clock),
     )
     step = 0.5 + 1.0 + 0.25  # six an epoch, of 4, 4, 4, 4, 4 and 2 images, two a line
     speeds = [8 / (2 * step), 8 / (2 * step), 6 / (2 * step)] * 3
@@ -214,7 +214,7 @@ def test_the_network_is_built_as_asked_and_from_the_seed() -> None:
     def build(**more: Any) -> Any:
         settings = TrainSettings(**{"model": "resnet20", "bn_momentum": 0.05, **more})
         method.prepare(settings, torch.device("cpu"))
-        return method.build(settings, data, Engine())
+        return method.build(settings, data, TorchStrategy())
 
     network, other, same = build(), build(seed=18), build()
     assert (network.head.out_features, network.stem[0].in_channels) == (3, 1)

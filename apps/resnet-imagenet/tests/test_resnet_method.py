@@ -16,7 +16,7 @@ from resnet_imagenet.method import (
     summed_cross_entropy,
 )
 from resnet_imagenet.settings import TrainSettings
-from trainkit.optim import Lars
+from trainkit.torch.optim import Lars
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ import torch
 from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.state import identity
 from trainkit import checkpoint
-from trainkit.engine import Engine
-from trainkit.engine_horovod import Horovod
 from trainkit.exits import ArgumentError, RanksDifferError
+from trainkit.torch.horovod import Horovod
+from trainkit.torch.strategy import TorchStrategy
 
 EVERYTHING = {
     "ema_decay": 0.8, "precision": "fp16", "accumulation": 2, "checkpoint_every": 4, "keep": 99,
@@ -156,12 +156,12 @@ FREE = (
 
 def test_every_setting_that_shapes_weights_or_curve_is_the_same_when_a_training_goes_on() -> None:
     data, settings = SimpleNamespace(name="data"), TrainSettings()
-    before = identity(settings, data, Engine())
+    before = identity(settings, data, TorchStrategy())
     for field in dataclasses.fields(TrainSettings):
         other = dataclasses.replace(settings, **{field.name: "another"})
-        counts = identity(other, data, Engine()) != before
+        counts = identity(other, data, TorchStrategy()) != before
         assert counts == (field.name not in FREE.split()), field.name
-    assert identity(settings, SimpleNamespace(name="other"), Engine()) != before
+    assert identity(settings, SimpleNamespace(name="other"), TorchStrategy()) != before
 
 
 def test_a_checkpoint_has_the_bad_records_that_other_ranks_met(

@@ -11,7 +11,7 @@ from resnet_imagenet.data import Loader
 from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Way
 from resnet_imagenet.sizes import ImageSizes, image_sizes
-from trainkit.engine import Engine
+from trainkit.torch.strategy import TorchStrategy
 
 
 def test_one_size_is_for_all_epochs() -> None:
@@ -59,7 +59,7 @@ def loader(folder: Path, sizes: ImageSizes | None = None, *, scale_augmentation=
         Way(training=True, scale_augmentation=scale_augmentation),
         batch_per_rank=4,
         seed=1,
-        engine=Engine(),
+        strategy=TorchStrategy(),
         sizes=sizes,
     )
 

@@ -226,9 +226,9 @@ def test_ranks_average_the_statistics_of_both_networks_in_the_same_order() -> No
     for network in networks:
         average = torch.optim.swa_utils.AveragedModel(network)
         averaged: list[torch.Tensor] = []
-        engine = SimpleNamespace(average=averaged.extend)
+        strategy = SimpleNamespace(average=averaged.extend)
         trained = Trained(network, torch.optim.SGD(network.parameters()), average, None)
-        Training.average_statistics(SimpleNamespace(trained=trained, engine=engine))
+        Training.average_statistics(SimpleNamespace(trained=trained, strategy=strategy))
         own, means = network.running_mean, average.module.running_mean
         assert [id(tensor) for tensor in averaged[::2]] == [id(own), id(means)]
 

@@ -71,31 +71,6 @@ def test_a_launcher_that_binds_is_left_alone(
     assert affinity.launcher_binds(Ranks(launcher, 0, 2, 0, 2), environment) is binds
 
 
-THREADS = """
-import torch
-from trainkit import affinity, engine, ranks
-affinity.cores = lambda allowed: [[0, 1], [0, 1], [0, 1], [0, 1]]  # four cores of two threads
-engine.bind(ranks.detect())
-print(torch.get_num_threads())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("variable", "threads"), [(None, "2"), ("1", "1")])
-def test_a_rank_computes_with_its_share_of_the_cores_unless_told_otherwise(
-    variable: str | None, threads: str
-) -> None:
-    variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | variables
-    if variable is not None:
-        environment["OMP_NUM_THREADS"] = variable
-    done = subprocess.run(
-        [sys.executable, "-c", THREADS], env=environment, capture_output=True, text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == threads
-
-
 BIND = """
 import os
 from trainkit import affinity, ranks

@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from trainkit import options, outputs
-from trainkit.engine import Engine
 from trainkit.exits import ArgumentError
 from trainkit.options import option
+from trainkit.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,27 @@ def test_defaults_and_values() -> None:
     ) == Settings(3, 0.01, Path("d"), "b", True)
     assert parse("--no-synthetic").synthetic is False
     assert parse("--runs", "a", "b").runs == [Path("a"), Path("b")]
+
+
+@dataclass(frozen=True)
+class Changed(Settings):
+    """Sample options, one of which had another name."""
+
+    RENAMED: ClassVar[dict[str, str]] = {"old_epochs": "epochs"}
+
+
+@pytest.mark.parametrize("words", [["--old-epochs", "3"], ["--old-epochs=3"], ["--old-epochs"]])
+def test_an_old_name_of_an_option_is_told_the_new_one(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    options.add_options(parser, Changed)
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(words)
+    assert ended.value.code == 2
+    assert "--old-epochs is called --epochs now" in capsys.readouterr().err
+    assert "--old-epochs" not in parser.format_help()
+    assert options.collect(Changed, parser.parse_args([])).epochs == 90
 
 
 def test_help_shows_each_option_with_its_default() -> None:
@@ -112,7 +134,7 @@ def test_right_values() -> None:
 def open_new(folder: Path, resume: str = "never", **identity: object) -> outputs.Outputs:
     return outputs.open_outputs(
         folder, resume, identity,
-        engine=Engine(), keep=2, packages=["trainkit"], warn=lambda text: None,
+        strategy=Strategy(), keep=2, packages=["trainkit"], warn=lambda text: None,
     )
 
 

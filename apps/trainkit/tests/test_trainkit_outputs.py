@@ -12,14 +12,14 @@ import pytest
 
 from trainkit import atomic, metrics, outputs
 from trainkit.checkpoint import Checkpoints
-from trainkit.engine import Engine
 from trainkit.exits import ArgumentError, DataError
 from trainkit.outputs import Outputs
+from trainkit.strategy import Strategy
 
 
 def begin(folder: Path, resume: str = "never", warn: Callable[[str], None] = print) -> Outputs:
     return outputs.open_outputs(
-        folder, resume, {"seed": 1}, engine=Engine(), keep=2, packages=[], warn=warn
+        folder, resume, {"seed": 1}, strategy=Strategy(), keep=2, packages=[], warn=warn
     )
 
 

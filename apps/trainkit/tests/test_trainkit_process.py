@@ -8,15 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from trainkit import atomic, exits, provenance
-from trainkit.engine import Engine
 from trainkit.ranks import Ranks
 from trainkit.signals import StopFlag
+from trainkit.strategy import Strategy
 
 
 @pytest.mark.parametrize(
@@ -201,7 +199,7 @@ def test_a_new_file_needs_a_free_name_in_a_folder_that_can_be_written_to(
 
 
 def test_environment_names_versions_threads_allocator_and_cpu() -> None:
-    facts = provenance.environment(["trainkit", "no-such-package"], Engine())
+    facts = provenance.environment(["trainkit", "no-such-package"], Strategy())
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
     assert facts["packages"] == {"trainkit": "0.1.0", "no-such-package": None}
     assert facts["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
@@ -209,21 +207,6 @@ def test_environment_names_versions_threads_allocator_and_cpu() -> None:
     json.dumps(facts)
 
 
-def test_environment_names_the_gpu_and_what_drives_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is none here: PyTorch's answers are made up."""
-    card = SimpleNamespace(name="NVIDIA H100", total_memory=85_000_000_000)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
-    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    facts = provenance.environment([], Engine(device=torch.device("cuda", 0)))
-    assert facts["gpu"] == {
-        "name": "NVIDIA H100", "memory_bytes": 85_000_000_000, "runtime": "CUDA 13.0",
-        "cudnn": 91002, "nccl": "2.27.3",
-    }
-    assert provenance.environment([], Engine())["gpu"] is None
-
-
-def test_the_single_engine_is_the_main_one() -> None:
-    assert Engine().is_main
-    assert not Engine(Ranks(rank=1, size=2)).is_main
+def test_a_single_process_is_the_main_one() -> None:
+    assert Strategy().is_main
+    assert not Strategy(Ranks(rank=1, size=2)).is_main

@@ -1,27 +1,11 @@
 """Rank and size as each launcher tells them, and where the ranks meet."""
 
-import sys
-from types import ModuleType, SimpleNamespace
-
 import pytest
+from launchers import HOROVODRUN, MPICH, OPEN_MPI, SLURM, TORCHRUN
 
-from trainkit import engine, ranks
+from trainkit import ranks
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks
-
-SLURM = {
-    "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "1",
-    "SLURM_STEP_TASKS_PER_NODE": "2(x3)", "SLURM_JOB_ID": "77",
-}
-OPEN_MPI = {
-    "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-}
-TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-HOROVODRUN = {
-    "HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "0", "HOROVOD_LOCAL_SIZE": "2",
-}
-MPICH = {"PMI_RANK": "2", "PMI_SIZE": "3", "MPI_LOCALRANKID": "2", "MPI_LOCALNRANKS": "3"}
 
 
 @pytest.mark.parametrize(("environment", "expected"), [
@@ -74,45 +58,6 @@ def test_ranks_of_several_nodes_need_an_address() -> None:
         ranks.rendezvous(apart, {})
 
 
-def test_ranks_that_would_train_each_on_their_own_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, value in TORCHRUN.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ArgumentError, match="--engine ddp or --engine horovod"):
-        engine.start("single")
-
-
-@pytest.mark.parametrize(("environment", "said"), [
-    (MPICH, ["MPICH started 3 ranks, Horovod sees 1", "--engine ddp", "Open MPI on the host",
-             "srun --mpi=pmix"]),
-    (SLURM, ["Slurm started 6 ranks, Horovod sees 1", "srun --mpi=pmix", "--engine ddp",
-             "inside the job"]),
-    (TORCHRUN, ["torchrun started 4 ranks, Horovod sees 1", "--engine ddp", "mpirun",
-                "horovodrun"]),
-    (OPEN_MPI, ["Open MPI started 4 ranks, Horovod sees 1", "--engine ddp", "the images have 4.1"]),
-])
-def test_ranks_that_do_not_see_each_other_are_refused_with_the_ways_out(
-    environment: dict[str, str], said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Horovod is made up: one whose MPI was started by a launcher of another kind."""
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    lonely = ModuleType("horovod.torch")
-    lonely.Compression = SimpleNamespace(none=None)
-    lonely.init = lambda: None
-    lonely.rank = lonely.local_rank = lambda: 0
-    lonely.size = lonely.local_size = lambda: 1
-    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
-    monkeypatch.setitem(sys.modules, "horovod.torch", lonely)
-    monkeypatch.setattr(sys.modules["horovod"], "torch", lonely, raising=False)
-    monkeypatch.setattr(engine, "bind", lambda ranks: None)
-    with pytest.raises(ArgumentError) as caught:
-        engine.start("horovod", device="cpu")
-    for part in said:
-        assert part in str(caught.value)
-
-
 def test_every_launcher_has_ways_out() -> None:
     assert ranks.WAYS_OUT.keys() == ranks.LAUNCHERS.keys()
 
@@ -120,8 +65,3 @@ def test_every_launcher_has_ways_out() -> None:
 def test_where_sizes_agree_or_nobody_tells_one_nothing_is_refused() -> None:
     ranks.check_size(Ranks("MPICH", 0, 2), 2, "Horovod")
     ranks.check_size(Ranks(), 2, "Horovod")  # by a launcher that only Horovod knows
-
-
-def test_a_gpu_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="has no GPU"):
-        engine.start("single", device="gpu")

@@ -34,8 +34,8 @@ EXAMPLES = {
 
   # two ranks on this node: torch.distributed, or Horovod over MPI
   OMP_NUM_THREADS=4 torchrun --standalone --nproc-per-node 2 -m resnet_imagenet train \\
-      …options… --engine ddp
-  mpirun --bind-to none -n 2 python -m resnet_imagenet train …options… --engine horovod
+      …options… --strategy ddp
+  mpirun --bind-to none -n 2 python -m resnet_imagenet train …options… --strategy horovod
 
   # pure compute throughput, no data, and where the time of a step goes
   python -m resnet_imagenet train --synthetic --out bench --max-steps 40 \\

@@ -27,7 +27,7 @@ from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import IN_FLIGHT, Batch, Producer, lanes
 from resnet_imagenet.sizes import ImageSizes
 from resnet_imagenet.windows import DRAWS
-from trainkit.engine import Engine
+from trainkit.torch.strategy import TorchStrategy
 
 Where = tuple[int, int]  # epoch, step
 SMALL = 64  # images of one size up to this many pixels are used whole
@@ -99,7 +99,7 @@ class Loader:
         way: training or evaluation, device, threads.
         batch_per_rank: the last batch of an epoch may have fewer.
         seed: seeds order and augmentation.
-        engine: who else reads the same batches; each rank takes its slice.
+        strategy: who else reads the same batches; each rank takes its slice.
         sizes: the size of the training images by epoch, where it is not `to.size` always.
         bad: counts records that cannot be decoded; without it the first one is an error.
             The next record in the data set that can be decoded takes the place of a bad
@@ -115,13 +115,13 @@ class Loader:
         *,
         batch_per_rank: int,
         seed: int,
-        engine: Engine,
+        strategy: TorchStrategy,
         sizes: ImageSizes | None = None,
         bad: BadRecords | None = None,
     ) -> None:
-        self.plan = Plan(len(records), batch_per_rank * engine.size, seed, way.training)
+        self.plan = Plan(len(records), batch_per_rank * strategy.size, seed, way.training)
         self.samples, self.steps = self.plan.samples, self.plan.steps
-        self._records, self._to, self._way, self._engine = records, to, way, engine
+        self._records, self._to, self._way, self._strategy = records, to, way, strategy
         self._batch, self._sizes = batch_per_rank, sizes
         self._device = f"cuda:{way.device_id}" if way.device == "gpu" else "cpu"
         self._bad = bad or BadRecords()
@@ -188,7 +188,7 @@ class Loader:
             epoch, first = self._after(epoch)
 
     def _share(self, step: int) -> slice:
-        return self.plan.share(step, self._engine.rank, self._engine.size)
+        return self.plan.share(step, self._strategy.rank, self._strategy.size)
 
     def _inputs(self, where: Where, numbers: NDArray[np.int64]) -> tuple[Any, ...]:
         """Return encoded images and labels, for training with draws, as the pipeline wants them."""
@@ -254,16 +254,16 @@ class Synthetic:
         batch: int,
         samples: int,
         seed: int,
-        engine: Engine,
+        strategy: TorchStrategy,
     ) -> None:
         generator = torch.Generator().manual_seed(seed)
         shape = (batch, to.channels, to.size, to.size)
         images = torch.randn(shape, generator=generator)
-        self._images = images.to(engine.device, memory_format=torch.channels_last)
+        self._images = images.to(strategy.device, memory_format=torch.channels_last)
         self._labels = torch.randint(classes, (batch,), generator=generator)
-        self._labels = self._labels.to(engine.device)
-        self.steps = max(1, samples // (batch * engine.size))
-        self.samples = self.steps * batch * engine.size  # whole batches only
+        self._labels = self._labels.to(strategy.device)
+        self.steps = max(1, samples // (batch * strategy.size))
+        self.samples = self.steps * batch * strategy.size  # whole batches only
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the same images (N, C, H, W) and labels (N,) for every step from `first` on."""

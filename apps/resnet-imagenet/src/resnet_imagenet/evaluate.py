@@ -24,9 +24,10 @@ from resnet_imagenet.state import trained_weights
 from trainkit import checkpoint
 from trainkit.checkpoint import Checkpoints, State
 from trainkit.console import Counter
-from trainkit.engine import Engine, start
 from trainkit.exits import DataError
 from trainkit.outputs import CHECKPOINTS
+from trainkit.torch.start import start
+from trainkit.torch.strategy import TorchStrategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,7 @@ def evaluate(
     network: nn.Module,
     batches: Batches,
     half: torch.dtype | None,
-    ranks: Engine,
+    ranks: TorchStrategy,
     stop: Callable[[], bool],
     told: Callable[[], None] = lambda: None,
 ) -> Scores | None:
@@ -126,7 +127,7 @@ def main(settings: EvaluateSettings) -> None:
     """Print the scores of a checkpoint on a split."""
     assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
     dataset = open_dataset(settings.data)
-    engine = start("single", device=settings.device)
+    strategy = start("single", device=settings.device)
     network, to, about = restore_network(load_checkpoint(settings.out, settings.checkpoint))
     if list(dataset.classes) != about["classes"]:
         raise DataError(f"{settings.data} has other classes than the checkpoint was trained on")
@@ -135,17 +136,17 @@ def main(settings: EvaluateSettings) -> None:
         dataset.records(split),
         to,
         Way(
-            training=False, device=decoding(engine), device_id=engine.device.index or 0,
+            training=False, device=decoding(strategy), device_id=strategy.device.index or 0,
             threads=settings.threads,
         ),
         batch_per_rank=settings.batch_size,
         seed=0,
-        engine=engine,
+        strategy=strategy,
     )
     half = HALF.get(settings.precision or about["precision"])
     with Counter("evaluating", batches.steps, "batches", stream=sys.stderr) as done:
-        network = network.to(engine.device)
-        scores = evaluate(network, batches, half, engine, lambda: False, done.add)
+        network = network.to(strategy.device)
+        scores = evaluate(network, batches, half, strategy, lambda: False, done.add)
     assert scores is not None  # noqa: S101 - never stopped
     if settings.json:
         about_data = {"split": split, "samples": batches.samples}

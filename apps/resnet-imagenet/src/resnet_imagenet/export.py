@@ -30,9 +30,9 @@ from resnet_imagenet.settings import DALI_THREADS, ExportSettings
 from resnet_imagenet.windows import CENTRE
 from trainkit import atomic
 from trainkit.checkpoint import State
-from trainkit.engine import Engine
 from trainkit.exits import ArgumentError, DataError
 from trainkit.provenance import versions
+from trainkit.torch.strategy import TorchStrategy
 
 OPSET = 20  # the exporter's own: no conversion, which fails for some operators
 TOLERANCE = 1e-4
@@ -216,7 +216,7 @@ def real_images(folder: Path, to: Preprocessing) -> Iterator[Tensor]:
         Way(training=False, threads=DALI_THREADS),
         batch_per_rank=BATCH,
         seed=0,
-        engine=Engine(),
+        strategy=TorchStrategy(),
     )
     for images, _ in itertools.islice(loader.epoch(0), IMAGES // BATCH):
         yield images

@@ -15,7 +15,7 @@ from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.staging import stage
-from trainkit.engine import Engine
+from trainkit.torch.strategy import TorchStrategy
 
 # Shapes that --synthetic imitates: CIFAR-10 for the small networks, ImageNet for the others.
 SMALL = {"size": 32, "classes": 10, "train": 50_000, "evaluation": 10_000}
@@ -47,18 +47,18 @@ class Inputs:
         }
 
 
-def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
+def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
     """Return the batches that `settings` ask for.
 
     Raises:
         DataError: the data set is missing or damaged.
     """
     if settings.data is None:
-        return synthetic_inputs(settings, engine)
+        return synthetic_inputs(settings, strategy)
     folder = settings.data
     if settings.stage is not None:
-        with engine.unhurried():
-            folder = stage(folder, settings.stage, local_rank=engine.ranks.local_rank)
+        with strategy.unhurried():
+            folder = stage(folder, settings.stage, local_rank=strategy.ranks.local_rank)
     dataset = open_dataset(folder)
     sizes, bad = settings.image_size, BadRecords(settings.max_bad_records)
     to = data.preprocessing(dataset, sizes.last if sizes else None)
@@ -68,12 +68,12 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
             dataset.records(split),
             to,
             Way(
-                training, settings.scale_augmentation, device=decoding(engine),
-                device_id=engine.device.index or 0, threads=settings.threads,
+                training, settings.scale_augmentation, device=decoding(strategy),
+                device_id=strategy.device.index or 0, threads=settings.threads,
             ),
             batch_per_rank=settings.batch_size_per_rank,
             seed=settings.seed,
-            engine=engine,
+            strategy=strategy,
             sizes=sizes if training else None,
             bad=bad,
         )
@@ -83,12 +83,12 @@ def open_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
     return Inputs(dataset.fingerprint(), dataset.classes, to, train, evaluation, bad)
 
 
-def decoding(engine: Engine) -> str:
+def decoding(strategy: TorchStrategy) -> str:
     """Return where DALI decodes: "gpu" beside an NVIDIA GPU, for there is no DALI for AMD's."""
-    return "gpu" if engine.device.type == "cuda" and torch.version.hip is None else "cpu"
+    return "gpu" if strategy.device.type == "cuda" and torch.version.hip is None else "cpu"
 
 
-def synthetic_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
+def synthetic_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
     """Return random batches of the shape that the model is known for."""
     shape = SMALL if settings.model in ("resnet20", "resnet32") else LARGE
     size = settings.image_size.last if settings.image_size else shape["size"]
@@ -101,7 +101,7 @@ def synthetic_inputs(settings: TrainSettings, engine: Engine) -> Inputs:
             batch=settings.batch_size_per_rank,
             samples=samples,
             seed=settings.seed,
-            engine=engine,
+            strategy=strategy,
         )
 
     classes = tuple(f"class {number}" for number in range(shape["classes"]))

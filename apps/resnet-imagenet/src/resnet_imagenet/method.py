@@ -17,9 +17,10 @@ from resnet_imagenet import model
 from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.settings import WARMUP_EPOCHS, TrainSettings
 from resnet_imagenet.state import start_from
-from trainkit import checkpoint, optim, schedules
-from trainkit.engine import Engine
+from trainkit import checkpoint, schedules
 from trainkit.exits import ArgumentError
+from trainkit.torch import optim
+from trainkit.torch.strategy import TorchStrategy
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision -> what autocast computes in; the others have none."""
@@ -42,7 +43,7 @@ def prepare(settings: TrainSettings, device: torch.device) -> None:
     torch.backends.cudnn.allow_tf32 = settings.precision != "fp32"
 
 
-def build(settings: TrainSettings, data: Inputs, ranks: Engine) -> nn.Module:
+def build(settings: TrainSettings, data: Inputs, ranks: TorchStrategy) -> nn.Module:
     """Return the network with its first weights, on its device."""
     network: nn.Module = model.build(
         settings.model, classes=len(data.classes), channels=data.to.channels, stem=settings.stem,
@@ -52,7 +53,9 @@ def build(settings: TrainSettings, data: Inputs, ranks: Engine) -> nn.Module:
         start_from(checkpoint.load(settings.initial), network, str(settings.initial))
     if settings.sync_bn:
         if ranks.device.type != "cuda" or ranks.name != "ddp":
-            raise ArgumentError("--sync-bn needs --engine ddp on GPUs: PyTorch has it nowhere else")
+            raise ArgumentError(
+                "--sync-bn needs --strategy ddp on GPUs: PyTorch has it nowhere else"
+            )
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     network.to(ranks.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import profiler
 
 from resnet_imagenet.progress import Window
-from trainkit.engine import Engine
+from trainkit.torch.strategy import TorchStrategy
 
 SKIPPED = 10  # steps in which memory, kernels and compiled code are still being made
 ROWS = 12
@@ -20,7 +20,7 @@ class Profile:
             that what a GPU does is not counted as waiting for the step after.
     """
 
-    def __init__(self, steps: int, ranks: Engine) -> None:
+    def __init__(self, steps: int, ranks: TorchStrategy) -> None:
         self._steps, self._ranks = steps, ranks
         self._sums = Window()
         self._count = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainkit.engine import Pending
+from trainkit.strategy import Pending
 
 
 @dataclass

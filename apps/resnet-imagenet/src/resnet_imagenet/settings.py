@@ -6,11 +6,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from resnet_imagenet.sizes import LEAST, MOST, ImageSizes, image_sizes
 from trainkit import atomic
-from trainkit.engine import COMPRESSIONS, ENGINES
 from trainkit.exits import ArgumentError
 from trainkit.options import (
     fraction,
@@ -22,6 +21,7 @@ from trainkit.options import (
     positive_int,
     up_to,
 )
+from trainkit.torch import BACKENDS, COMPRESSIONS, DEVICES, STRATEGIES
 
 MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -30,8 +30,6 @@ SCHEDULES = ("constant", "step", "polynomial", "cosine", "cyclic")
 OPTIMIZERS = ("sgd", "lars")
 COMPILE = ("off", "default", "reduce-overhead", "max-autotune")
 GRAPHS = ("reduce-overhead", "max-autotune")
-BACKENDS = ("gloo", "nccl", "mpi")
-DEVICES = ("auto", "cpu", "gpu")
 DALI_THREADS = min(4, len(os.sched_getaffinity(0)))
 THREADS_SHOWN = "one for each usable core, at most 4"
 WARMUP_EPOCHS = 5.0  # the usual ones, of the usual `epochs`
@@ -41,6 +39,8 @@ BATCH, THREADS = up_to(1 << 20), up_to(1024)
 @dataclass(frozen=True)
 class TrainSettings:
     """Options of `train`."""
+
+    RENAMED: ClassVar[dict[str, str]] = {"engine": "strategy"}
 
     data: Path | None = option(None, "folder of the packed data set (dataset.json)", Path)
     out: Path | None = option(None, "folder of this run: metrics, checkpoints, result", Path)
@@ -154,9 +154,9 @@ class TrainSettings:
         DALI_THREADS, "threads of the input pipeline", THREADS, shown=THREADS_SHOWN
     )
     # The ranks.
-    engine: str = option("single", "how ranks work together", choices=ENGINES)
+    strategy: str = option("single", "how ranks work together", choices=STRATEGIES)
     backend: str | None = option(
-        None, "of --engine ddp (default: nccl on GPUs, else gloo)", choices=BACKENDS
+        None, "of --strategy ddp (default: nccl on GPUs, else gloo)", choices=BACKENDS
     )
     compression: str = option("none", "of gradients between ranks", choices=COMPRESSIONS)
     device: str = option("auto", "auto: the GPU of this rank where there is one", choices=DEVICES)
@@ -204,8 +204,8 @@ class TrainSettings:
             )
         if self.nesterov and (self.optimizer == "lars" or not self.momentum):
             raise ArgumentError("--nesterov needs --optimizer sgd and a --momentum")
-        if self.backend is not None and self.engine != "ddp":
-            raise ArgumentError(f"--backend {self.backend} belongs to --engine ddp")
+        if self.backend is not None and self.strategy != "ddp":
+            raise ArgumentError(f"--backend {self.backend} belongs to --strategy ddp")
         if self.resume not in ("never", "auto") and not Path(self.resume).is_file():
             raise ArgumentError(f"--resume {self.resume}: no such file (or say auto, or never)")
 

@@ -15,8 +15,8 @@ from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.progress import Progress, Window
 from resnet_imagenet.settings import WARMUP_EPOCHS, TrainSettings
 from trainkit.checkpoint import State
-from trainkit.engine import Engine
 from trainkit.exits import ArgumentError
+from trainkit.torch.strategy import TorchStrategy
 
 FREE = {
     "data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
@@ -25,7 +25,7 @@ FREE = {
 """Settings that may change when a training goes on; all others shape its weights or its curve."""
 
 
-def identity(settings: TrainSettings, data: Inputs, ranks: Engine) -> dict[str, Any]:
+def identity(settings: TrainSettings, data: Inputs, ranks: TorchStrategy) -> dict[str, Any]:
     """Return the settings, and the data, that a resumed training shares with its checkpoint."""
     values = dataclasses.asdict(settings)
     if settings.warmup_epochs is None:

@@ -34,12 +34,14 @@ from resnet_imagenet.progress import Progress, Step
 from resnet_imagenet.reporting import Reporter
 from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.state import Trained, identity
-from trainkit import engine, metrics, optim, outputs
+from trainkit import metrics, outputs
 from trainkit.console import Console, Counter
-from trainkit.engine import Engine
 from trainkit.exits import AppError, DivergedError, RanksDifferError, StoppedError
 from trainkit.outputs import Outputs
 from trainkit.signals import StopFlag
+from trainkit.torch import optim
+from trainkit.torch.start import start
+from trainkit.torch.strategy import TorchStrategy
 
 DALI = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")  # an image has one of them
 PACKAGES = ("torch", *DALI, "numpy", "trainkit", "resnet-imagenet")
@@ -51,8 +53,8 @@ def train(settings: TrainSettings) -> None:
     Raises:
         AppError: with the exit code of the app contract.
     """
-    ranks = engine.start(
-        settings.engine, device=settings.device, backend=settings.backend,
+    ranks = start(
+        settings.strategy, device=settings.device, backend=settings.backend,
         compression=settings.compression,
     )
     assert settings.out is not None  # noqa: S101 - `settings.check` saw to it
@@ -69,7 +71,7 @@ def train(settings: TrainSettings) -> None:
             print(note)
         network = method.build(settings, data, ranks)
         out = outputs.open_outputs(
-            settings.out, settings.resume, identity(settings, data, ranks), engine=ranks,
+            settings.out, settings.resume, identity(settings, data, ranks), strategy=ranks,
             keep=settings.keep, packages=PACKAGES, warn=print,
         )
         with out.log:
@@ -81,9 +83,10 @@ class Training:
     """The loop over epochs and steps."""
 
     def __init__(
-        self, settings: TrainSettings, ranks: Engine, data: Inputs, network: nn.Module, out: Outputs
+        self, settings: TrainSettings, ranks: TorchStrategy, data: Inputs, network: nn.Module,
+        out: Outputs,
     ) -> None:
-        self.settings, self.engine, self.data, self.out = settings, ranks, data, out
+        self.settings, self.strategy, self.data, self.out = settings, ranks, data, out
         self.batch = settings.batch_size_per_rank * ranks.size
         steps = data.train.steps
         self.rate = method.learning_rate(settings, self.batch, steps)
@@ -139,7 +142,7 @@ class Training:
             if self.at.steps_done % every == 0 and not self.at.epoch_is_over:
                 self.save(self.out.log.position())
         self.settle()
-        for found in self.engine.gather(self.data.bad.found):
+        for found in self.strategy.gather(self.data.bad.found):
             self.data.bad.merge(found)  # the limit holds for all ranks together
         before = self.out.log.position()
         self.out.log.stop(metrics.EPOCH_STOP, **self.at.where)
@@ -153,7 +156,7 @@ class Training:
     def train_step(self, batches: Iterator[tuple[Tensor, Tensor]], stop: StopFlag) -> None:
         """Make one update: forward, loss, backward, averages over the ranks, optimizer."""
         self.profile.before()
-        started, communicated = time.perf_counter(), self.engine.communicating
+        started, communicated = time.perf_counter(), self.strategy.communicating
         images, labels = next(batches)
         waited = time.perf_counter() - started
         rate = self.rate(self.at.steps_done)
@@ -161,9 +164,9 @@ class Training:
             group["lr"] = rate
         count = min(self.batch, self.data.train.samples - self.at.step * self.batch)
         loss = self.compute_gradients(images, labels, count)
-        sums = self.engine.start_sum(torch.stack([loss, loss.new_full((), bool(stop))]))
+        sums = self.strategy.start_sum(torch.stack([loss, loss.new_full((), bool(stop))]))
         scaler = self.trained.scaler
-        with self.engine.averaged():
+        with self.strategy.averaged():
             scaler.step(self.optimizer)
         scaler.update()
         if self.trained.average is not None:
@@ -172,7 +175,7 @@ class Training:
         self.under_way.append(Step(self.at.epoch, self.at.steps_done, count, rate, sums))
         due = self.at.steps_done % self.settings.log_every == 0 or self.at.epoch_is_over
         self.settle(leave=0 if due or self.profile.is_on else 1)
-        took = time.perf_counter() - started, waited, self.engine.communicating - communicated
+        took = time.perf_counter() - started, waited, self.strategy.communicating - communicated
         self.at.window.add_time(*took)
         self.reporter.console.step()
         if told := self.profile.after(*took):
@@ -183,23 +186,23 @@ class Training:
     def compute_gradients(self, images: Tensor, labels: Tensor, count: int) -> Tensor:
         """Add up the gradients of the mean loss over the `count` images of all ranks.
 
-        The engine averages over the ranks, so each rank contributes its sum times size /
+        The strategy averages over the ranks, so each rank contributes its sum times size /
         count. Return the sum of this rank's losses.
         """
-        device, half = self.engine.device, HALF.get(self.settings.precision)
+        device, half = self.strategy.device, HALF.get(self.settings.precision)
         self.model.train()
         self.optimizer.zero_grad()
         parts = self.settings.accumulation
         total = torch.zeros((), dtype=torch.float64, device=device)
         pairs = zip(images.tensor_split(parts), labels.tensor_split(parts), strict=True)
         for number, (part, classes) in enumerate(pairs, 1):
-            with self.engine.backward(self.model, last=number == parts):
+            with self.strategy.backward(self.model, last=number == parts):
                 with torch.autocast(device.type, half, enabled=half is not None):
                     logits = self.model(part.to(device, non_blocking=True))
                 loss = method.summed_cross_entropy(
                     logits, classes.to(device, non_blocking=True), self.settings.label_smoothing
                 )
-                scaled = self.trained.scaler.scale(loss * (self.engine.size / count))
+                scaled = self.trained.scaler.scale(loss * (self.strategy.size / count))
                 scaled.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
@@ -232,10 +235,10 @@ class Training:
             RanksDifferError: they are not equal.
         """
         own = self.trained.digest()
-        if self.engine.any(own != self.engine.share(own)):
+        if self.strategy.any(own != self.strategy.share(own)):
             raise RanksDifferError(
                 f"the ranks have different weights after step {self.at.steps_done}: gradients are "
-                f"not averaged by --engine {self.engine.name}, or a node is faulty"
+                f"not averaged by --strategy {self.strategy.name}, or a node is faulty"
             )
         self.agreed = True
 
@@ -252,9 +255,10 @@ class Training:
         self.average_statistics()
         self.out.log.start(metrics.EVAL_START, **self.at.where)
         batches, half = self.data.evaluation, HALF.get(self.settings.precision)
-        with Counter("evaluating", batches.steps, "batches", quiet=not self.engine.is_main) as done:
+        quiet = not self.strategy.is_main
+        with Counter("evaluating", batches.steps, "batches", quiet=quiet) as done:
             scores = evaluate(
-                self.trained.best, batches, half, self.engine, lambda: bool(stop), done.add
+                self.trained.best, batches, half, self.strategy, lambda: bool(stop), done.add
             )
         if scores is not None:
             self.reporter.evaluated(self.at, scores)
@@ -264,7 +268,7 @@ class Training:
         """Replace the moving averages of batch normalization by their means over the ranks."""
         # Every rank in the same order: `best` may be the network itself.
         for network in dict.fromkeys((self.trained.network, self.trained.best)):
-            self.engine.average(b for b in network.buffers() if b.is_floating_point())
+            self.strategy.average(b for b in network.buffers() if b.is_floating_point())
 
     def stop_here(self, stop: StopFlag, offset: int) -> None:
         """Write a checkpoint and end with the code for "stopped early, resumable"."""
@@ -281,10 +285,10 @@ class Training:
         """Begin to write a checkpoint; `offset` is the size of the metrics that belong to it."""
         self.settle()
         self.average_statistics()
-        if self.engine.is_main:
+        if self.strategy.is_main:
             about = {
                 "step": self.at.steps_done,
-                "identity": identity(self.settings, self.data, self.engine),
+                "identity": identity(self.settings, self.data, self.strategy),
                 "metrics_offset": offset,
                 "network": self.data.describe(self.settings),
                 "bad_records": self.data.bad.found,

@@ -168,7 +168,7 @@ def _taken(path: Path) -> IO[bytes]:
         file.close()
         raise ArgumentError(
             f"another process trains in {path.parent}: wait until it has ended, or choose another "
-            "--out. (If you have started several ranks, they do not know of each other: --engine "
+            "--out. (If you have started several ranks, they do not know of each other: --strategy "
             "needs a launcher that apps/README.md names.)"
         ) from None
     except OSError:

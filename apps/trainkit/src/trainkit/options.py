@@ -5,8 +5,9 @@
         epochs: int = option(90, "passes over the training images", positive_int)
 
 gives `--epochs`, checked and shown in `--help` with its default. A boolean field
-gives `--name` and `--no-name`. `described` says the same as data, for the `options.json` of an
-app, by which `trimaran` checks arguments before it makes anything.
+gives `--name` and `--no-name`. A class attribute `RENAMED` (old name -> new name, as the fields
+are named) has who gives an old name told the new one. `described` says the same as data, for the
+`options.json` of an app, by which `trimaran` checks arguments before it makes anything.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 Settings = TypeVar("Settings")
 
@@ -55,7 +56,7 @@ def option(
 def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
     """Add an option to `parser` for each field of the dataclass `settings`."""
     for field in dataclasses.fields(settings):
-        name = "--" + field.name.replace("_", "-")
+        name = _flag(field.name)
         extra = {k: value for k, value in field.metadata["argument"].items() if value is not None}
         shown = _word(field.default) if field.metadata["shown"] is None else field.metadata["shown"]
         if shown is not None:
@@ -63,6 +64,22 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
         if isinstance(field.default, bool):
             extra["action"] = argparse.BooleanOptionalAction
         parser.add_argument(name, dest=field.name, default=field.default, **extra)
+    for old, new in getattr(settings, "RENAMED", {}).items():
+        parser.add_argument(_flag(old), action=_Renamed, now=_flag(new))
+
+
+class _Renamed(argparse.Action):
+    """An option that has another name now; `--help` does not show it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, now: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs="?", help=argparse.SUPPRESS)
+        self._now = now
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: object,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        parser.error(f"{option_string} is called {self._now} now")
 
 
 def described(commands: Mapping[str, tuple[type[Any], str]]) -> str:
@@ -151,6 +168,10 @@ _RANGES: dict[Any, dict[str, Any]] = {
     fraction: {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
 }
 """What the parsers of numbers take, in the words of JSON Schema; others take a text."""
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _described(field: dataclasses.Field[Any]) -> dict[str, Any]:

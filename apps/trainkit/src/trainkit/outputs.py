@@ -15,8 +15,8 @@ from typing import Any
 
 from trainkit import atomic, checkpoint, metrics, provenance
 from trainkit.checkpoint import Checkpoints, State
-from trainkit.engine import Engine
 from trainkit.exits import FULL, ArgumentError, DataError
+from trainkit.strategy import Strategy
 
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
@@ -116,7 +116,7 @@ def open_outputs(
     resume: str,
     identity: Mapping[str, Any],
     *,
-    engine: Engine,
+    strategy: Strategy,
     keep: int,
     packages: Sequence[str],
     warn: Callable[[str], None],
@@ -132,7 +132,7 @@ def open_outputs(
         resume: "never", "auto" (the newest checkpoint, if any), or a checkpoint file.
         identity: every argument that changes the weights; a checkpoint made with
             others is refused, because going on from it would be a different training.
-        engine: this rank and the others.
+        strategy: this rank and the others.
         keep: checkpoints to keep.
         packages: whose versions go to `environment.json`.
         warn: told about damaged checkpoints.
@@ -144,16 +144,16 @@ def open_outputs(
     checkpoints = Checkpoints(folder / CHECKPOINTS, keep)
     with contextlib.ExitStack() as stack:
         log, state = metrics.MetricsLog(None), None
-        if engine.is_main:
+        if strategy.is_main:
             log = stack.enter_context(_take(folder))
-            _prepare(folder, resume, provenance.environment(packages, engine))
+            _prepare(folder, resume, provenance.environment(packages, strategy))
             state = _find_state(checkpoints, resume, log, warn)
             if state is not None:
                 _same_training(state["identity"], identity)
                 checkpoints.abandon(state["step"], warn)
             log.cut(0 if state is None else state["metrics_offset"])
         stack.pop_all()  # from here on it is the caller's to close
-    return Outputs(folder, checkpoints, log, engine.share(state), engine.is_main)
+    return Outputs(folder, checkpoints, log, strategy.share(state), strategy.is_main)
 
 
 def _take(folder: Path) -> metrics.MetricsLog:

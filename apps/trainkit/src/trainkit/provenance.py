@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trainkit.engine import Engine
+from trainkit.strategy import Strategy
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
 """The instruction sets that decide which oneDNN kernels run."""
@@ -19,17 +19,18 @@ CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_i
 VARIABLES = ("OMP_NUM_THREADS", "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "LD_PRELOAD", "DNNL_VERBOSE")
 
 
-def environment(packages: Sequence[str], engine: Engine) -> dict[str, Any]:
+def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:
     """Return versions of Python and `packages`, ranks, threads, allocator, CPU and GPU."""
+    facts = strategy.facts()
     return {
         "python": platform.python_version(),
         "packages": versions(packages),
         "argv": sys.argv,
-        "engine": {"name": engine.name, "device": str(engine.device)} | asdict(engine.ranks),
+        "strategy": {"name": strategy.name, "device": facts["device"]} | asdict(strategy.ranks),
         "cpu": _cpu(),
-        "gpu": _gpu(engine.device),
+        "gpu": facts["gpu"],
         "allocator": allocator(),
-        "threads": _threads(),
+        "threads": facts["threads"],
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
 
@@ -72,26 +73,3 @@ def _cpu() -> dict[str, Any]:
         "usable_cores": len(os.sched_getaffinity(0)),
         "flags": [flag for flag in CPU_FLAGS if flag in present],
     }
-
-
-def _gpu(device: Any) -> dict[str, Any] | None:
-    """Return what a GPU's figures depend on, None where the engine computes on the CPU."""
-    if device.type != "cuda":
-        return None
-    import torch
-
-    facts, version = torch.cuda.get_device_properties(device), torch.version
-    return {
-        "name": facts.name,
-        "memory_bytes": facts.total_memory,
-        "runtime": f"ROCm {version.hip}" if version.hip else f"CUDA {version.cuda}",
-        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[no-untyped-call]
-    }
-
-
-def _threads() -> dict[str, int]:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {}
-    return {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()}

@@ -26,17 +26,17 @@ LAUNCHERS: dict[str, tuple[str, str, str, str]] = {
 inside a Slurm job, mpirun and torchrun start the ranks, and Slurm's variables are the job's."""
 
 WAYS_OUT = {
-    "torchrun": "torchrun serves torch.distributed only: say --engine ddp, or start the ranks by "
+    "torchrun": "torchrun serves torch.distributed only: say --strategy ddp, or start the ranks by "
     "the mpirun of an Open MPI, or by horovodrun",
     "horovodrun": "they did not find each other: try horovodrun --gloo, the mpirun of an Open MPI, "
-    "or --engine ddp",
-    "Open MPI": "it is not the one in here (the images have 4.1): say --engine ddp, take an mpirun "
-    "of that version, or start the ranks by the mpirun inside the container",
-    "MPICH": "it cannot start the Open MPI that the images have: say --engine ddp, take the mpirun "
-    "of an Open MPI on the host, or srun --mpi=pmix",
-    "Cray MPICH": "it cannot start the Open MPI that the images have: say --engine ddp, take "
+    "or --strategy ddp",
+    "Open MPI": "it is not the one in here (the images have 4.1): say --strategy ddp, take an "
+    "mpirun of that version, or start the ranks by the mpirun inside the container",
+    "MPICH": "it cannot start the Open MPI that the images have: say --strategy ddp, take the "
+    "mpirun of an Open MPI on the host, or srun --mpi=pmix",
+    "Cray MPICH": "it cannot start the Open MPI that the images have: say --strategy ddp, take "
     "srun --mpi=pmix, or the mpirun of an Open MPI on the host",
-    "Slurm": "it has not told MPI of them: take srun --mpi=pmix, say --engine ddp, or start the "
+    "Slurm": "it has not told MPI of them: take srun --mpi=pmix, say --strategy ddp, or start the "
     "ranks by the mpirun of an Open MPI inside the job",
 }
 """Launcher -> what to do where the ranks that it started do not find each other."""

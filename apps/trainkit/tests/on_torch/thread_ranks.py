@@ -1,6 +1,6 @@
 """Ranks that are threads of this process: Horovod's interface without MPI, Gloo and processes.
 
-Trainkit's engine for Horovod and the loop of the app run on it as they are, several ranks in a
+Trainkit's strategy for Horovod and the loop of the app run on it as they are, several ranks in a
 fraction of a second. What a rank gives to a collective is kept until all have given theirs.
 """
 
@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainkit.engine_horovod import Horovod
 from trainkit.ranks import Ranks
+from trainkit.torch.horovod import Horovod
 
 PATIENCE = 20.0  # seconds until a rank that waits for a failed one gives up
 
@@ -170,10 +170,10 @@ def on_ranks(
     def begin(rank: int) -> None:
         hvd.enter(rank)
         try:
-            engine = Horovod(
+            strategy = Horovod(
                 Ranks(None, rank, size, rank, size), torch.device("cpu"), compression
             )
-            results[rank] = work(engine)
+            results[rank] = work(strategy)
         except BaseException as error:  # to be raised where the test is
             errors.append(error)
 

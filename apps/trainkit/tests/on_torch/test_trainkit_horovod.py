@@ -1,4 +1,4 @@
-"""The engine for Horovod on ranks that are threads: every sum, mean and gradient by hand."""
+"""the strategy for Horovod on ranks that are threads: every sum, mean and gradient by hand."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 from thread_ranks import on_ranks
 from torch import Tensor, nn
 
-from trainkit.engine import Engine
+from trainkit.torch.strategy import TorchStrategy
 
 Results = list[Any]
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_collectives_are_over_all_ranks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(engine: Engine) -> Results:
-        rank = engine.rank
+    def work(strategy: TorchStrategy) -> Results:
+        rank = strategy.rank
         mean = torch.full((2, 2), float(rank))
-        engine.average([mean])
+        strategy.average([mean])
         return [
-            engine.sum([1.0, rank]), engine.any(rank == 1), engine.any(False),
-            engine.share(f"of {rank}"), engine.gather(rank * 10), mean.tolist(),
-            engine.start_sum(torch.tensor([2.0 * rank])).result(), engine.is_main,
+            strategy.sum([1.0, rank]), strategy.any(rank == 1), strategy.any(False),
+            strategy.share(f"of {rank}"), strategy.gather(rank * 10), mean.tolist(),
+            strategy.start_sum(torch.tensor([2.0 * rank])).result(), strategy.is_main,
         ]
 
     total = sum(range(size))
@@ -37,8 +37,8 @@ def test_collectives_are_over_all_ranks(size: int, monkeypatch: pytest.MonkeyPat
 def test_sums_of_millions_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """In single precision 2**24 + 1 is 2**24."""
     large = 2.0**24 + 1
-    assert Engine().sum([large, 1.0]) == [large, 1.0]
-    assert on_ranks(2, lambda engine: engine.sum([large]), monkeypatch) == [[2 * large]] * 2
+    assert TorchStrategy().sum([large, 1.0]) == [large, 1.0]
+    assert on_ranks(2, lambda strategy: strategy.sum([large]), monkeypatch) == [[2 * large]] * 2
 
 
 def network_of(rank: int) -> nn.Module:
@@ -57,14 +57,14 @@ def images_of(rank: int, part: int) -> Tensor:
 def test_gradients_of_all_parts_are_averaged_once_and_begin_from_rank_0(
     compression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(engine: Engine) -> Results:
-        network = network_of(engine.rank)
-        model = engine.distribute(network)
+    def work(strategy: TorchStrategy) -> Results:
+        network = network_of(strategy.rank)
+        model = strategy.distribute(network)
         start = [p.detach().flatten().tolist() for p in network.parameters()]
         for part in (0, 1):
-            with engine.backward(model, last=part == 1):
-                model(images_of(engine.rank, part)).sum().backward()
-        with engine.averaged():
+            with strategy.backward(model, last=part == 1):
+                model(images_of(strategy.rank, part)).sum().backward()
+        with strategy.averaged():
             return [start, network.weight.grad.flatten().tolist(), network.bias.grad.tolist()]
 
     # d/dw of the sum is the image: rank 0 has 1 and 11.001, rank 1 has 2 and 12.001.
@@ -74,9 +74,9 @@ def test_gradients_of_all_parts_are_averaged_once_and_begin_from_rank_0(
 
 
 def test_waiting_for_gradients_counts_as_communication(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(engine: Engine) -> float:
-        with engine.averaged():
+    def work(strategy: TorchStrategy) -> float:
+        with strategy.averaged():
             pass
-        return engine.communicating
+        return strategy.communicating
 
     assert all(seconds > 0 for seconds in on_ranks(2, work, monkeypatch))

@@ -13,15 +13,16 @@ import os, sys, time
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from trainkit import engine, engine_ddp
+from trainkit.torch import ddp
+from trainkit.torch.start import start
 from trainkit.exits import PeerError
-engine_ddp.TIMEOUT = timedelta(seconds=4)
+ddp.TIMEOUT = timedelta(seconds=4)
 def say(text):  # of one standard output for both, the lines would mix
     Path(sys.argv[2], "said-" + os.environ["RANK"]).write_text(text)
 Path(sys.argv[2], os.environ["RANK"]).touch()
 while not all(Path(sys.argv[2], rank).exists() for rank in "01"):  # both have loaded PyTorch
     time.sleep(0.01)
-ranks = engine.start("ddp", device="cpu")
+ranks = start("ddp", device="cpu")
 try:
     with ranks.explained():
         with ranks.unhurried() if sys.argv[1] == "unhurried" else nullcontext():
@@ -55,8 +56,8 @@ def test_a_slow_rank_is_waited_for_where_nothing_is_hurried(
 COLLECTIVES = """
 import json, os, sys
 import torch
-from trainkit import engine
-ranks = engine.start("ddp", device="cpu", compression=sys.argv[1])
+from trainkit.torch.start import start
+ranks = start("ddp", device="cpu", compression=sys.argv[1])
 rank = ranks.rank
 network = torch.nn.Linear(2, 1)
 with torch.no_grad():

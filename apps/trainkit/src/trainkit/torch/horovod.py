@@ -14,15 +14,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from trainkit.engine import Engine, Pending
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks, check_size
+from trainkit.strategy import Pending
+from trainkit.torch.strategy import TorchStrategy
 
 T = TypeVar("T")
 
 
-class Horovod(Engine):
-    """Ranks of Horovod's world; see `Engine`."""
+class Horovod(TorchStrategy):
+    """Ranks of Horovod's world; see `TorchStrategy`."""
 
     name = "horovod"
 
@@ -31,7 +32,7 @@ class Horovod(Engine):
             import horovod.torch as hvd
         except ImportError as error:
             raise ArgumentError(
-                f"--engine horovod: Horovod is not installed ({error}); the images have it"
+                f"--strategy horovod: Horovod is not installed ({error}); the images have it"
             ) from error
         self._hvd: Any = hvd
         self._compression = getattr(hvd.Compression, compression)
@@ -119,9 +120,8 @@ def dense(tensor: Tensor) -> Tensor:
     return tensor.permute(sorted(range(tensor.ndim), key=tensor.stride, reverse=True))
 
 
-class _Handle(Pending):
+class _Handle:
     def __init__(self, hvd: Any, handle: Any) -> None:
-        super().__init__(torch.empty(0))
         self._hvd, self._handle = hvd, handle
 
     def result(self) -> list[float]:

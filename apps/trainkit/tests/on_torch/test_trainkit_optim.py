@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from trainkit import optim
+from trainkit.torch import optim
 
 
 def by_hand(weight, gradients, rates, *, momentum: float, decay: float, trust: float | None):

@@ -18,17 +18,18 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from trainkit.engine import Engine, Pending
-from trainkit.exits import ArgumentError, PeerError
-from trainkit.ranks import Ranks, check_size, rendezvous
+from trainkit.exits import PeerError
+from trainkit.ranks import Ranks, rendezvous
+from trainkit.strategy import Pending
+from trainkit.torch.strategy import Sum, TorchStrategy
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)  # a rank may be this much later than another, in its data or disk
 PATIENCE = timedelta(days=2)  # and this much inside of `unhurried`: a job's time is shorter
 
 
-class Ddp(Engine):
-    """Ranks of one process group; see `Engine`."""
+class Ddp(TorchStrategy):
+    """Ranks of one process group; see `TorchStrategy`."""
 
     name = "ddp"
 
@@ -39,8 +40,6 @@ class Ddp(Engine):
         self._compress = compression == "fp16"
         self._last_bucket = 0.0
         chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
-        if chosen == "mpi" and not dist.is_mpi_available():
-            raise ArgumentError("this PyTorch was built without MPI: use gloo, nccl, or Horovod")
         # torchrun's agent keeps the store where its ranks meet; else rank 0 opens one.
         if ranks.launcher == "torchrun":
             place = "env://"
@@ -56,7 +55,6 @@ class Ddp(Engine):
             raise PeerError(
                 f"rank {ranks.rank} cannot meet the others at {place}: {error}"
             ) from error
-        check_size(ranks, dist.get_world_size(), "torch.distributed")  # its MPI counts by itself
 
     def distribute(self, network: nn.Module) -> nn.Module:
         """Return `network` in a DistributedDataParallel, which starts from rank 0's weights."""
@@ -108,10 +106,7 @@ class Ddp(Engine):
 
     @contextmanager
     def unhurried(self) -> Iterator[None]:
-        """Let ranks take as long as they need inside; see `Engine`."""
-        if dist.get_backend() == "mpi":  # it waits for ever
-            yield
-            return
+        """Let ranks take as long as they need inside; see `Strategy`."""
         patient = dist.new_group(backend="gloo", timeout=PATIENCE)
         yield
         dist.barrier(patient)
@@ -127,7 +122,7 @@ class Ddp(Engine):
         dist.destroy_process_group()
 
 
-class _Work(Pending):
+class _Work(Sum):
     def __init__(self, values: Tensor, work: Any) -> None:
         super().__init__(values)
         self._work = work
@@ -140,10 +135,10 @@ class _Work(Pending):
 class _AfterLastBucket(nullcontext[None]):
     """Counts what the backward pass waits after its last bucket of gradients was complete."""
 
-    def __init__(self, engine: Ddp) -> None:
+    def __init__(self, strategy: Ddp) -> None:
         super().__init__()
-        self._engine = engine
+        self._strategy = strategy
 
     def __exit__(self, *error: object) -> None:
-        if self._engine._last_bucket:
-            self._engine.communicating += time.perf_counter() - self._engine._last_bucket
+        if self._strategy._last_bucket:
+            self._strategy.communicating += time.perf_counter() - self._strategy._last_bucket

@@ -40,7 +40,7 @@ def launch(ranks: int, data: Path, out: Path, *more: str) -> "subprocess.Popen[s
     if ranks > 1:
         launcher += ["torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
         launcher += ["-m"]
-        more = ("--engine", "ddp", *more)
+        more = ("--strategy", "ddp", *more)
     arguments = ["train", "--data", str(data), "--out", str(out), *OPTIONS, *more]
     return subprocess.Popen(
         [*launcher, "resnet_imagenet", *arguments],
@@ -78,13 +78,13 @@ def test_ranks_that_do_not_average_are_found(tmp_path: Path, tiny: Path) -> None
     program = tmp_path / "broken.py"
     program.write_text(
         "import sys\n"
-        "from trainkit.engine_ddp import Ddp\n"
+        "from trainkit.torch.ddp import Ddp\n"
         "from resnet_imagenet.__main__ import main\n"
         "Ddp.distribute = lambda self, network: network\n"
         "Ddp.backward = lambda self, network, *, last: __import__('contextlib').nullcontext()\n"
         "sys.exit(main())\n"
     )
-    arguments = ["train", "--data", tiny, "--out", tmp_path / "run", *OPTIONS, "--engine", "ddp"]
+    arguments = ["train", "--data", tiny, "--out", tmp_path / "run", *OPTIONS, "--strategy", "ddp"]
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
          "--standalone", program, *arguments],

@@ -1,0 +1,102 @@
+"""Ranks as they begin: which there are, on what they compute, and what is said of it."""
+
+import os
+import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from launchers import MPICH, OPEN_MPI, SLURM, TORCHRUN
+
+from trainkit import provenance
+from trainkit.exits import ArgumentError
+from trainkit.torch import start as module
+from trainkit.torch.start import start
+from trainkit.torch.strategy import TorchStrategy
+
+
+def test_ranks_that_would_train_each_on_their_own_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ArgumentError, match="--strategy ddp or --strategy horovod"):
+        start("single")
+
+
+@pytest.mark.parametrize(("environment", "said"), [
+    (MPICH, ["MPICH started 3 ranks, Horovod sees 1", "--strategy ddp", "Open MPI on the host",
+             "srun --mpi=pmix"]),
+    (SLURM, ["Slurm started 6 ranks, Horovod sees 1", "srun --mpi=pmix", "--strategy ddp",
+             "inside the job"]),
+    (TORCHRUN, ["torchrun started 4 ranks, Horovod sees 1", "--strategy ddp", "mpirun",
+                "horovodrun"]),
+    (OPEN_MPI, ["Open MPI started 4 ranks, Horovod sees 1", "--strategy ddp",
+                "the images have 4.1"]),
+])
+def test_ranks_that_do_not_see_each_other_are_refused_with_the_ways_out(
+    environment: dict[str, str], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Horovod is made up: one whose MPI was started by a launcher of another kind."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    lonely = ModuleType("horovod.torch")
+    lonely.Compression = SimpleNamespace(none=None)
+    lonely.init = lambda: None
+    lonely.rank = lonely.local_rank = lambda: 0
+    lonely.size = lonely.local_size = lambda: 1
+    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
+    monkeypatch.setitem(sys.modules, "horovod.torch", lonely)
+    monkeypatch.setattr(sys.modules["horovod"], "torch", lonely, raising=False)
+    monkeypatch.setattr(module, "bind", lambda ranks: None)
+    with pytest.raises(ArgumentError) as caught:
+        start("horovod", device="cpu")
+    for part in said:
+        assert part in str(caught.value)
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="has no GPU"):
+        start("single", device="gpu")
+
+
+THREADS = """
+import torch
+from trainkit import affinity, ranks
+from trainkit.torch.start import bind
+affinity.cores = lambda allowed: [[0, 1], [0, 1], [0, 1], [0, 1]]  # four cores of two threads
+bind(ranks.detect())
+print(torch.get_num_threads())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("variable", "threads"), [(None, "2"), ("1", "1")])
+def test_a_rank_computes_with_its_share_of_the_cores_unless_told_otherwise(
+    variable: str | None, threads: str
+) -> None:
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | variables
+    if variable is not None:
+        environment["OMP_NUM_THREADS"] = variable
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS], env=environment, capture_output=True, text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == threads
+
+
+def test_environment_names_the_gpu_and_what_drives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none here: PyTorch's answers are made up."""
+    card = SimpleNamespace(name="NVIDIA H100", total_memory=85_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    facts = provenance.environment([], TorchStrategy(device=torch.device("cuda", 0)))
+    assert facts["gpu"] == {
+        "name": "NVIDIA H100", "memory_bytes": 85_000_000_000, "runtime": "CUDA 13.0",
+        "cudnn": 91002, "nccl": "2.27.3",
+    }
+    assert provenance.environment([], TorchStrategy())["gpu"] is None
