@@ -62,10 +62,10 @@ apptainer: $(DEV_STAMP) ## Install Apptainer without root on a Debian family sys
 generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile, schema, help)
 	$(BIN)/trimaran render
 	$(BIN)/trimaran schema
-	$(BIN)/python tests/cli/test_help.py
-	$(BIN)/python tests/data/test_golden_shards.py
-	$(BIN)/python tests/images/test_render.py
-	$(BIN)/python tests/bundles/test_runscript.py
+	PYTHONPATH=tests $(BIN)/python tests/cli/test_help.py
+	PYTHONPATH=tests $(BIN)/python tests/data/test_golden_shards.py
+	PYTHONPATH=tests $(BIN)/python tests/images/test_render.py
+	PYTHONPATH=tests $(BIN)/python tests/bundles/test_runscript.py
 
 generate-apps: $(TOOL_STAMP) ## Write options.json of each app anew, from its settings
 	$(APPS) options

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from samples import write_outcome
+from trimaran import hostfacts
 from trimaran.bundles import runscript
 from trimaran.bundles.runscript import Contents
 from trimaran.engines import BuiltImage, gpu, store
@@ -217,6 +218,27 @@ def test_it_leaves_a_run_directory_that_trimaran_reads(place: Place) -> None:
         update={"python": None}
     ).model_dump(exclude={"memory_gib"})
     assert found.host.memory_gib == pytest.approx(here.memory_gib, abs=0.1)
+
+
+def test_the_script_finds_amds_gpus_as_the_tool_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kfd, drm = tmp_path / "kfd", tmp_path / "drm"
+    for number, (units, version) in enumerate(((0, 0), (440, 90010), (304, 90402))):
+        (kfd / str(number)).mkdir(parents=True)
+        (kfd / str(number) / "properties").write_text(
+            f"cpu_cores_count 4\nsimd_count {units}\nvendor_id {4098 if units else 0}\n"
+            f"gfx_target_version {version}\ndrm_render_minor {127 + number}\n"
+        )
+    (drm / "renderD128/device").mkdir(parents=True)
+    (drm / "renderD128/device/product_name").write_text("Instinct MI250X\n")
+    monkeypatch.setattr(hostfacts, "KFD", kfd)
+    monkeypatch.setattr(hostfacts, "DRM", drm)
+    place = make(tmp_path / "place", contents({}))
+    place.run("--data", place.data.name, "--out", "out")
+    found = record(place.root / "out")["host"]["accelerators"]
+    assert found == ["AMD Instinct MI250X (gfx90a)", "AMD GPU (gfx942)"]
+    assert found == hostfacts.amd(kfd, drm)
 
 
 def test_run_json_has_the_hashes_of_what_the_app_left(place: Place) -> None:

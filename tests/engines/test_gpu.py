@@ -8,6 +8,8 @@ import pytest
 
 from trimaran.engines import BuiltImage, apptainer, gpu
 from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.oci import Podman
+from trimaran.errors import BuildError
 from trimaran.images import definition
 from trimaran.images.parts import Gpu
 
@@ -42,3 +44,31 @@ def test_other_images_never_see_them(
     for of in gpu.DEVICES:
         monkeypatch.setitem(gpu.DEVICES, of, tmp_path)
     assert options(monkeypatch, name) == []
+
+
+def podman_options(name: str) -> list[str]:
+    built = BuiltImage(name, "podman", "x", "sha256:0", "0", 1)
+    argv = Podman().command(built, [], binds=[], env={}, workdir="/").argv
+    return [argv[at + 1] for at, word in enumerate(argv) if word == "--device"]
+
+
+@pytest.mark.parametrize(("name", "of", "kind", "file"), [
+    ("torch-cuda13", "nvidia", "nvidia.com/gpu", "nvidia.yaml"),
+    ("torch-rocm", "amd", "amd.com/gpu", "amd.json"),
+])
+def test_podman_hands_gpus_in_by_the_container_device_interface(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, of: Gpu, kind: str, file: str
+) -> None:
+    monkeypatch.setattr(gpu, "CDI", (tmp_path / "absent", tmp_path / "cdi"))
+    monkeypatch.setitem(gpu.DEVICES, of, tmp_path / "device")
+    assert podman_options(name) == [], "without a driver"
+    (tmp_path / "device").touch()
+    with pytest.raises(BuildError, match=rf"no CDI specification of {kind} is in") as caught:
+        podman_options(name)
+    assert "cdi generate" in str(caught.value.hint)
+    (tmp_path / "cdi").mkdir()
+    (tmp_path / "cdi/broken.yaml").write_text("kind: [")
+    (tmp_path / "cdi/other.json").write_text('{"cdiVersion": "0.5.0", "kind": "vendor.com/net"}')
+    (tmp_path / "cdi" / file).write_text(f'{{"cdiVersion": "0.5.0", "kind": "{kind}"}}')
+    assert podman_options(name) == [f"{kind}=all"]
+    assert podman_options("torch-cpu") == []

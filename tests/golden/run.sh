@@ -147,13 +147,13 @@ host_facts() {
     while IFS=: read -r key value; do
         case $key in
         'model name'*) model=${value# } ;;
-        flags*) flags=$value ;;
+        flags* | Features*) flags=$value ;;
         '') break ;; # the next core
         esac
     done </proc/cpuinfo
     processor=$(json "$model")
     set --
-    for flag in avx2 avx512f avx512_bf16 avx512_vnni amx_tile amx_bf16 amx_int8; do
+    for flag in avx avx2 f16c fma avx_vnni avx512f avx512bw avx512dq avx512vl avx512_bf16 avx512_fp16 avx512_vnni amx_tile amx_bf16 amx_fp16 amx_int8 asimd asimddp asimdhp bf16 i8mm sve sve2 sme; do
         case " $flags " in
         *" $flag "*) set -- "$@" "$flag" ;;
         esac
@@ -163,14 +163,36 @@ host_facts() {
         if [ "$key" = MemTotal: ]; then tenths=$(((value * 10 + 524288) / 1048576)); fi
     done </proc/meminfo
     memory_gib=$((tenths / 10)).$((tenths % 10))
-    accelerators='[]'
+    set --
     if command -v nvidia-smi >/dev/null && gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader); then
-        set --
         while IFS= read -r gpu; do set -- "$@" "$gpu"; done <<END
 $gpus
 END
-        accelerators=$(json_list "$@")
     fi
+    for node in /sys/class/kfd/kfd/topology/nodes/*/properties; do # AMD's driver; a processor has no compute units
+        if [ -r "$node" ] && amd_gpu "$node"; then set -- "$@" "$gpu"; fi
+    done
+    accelerators=$(json_list "$@")
+}
+
+# amd_gpu PROPERTIES: whether a node of the topology is a GPU; sets gpu to its name.
+amd_gpu() {
+    vendor=0 units=0 version=0 minor=
+    while read -r key value; do
+        case $key in
+        vendor_id) vendor=$value ;;
+        simd_count) units=$value ;;
+        gfx_target_version) version=$value ;;
+        drm_render_minor) minor=$value ;;
+        esac
+    done <"$1"
+    [ "$vendor" = 4098 ] && [ "$units" -gt 0 ] || return 1
+    product=
+    if [ -r "/sys/class/drm/renderD$minor/device/product_name" ]; then
+        read -r product <"/sys/class/drm/renderD$minor/device/product_name" || :
+    fi
+    product=${product#AMD }
+    gpu="AMD ${product:-GPU} (gfx$((version / 10000))$(printf '%x%x' $((version / 100 % 100)) $((version % 100))))"
 }
 
 # hashes: the SHA-256 of what the app has left here, as a JSON object.

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trimaran import strict
+from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.recipes import targets
 from trimaran.recipes.targets import Node, Target
@@ -33,6 +36,8 @@ def test_what_a_target_does_not_say_any_machine_has() -> None:
         ({"memory_gib": 64}, {}, "32 GiB of memory, less than 64"),
         ({"cpu_flags": ["avx512f"]}, {}, "processor without avx512f"),
         ({}, {"accelerators": [GPU]}, "1 accelerators, not 4"),
+        ({"accelerator": "MI250X"}, {"accelerators": ["AMD Instinct MI210 (gfx90a)"] * 4},
+         "accelerators AMD Instinct MI210 (gfx90a), not MI250X"),
         ({}, {"accelerators": ["NVIDIA A100"] * 4}, "accelerators NVIDIA A100, not GTX 1080 Ti"),
     ],
 )
@@ -40,3 +45,23 @@ def test_each_difference_is_named(
     node: dict[str, Any], facts: dict[str, Any], difference: str
 ) -> None:
     assert targets.differences(target(**node), host(**facts)) == [difference]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "flag", "fault"),
+    [
+        ("x86_64", "avx512_b16", "x86_64 has no 'avx512_b16' among avx512_bf16"),
+        ("x86_64", "sve", "x86_64 has no 'sve' among avx"),
+        ("aarch64", "avx2", "aarch64 has no 'avx2' among"),
+    ],
+)
+def test_a_flag_that_no_machine_has_is_an_error_with_its_line(
+    architecture: str, flag: str, fault: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "target.yaml"
+    path.write_text(
+        f"schema: 1\nsummary: A test.\nnode:\n  architecture: {architecture}\n"
+        f"  cpu_flags: [{flag}]\n"
+    )
+    with pytest.raises(UsageError, match=rf"target.yaml:3: node: cpu_flags: {fault}"):
+        strict.load(Target, path)

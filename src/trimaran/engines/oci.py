@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import paths, process
-from trimaran.engines import Bind, BuiltImage, Command, Description, inventory, store
+from trimaran.engines import Bind, BuiltImage, Command, Description, gpu, inventory, store
 from trimaran.engines.apptainer import UNPACKED_PER_BYTE, root_lacks_capabilities
 from trimaran.errors import BuildError
 from trimaran.images import base as bases
@@ -214,7 +214,8 @@ class Podman:
         words = definition.self_test(image) if image else [f"{VENV}/libexec/selftest.py"]
         with reporter.bar(f"testing {built.name}", None):
             result = process.run(
-                [*self._run("/"), "--entrypoint", f"{VENV}/bin/python", built.reference, *words],
+                [*self._run("/"), *gpu.podman_options(built.name), "--entrypoint",
+                 f"{VENV}/bin/python", built.reference, *words],
                 env=_environment(),
             )
         if result.returncode != 0:
@@ -262,7 +263,7 @@ class Podman:
         launcher: Sequence[str] = (),
     ) -> Command:
         """Return the exact command that runs the image's entry point with `args`."""
-        argv = [*self._run(workdir), *_shown(binds, env)]
+        argv = [*self._run(workdir), *gpu.podman_options(built.name), *_shown(binds, env)]
         env = store.engine_environment("/usr/bin/podman", network=False)
         words = store.launched(built, launcher)
         if words:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trimaran import paths, strict
 from trimaran.errors import unknown_name
-from trimaran.hostfacts import HostFacts
+from trimaran.hostfacts import FLAGS, HostFacts
 
 
 class Node(strict.Model):
     """One node: what the operating system shows of it."""
 
-    architecture: Literal["x86_64"]
+    architecture: Literal["x86_64", "aarch64"]
     cores: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="cores that the run may use; null: any number, none is known"
     )
@@ -26,6 +27,18 @@ class Node(strict.Model):
     accelerator: str | None = Field(
         default=None, description="what the driver's name of each accelerator contains"
     )
+
+    @model_validator(mode="after")
+    def _known_flags(self) -> Node:
+        known = FLAGS[self.architecture]
+        unknown = [flag for flag in self.cpu_flags if flag not in known]
+        if unknown:  # no machine would ever have it
+            near = get_close_matches(unknown[0], known, n=3, cutoff=0.4)
+            raise ValueError(
+                f"cpu_flags: {self.architecture} has no '{unknown[0]}' among"
+                f" {', '.join(near or known)}"
+            )
+        return self
 
 
 class Target(strict.Model):
