@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +131,16 @@ def test_every_package_has_its_place_in_the_order_and_says_what_it_is_for() -> N
     assert packages | {"ground"} == set(BELOW)
     for name in packages:
         assert ast.get_docstring(ast.parse((PACKAGE / name / "__init__.py").read_text()))
+
+
+def test_the_guide_shows_the_same_house() -> None:
+    rows = re.findall(r"^\| (?!package )`?(\w+|the ground)/?`? \| .* \| (.*) \|$",
+                      (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    shown = {name.removeprefix("the "): re.findall(r"\w+", below) for name, below in rows}
+    assert set(shown) == set(BELOW)
+    for name, below in shown.items():
+        direct = {one for one in below if one in BELOW}
+        assert BELOW[name] == direct.union(*(BELOW[one] for one in direct))
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

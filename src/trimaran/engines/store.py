@@ -47,7 +47,7 @@ class Record:
     """What is known of a built image; lies as JSON beside it.
 
     Attributes:
-        content: `images.content` of the definition it was built from.
+        content: `definition.content` of the definition it was built from.
         inputs: `content` and the base's digest in one hash: equal inputs, equal image.
         built: when, in UTC; of a pulled image: when it was pulled.
         origin: of a pulled image, `HOST[:PORT]/NAMESPACE/IMAGE@DIGEST`; None: built here.

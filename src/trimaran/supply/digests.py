@@ -44,7 +44,7 @@ class Publication(strict.Model):
         digest: what the engine calls the image by, and what a recipe pins.
         manifest: what the registry calls it by.
         size: bytes that a pull downloads.
-        content: `images.content` of the definition that it was built from.
+        content: `definition.content` of the definition that it was built from.
     """
 
     image: str
