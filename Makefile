@@ -17,7 +17,7 @@ export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.ca
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart test test-unit test-standing test-apps test-apps-quick test-integration mutants lint apptainer generate generate-apps lock prune clean
+.PHONY: help setup dev quickstart test test-unit test-standing test-apps test-apps-quick test-integration test-long mutants lint apptainer generate generate-apps lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -50,7 +50,10 @@ mutants: $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice
 	$(BIN)/python scripts/mutants.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
 test-integration: $(DEV_STAMP) ## Run the tests with real engines (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
-	$(PYTEST) tests/integration
+	$(PYTEST) tests/integration -m "not long" --durations=15
+
+test-long: $(DEV_STAMP) ## Run the tests that take minutes each (EVIDENCE=FILE: write what came of them)
+	$(BIN)/python scripts/long_tests.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
 lint: $(DEV_STAMP) ## Check style and types
 	$(BIN)/ruff check .

@@ -24,7 +24,12 @@ ADDED_BY_AN_APP = 20e6
 @pytest.mark.engine("apptainer")
 @pytest.mark.timeout(1800)  # Horovod is compiled: minutes, the first time
 @pytest.mark.usefixtures("user_cache")
-@pytest.mark.parametrize("name", FOR_CPUS)
+@pytest.mark.parametrize(
+    "name",
+    # A variant has all that its image has: what is more in it is not asked for at each change.
+    [pytest.param(name, marks=[pytest.mark.long] if definition.load(name).variant else [])
+     for name in FOR_CPUS],
+)
 def test_the_image_is_built_and_passes_its_self_test(name: str) -> None:
     engine, image = Apptainer(), definition.load(name)
     built = engine.build(image, base=None, offline=False, reporter=Silent())
