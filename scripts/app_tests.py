@@ -45,7 +45,7 @@ class Framework:
         root: the checkout.
         name: the framework.
         apps: folders of its apps, relative to `root`.
-        others: names of the other frameworks.
+        others: names of the other frameworks that there are images of.
     """
 
     root: Path
@@ -89,8 +89,9 @@ def frameworks(root: Path) -> list[Framework]:
     for place in PLACES:
         for file in sorted((root / place).glob("*/app.yaml")):
             found.setdefault(_framework(file), []).append(file.parent.relative_to(root))
+    images = {path.name.removesuffix("-cpu") for path in root.glob("containers/frameworks/*-cpu")}
     every = [
-        Framework(root, name, tuple(apps), tuple(sorted(found.keys() - {name})))
+        Framework(root, name, tuple(apps), tuple(sorted(images - {name})))
         for name, apps in sorted(found.items())
     ]
     for framework in every:

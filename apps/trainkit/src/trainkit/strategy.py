@@ -91,7 +91,7 @@ class Strategy:
     def close(self) -> None:
         """Leave the group of ranks."""
 
-    def lost(self, error: RuntimeError) -> bool:
+    def lost(self, error: Exception) -> bool:
         """Whether `error` says that another rank is gone."""
         return False
 
@@ -108,7 +108,7 @@ class Strategy:
             if self.size > 1:
                 error.rank = self.rank
             raise
-        except RuntimeError as error:
+        except Exception as error:
             if not self.lost(error):
                 raise
             peer = PeerError(

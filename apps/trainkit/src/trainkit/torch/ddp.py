@@ -112,10 +112,11 @@ class Ddp(TorchStrategy):
         dist.barrier(patient)
         dist.destroy_process_group(patient)
 
-    def lost(self, error: RuntimeError) -> bool:
+    def lost(self, error: Exception) -> bool:
         """Whether `error` says that another rank is gone."""
         text = str(error)
-        return isinstance(error, dist.DistError) or "gloo" in text or "NCCL" in text
+        named = isinstance(error, RuntimeError) and ("gloo" in text or "NCCL" in text)
+        return named or isinstance(error, dist.DistError)
 
     def close(self) -> None:
         """Leave the process group."""

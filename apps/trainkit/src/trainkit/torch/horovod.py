@@ -101,7 +101,7 @@ class Horovod(TorchStrategy):
         for handle in handles:
             self._hvd.synchronize(handle)
 
-    def lost(self, error: RuntimeError) -> bool:
+    def lost(self, error: Exception) -> bool:
         """Whether `error` says that another rank is gone."""
         from horovod.common.exceptions import HorovodInternalError
 

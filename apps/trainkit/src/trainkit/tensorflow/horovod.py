@@ -1,0 +1,126 @@
+"""Horovod: gradients are averaged as they become ready, by MPI, Gloo or NCCL.
+
+Sergeev and Del Balso, arXiv:1802.05799. Fusion and cycle time are Horovod's own
+variables: HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
+
+Its `DistributedOptimizer` is not used: with Keras 3, as Horovod was released, it averages nothing
+and says nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from trainkit.exits import ArgumentError, RanksDifferError
+from trainkit.ranks import Ranks, check_size
+from trainkit.tensorflow.parts import Variables
+from trainkit.tensorflow.strategy import TensorFlowStrategy
+
+LOST = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
+"""What Horovod's operations fail with when the ranks have lost each other."""
+
+T = TypeVar("T")
+
+
+class Horovod(TensorFlowStrategy):
+    """Ranks of Horovod's world, by MPI, Gloo or NCCL.
+
+    Raises:
+        ArgumentError: Horovod is not there, or sees other ranks than the launcher started.
+        RanksDifferError: it does not average.
+    """
+
+    name = "horovod"
+
+    def __init__(self, ranks: Ranks, device: str, hvd: Any = None) -> None:
+        self._hvd = hvd or _connected(ranks)
+        found = Ranks(
+            ranks.launcher, self._hvd.rank(), self._hvd.size(), self._hvd.local_rank(),
+            self._hvd.local_size(),
+        )
+        super().__init__(found, device)
+        self._prove()
+
+    def _prove(self) -> None:
+        """Average a number of each rank in the way of the gradients, and look at the result."""
+        given = tf.constant(float(self.rank + 1))
+        (found,) = tf.function(self.average)([given], "proof")
+        expected = (self.size + 1) / 2
+        if self.any(float(found) != expected):
+            raise RanksDifferError(
+                f"Horovod does not average: it makes {float(found):g} of 1 to {self.size}, not "
+                f"{expected:g}"
+            )
+
+    def broadcast(self, variables: Iterable[Any]) -> None:
+        """Give `variables` the values of rank 0, on every rank."""
+        own = Variables(variables)
+        own.load_state_dict(self.share(own.state_dict()))  # of any type; Horovod itself knows few
+
+    def average(self, gradients: Sequence[tf.Tensor], of: str = "network") -> list[tf.Tensor]:
+        """Return the averages of `gradients` over the ranks; see `TensorFlowStrategy`."""
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        with tf.control_dependencies(dense):
+            begun = tf.numpy_function(time.perf_counter, [], tf.float64)
+        found = [
+            self._hvd.allreduce(_known(gradient), op=self._hvd.Average, name=f"{of}.{number}")
+            for number, gradient in enumerate(dense)
+        ]
+        # From the end of the backward pass on: what it hid costs nothing.
+        with tf.control_dependencies(found):
+            tf.numpy_function(self._count, [begun], [])
+        return [tf.cast(mean, own.dtype) for mean, own in zip(found, dense, strict=True)]
+
+    def _count(self, begun: float) -> None:
+        self.communicating += time.perf_counter() - float(begun)
+
+    def total(self, values: tf.Tensor) -> tf.Tensor:
+        """Return the sums of `values` over the ranks; see `TensorFlowStrategy`."""
+        return self._hvd.allreduce(values, op=self._hvd.Sum, name="total")
+
+    def sum(self, values: Iterable[float]) -> list[float]:
+        """Return the sums of `values` over the ranks."""
+        numbers = tf.constant(list(values), tf.float64)
+        found: list[float] = self._hvd.allreduce(numbers, op=self._hvd.Sum).numpy().tolist()
+        return found
+
+    def share(self, value: T) -> T:
+        """Return rank 0's `value` on every rank."""
+        shared: T = self._hvd.broadcast_object(value, root_rank=0)
+        return shared
+
+    def gather(self, value: T) -> list[T]:
+        """Return every rank's `value`, in the order of the ranks."""
+        found: list[T] = self._hvd.allgather_object(value)
+        return found
+
+    def lost(self, error: Exception) -> bool:
+        """Whether `error` says that another rank is gone."""
+        return isinstance(error, LOST) and "Horovod" in str(error)
+
+    def close(self) -> None:
+        """Leave Horovod's world."""
+        self._hvd.shutdown()
+
+
+def _connected(ranks: Ranks) -> Any:
+    """Return Horovod, in which the ranks see each other."""
+    try:
+        import horovod.tensorflow as hvd
+    except ImportError as error:
+        raise ArgumentError(
+            f"--strategy horovod: Horovod is not installed ({error}); the images have it"
+        ) from error
+    hvd.init()
+    check_size(ranks, hvd.size(), "Horovod")
+    return hvd
+
+
+def _known(tensor: Any) -> tf.Tensor:
+    """Return `tensor` in a type that Horovod sums on CPUs, too: it knows no bfloat16."""
+    known = tf.float32 if tensor.dtype == tf.bfloat16 else tensor.dtype
+    return tf.cast(tensor, known)

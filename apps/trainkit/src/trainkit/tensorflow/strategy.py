@@ -1,0 +1,62 @@
+"""One process of a TensorFlow training, and what those of many have in common.
+
+Gradients are averaged inside the app's `tf.function`, each as soon as the backward pass has it:
+
+    gradients = strategy.average(tape.gradient(loss, variables))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainkit.ranks import Ranks
+from trainkit.strategy import Strategy
+
+
+class TensorFlowStrategy(Strategy):
+    """The only process of a training.
+
+    Attributes:
+        device: where it computes, "CPU:0" or "GPU:0", for `tf.device`.
+    """
+
+    def __init__(self, ranks: Ranks | None = None, device: str = "CPU:0") -> None:
+        super().__init__(ranks)
+        self.device = device
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `environment.json` says of TensorFlow: device, GPU, threads."""
+        return {"device": self.device, "gpu": self._gpu(), "threads": {
+            "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),  # 0: all cores
+            "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
+        }}
+
+    def _gpu(self) -> dict[str, Any] | None:
+        if not self.device.startswith("GPU"):
+            return None
+        details = tf.config.experimental.get_device_details(tf.config.get_visible_devices("GPU")[0])
+        built = tf.sysconfig.get_build_info()
+        return {
+            "name": details.get("device_name"),
+            "runtime": f"CUDA {built['cuda_version']}" if built["is_cuda_build"] else "ROCm",
+            "cudnn": built.get("cudnn_version"),
+        }
+
+    def broadcast(self, variables: Iterable[Any]) -> None:
+        """Give `variables` the values of rank 0, on every rank."""
+
+    def average(self, gradients: Sequence[tf.Tensor], of: str = "network") -> list[tf.Tensor]:
+        """Return the averages of `gradients` over the ranks; to be called in a `tf.function`.
+
+        Args:
+            gradients: of all variables of a network; a sparse one becomes dense.
+            of: a name for them, another one for each network.
+        """
+        return list(gradients)
+
+    def total(self, values: tf.Tensor) -> tf.Tensor:
+        """Return the sums of `values` over the ranks; to be called in a `tf.function`."""
+        return values

@@ -1,0 +1,6 @@
+"""What the tests on TensorFlow share."""
+
+import tensorflow as tf
+
+# Ranks that are threads wait inside of operations, each in a thread of TensorFlow's own.
+tf.config.threading.set_inter_op_parallelism_threads(8)

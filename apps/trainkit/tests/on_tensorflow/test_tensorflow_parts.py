@@ -1,0 +1,77 @@
+"""Variables come back from a checkpoint bit by bit, whatever their kind."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainkit.exits import DataError
+from trainkit.tensorflow.parts import Variables, digest, plain
+
+KINDS = ["float32", "float16", "bfloat16", "float64", "int64", "bool"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_come_back_bit_by_bit(kind: str) -> None:
+    values = tf.cast(tf.constant([0.1, -3.0, 1e4]), kind)
+    kept = Variables([tf.Variable(values)]).state_dict()
+    other = tf.Variable(tf.zeros_like(values))
+    Variables([other]).load_state_dict(kept)
+    assert other.numpy().tobytes() == values.numpy().tobytes()
+    assert digest([other]) == digest([tf.Variable(values)])
+
+
+def test_a_state_is_a_copy() -> None:
+    variable = tf.Variable([1.0])
+    kept = Variables([variable]).state_dict()
+    variable.assign([2.0])
+    assert kept["values"][0].tolist() == [1.0]
+
+
+def test_a_generator_goes_on_with_the_same_numbers() -> None:
+    generator = tf.random.Generator.from_seed(3)
+    generator.normal([5])
+    part = Variables([generator.state])
+    kept = part.state_dict()
+    first = generator.normal([4]).numpy().tolist()
+    part.load_state_dict(kept)
+    assert generator.normal([4]).numpy().tolist() == first
+
+
+def test_a_network_of_keras_and_its_optimizer_go_on_alike() -> None:
+    def build() -> tuple[keras.Model, keras.optimizers.Optimizer]:
+        inputs = keras.Input((3,))
+        hidden = keras.layers.Dropout(0.5)(keras.layers.Dense(4)(inputs))
+        model = keras.Model(inputs, keras.layers.BatchNormalization()(hidden))
+        optimizer = keras.optimizers.Adam(0.1)
+        optimizer.build(model.trainable_variables)
+        return model, optimizer
+
+    def step(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(tf.ones((8, 3)), training=True) ** 2)
+        variables = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, [plain(v) for v in variables]), variables)
+
+    (model, optimizer), (other, its) = build(), build()
+    step(model, optimizer)
+    for own, new in ((model, other), (optimizer, its)):
+        Variables(new.variables).load_state_dict(Variables(own.variables).state_dict())
+    step(model, optimizer)
+    step(other, its)
+    assert digest(other.variables) == digest(model.variables)
+    assert digest(its.variables) == digest(optimizer.variables)
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ([], "0 variables, the training 1"),
+    ([np.zeros(3, np.float32)], r"float32\[2\], and float32\[3\]"),
+    ([np.zeros(2, np.float16)], r"float32\[2\], and float16\[2\]"),
+])
+def test_values_of_another_network_are_refused(values: list[np.ndarray], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        Variables([tf.Variable([1.0, 2.0])]).load_state_dict({"values": values})
+
+
+def test_a_digest_tells_networks_apart() -> None:
+    assert digest([tf.Variable([1.0])]) != digest([tf.Variable([1.0 + 1e-7])])
