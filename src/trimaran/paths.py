@@ -1,4 +1,4 @@
-"""Where things are: the checkout that holds the definitions, and the user's cache."""
+"""Where things are: the definitions, of a checkout or of this installation, and the cache."""
 
 from __future__ import annotations
 
@@ -9,21 +9,46 @@ from platformdirs import user_cache_path
 
 from trimaran.errors import UsageError
 
+SHARE = Path(__file__).resolve().parent / "share"
+"""What a wheel carries of the checkout that it was made of: recipes, containers and apps."""
+
 
 def repository() -> Path:
-    """Return the root of the checkout: `$TRIMARAN_ROOT`, or the one this package lies in.
+    """Return the folder with recipes, containers and apps.
+
+    That is `$TRIMARAN_ROOT`, else the checkout that this package lies in, else what was
+    installed with it.
 
     Raises:
-        UsageError: neither holds `recipes/` and `containers/`.
+        UsageError: there are none.
     """
     named = os.environ.get("TRIMARAN_ROOT")
-    root = Path(named).absolute() if named else Path(__file__).resolve().parents[2]
-    if not ((root / "recipes").is_dir() and (root / "containers").is_dir()):
+    places = [Path(named).absolute()] if named else [Path(__file__).resolve().parents[2], SHARE]
+    for root in places:
+        if (root / "recipes").is_dir() and (root / "containers").is_dir():
+            return root
+    raise UsageError(
+        f"no recipes/ and containers/ in {places[0]}",
+        hint="install a wheel, or from a checkout (`make setup`), or set TRIMARAN_ROOT to one",
+    )
+
+
+def is_installed(path: Path) -> bool:
+    """Return whether `path` came with a wheel: it belongs to no checkout, and nobody edits it."""
+    return path.resolve().is_relative_to(SHARE)
+
+
+def refuse_installed(path: Path) -> None:
+    """Refuse to change a definition that came with a wheel: an update would undo it.
+
+    Raises:
+        UsageError: `path` is such a one.
+    """
+    if is_installed(path):
         raise UsageError(
-            f"no recipes/ and containers/ in {root}",
-            hint="install from a checkout (`make setup`) or set TRIMARAN_ROOT to one",
+            f"{path} was installed with trimaran and is not to be changed",
+            hint="do this in a checkout, or set TRIMARAN_ROOT to one",
         )
-    return root
 
 
 def cache(*parts: str) -> Path:

@@ -293,7 +293,7 @@ def check_space(folder: Path, needed: int, what: str) -> None:
 
 
 def _git(*arguments: str) -> str:
-    if shutil.which("git") is None:
+    if shutil.which("git") is None or paths.is_installed(paths.repository()):
         return ""
     result = process.run(["git", "-C", str(paths.repository()), *arguments])
     return result.stdout.strip() if result.returncode == 0 else ""

@@ -63,6 +63,7 @@ def lock(image: Image, reporter: Reporter) -> None:
         raise UsageError(
             f"{image.name} has no locks of its own", hint=f"trimaran lock {image.framework}"
         )
+    paths.refuse_installed(image.folder)
     debs = _debian(image, reporter)
     reporter.note(f"resolving wheels for Python {', '.join(HOST_VERSIONS)}")
     requirements = _resolve(image, reporter)

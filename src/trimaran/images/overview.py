@@ -55,6 +55,7 @@ class _Evidence(BaseModel):
 
 def write() -> None:
     """Write `containers/graph.svg` and the table in `containers/README.md`."""
+    paths.refuse_installed(paths.repository())
     for path, text in _files().items():
         write_atomic(path, text)
 

@@ -7,6 +7,7 @@ that is bound at /mnt during the build and never becomes part of the image.
 
 from __future__ import annotations
 
+from trimaran import paths
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 from trimaran.images import stages
@@ -26,6 +27,7 @@ def text(image: Image, file: str) -> str:
 
 def write(image: Image) -> None:
     """Write both files into the image's folder, each whole or not at all."""
+    paths.refuse_installed(image.folder)
     for file in FILES:
         write_atomic(image.folder / file, text(image, file))
 

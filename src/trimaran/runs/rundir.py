@@ -386,7 +386,7 @@ def _environment(directory: Path) -> dict[str, object] | None:
 
 def git_state(folder: Path) -> GitRecord:
     """Return the state of the checkout that holds `folder`; unknown where it is none."""
-    if shutil.which("git") is None:
+    if shutil.which("git") is None or paths.is_installed(folder):
         return GitRecord(revision=None, dirty=None)
     head = process.run(["git", "-C", str(folder), "rev-parse", "HEAD"])
     if head.returncode != 0:

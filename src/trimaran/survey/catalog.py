@@ -69,6 +69,7 @@ def schema_text(model: type[strict.Model]) -> str:
 
 def write_schemas() -> None:
     """Write each of `SCHEMAS`."""
+    paths.refuse_installed(paths.repository())
     for name, model in SCHEMAS.items():
         write_atomic(paths.repository() / name, schema_text(model))
 
