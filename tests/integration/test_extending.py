@@ -246,12 +246,12 @@ def test_a_second_stage_reads_the_checkpoint_it_begins_with(
 ) -> None:
     second = "hello/cpu-2core-second-smoke"
     tinyapp.write_recipe(place, name=second, initial={"recipe": tinyapp.RECIPE, "step": 2})
-    checkpoint, out = tmp_path / "step-00000002.pt", tmp_path / "run"
+    checkpoint, out = tmp_path / "step-00000002.npz", tmp_path / "run"
     checkpoint.write_text("weights")
     words = ["run", second, "--engine", "apptainer", "--out", str(out)]
     refused = trimaran(*words)
     assert refused.returncode == 2
-    assert "give --initial RUN/checkpoints/step-00000002.pt" in refused.stderr
+    assert "give --initial RUN/checkpoints/step-00000002.npz" in refused.stderr
     assert not out.exists()
     done = trimaran(*words, "--initial", str(checkpoint))
     assert done.returncode == 0, done.stderr

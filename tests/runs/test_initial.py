@@ -21,7 +21,7 @@ from trimaran.reporting import Silent
 from trimaran.runs import initial, pipeline
 
 FIRST, SECOND = "resnet-imagenet/cpu-smoke", "resnet-imagenet/cpu-2core-collapsed-smoke"
-FILE = "step-00007638.pt"
+FILE = "step-00007638.npz"
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_the_checkpoint_is_bound_read_only_and_given_to_the_app(
     pipeline.check(request)
     built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "0", 1)
     exact = pipeline.command(request, built, tmp_path, tmp_path / "run")
-    assert exact.argv[-1] == "--initial=/initial.pt"
-    assert f"type=bind,source={checkpoint},destination=/initial.pt,ro" in exact.argv
+    assert exact.argv[-1] == "--initial=/initial.npz"
+    assert f"type=bind,source={checkpoint},destination=/initial.npz,ro" in exact.argv
 
 
 def test_run_json_says_which_checkpoint_it_was(checkpoint: Path) -> None:
@@ -70,7 +70,7 @@ def test_without_the_checkpoint_the_error_names_it(second: RecipeFile) -> None:
 
 
 def test_a_checkpoint_of_another_step_is_refused(second: RecipeFile, tmp_path: Path) -> None:
-    other = tmp_path / "step-00007650.pt"
+    other = tmp_path / "step-00007650.npz"
     with pytest.raises(UsageError, match="no such file"):
         initial.check(second, other)
     other.touch()

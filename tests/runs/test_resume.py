@@ -210,7 +210,7 @@ def test_another_recipe_is_refused(engine: Engine, own_place: Path) -> None:
 
 
 def test_another_first_checkpoint_or_addition_is_refused(engine: Engine, own_place: Path) -> None:
-    checkpoint, packages = own_place / "step-00000001.pt", own_place / "packages"
+    checkpoint, packages = own_place / "step-00000001.npz", own_place / "packages"
     checkpoint.write_bytes(b"weights")
     packages.mkdir()
     added = extending.Extension(packages=packages)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from thread_ranks import on_ranks
@@ -26,6 +27,7 @@ from resnet_imagenet.pipelines import Preprocessing
 from resnet_imagenet.settings import TrainSettings
 from trainkit import checkpoint
 from trainkit.signals import StopFlag
+from trainkit.torch.parts import tensor_of
 from trainkit.torch.strategy import TorchStrategy
 
 CLASSES, SIZE = 7, 6
@@ -144,7 +146,20 @@ class NoSignals(StopFlag):
 
 def last_state(out: Path) -> dict[str, Any]:
     """Return the newest checkpoint of a run."""
-    return checkpoint.load(max((out / "checkpoints").glob("*.pt")))
+    return checkpoint.load(max((out / "checkpoints").glob("*.npz")))
+
+
+def tensors(state: Any) -> Any:
+    """Return a state with its arrays as tensors."""
+    if isinstance(state, dict):
+        return {key: tensors(item) for key, item in state.items()}
+    return tensor_of(state) if isinstance(state, np.ndarray) else state
+
+
+def part(out: Path, name: str = "network") -> dict[str, Any]:
+    """Return one part of the newest checkpoint of a run, of tensors."""
+    found: dict[str, Any] = tensors(last_state(out)["parts"][name])
+    return found
 
 
 def values(out: Path, key: str) -> list[float]:

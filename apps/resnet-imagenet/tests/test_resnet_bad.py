@@ -188,7 +188,7 @@ def test_the_training_names_them_in_metrics_and_on_the_console(
 def test_a_run_that_goes_on_knows_those_it_met(bad_folder: Path, tmp_path: Path, train) -> None:
     out, more = tmp_path / "run", ["--eval-every", "0", "--max-bad-records", "3"]
     assert train(bad_folder, out, *more, "--max-steps", "7") == 0
-    (state,) = (checkpoint.load(path) for path in (out / "checkpoints").glob("*7.pt"))
+    (state,) = (checkpoint.load(path) for path in (out / "checkpoints").glob("*7.npz"))
     assert len(state["bad_records"]) == 3
     (out / "result.json").unlink()
     assert train(bad_folder, out, *more, "--resume", "auto") == 0  # none counts twice

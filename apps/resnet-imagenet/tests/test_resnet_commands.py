@@ -110,7 +110,7 @@ def test_evaluate_agrees_with_the_training(
     common = ["evaluate", "--data", str(tiny), "--json"]
     for more in (
         ["--out", str(run)],
-        ["--checkpoint", str(run / "checkpoints" / "step-00000028.pt"), "--batch-size", "16"],
+        ["--checkpoint", str(run / "checkpoints" / "step-00000028.npz"), "--batch-size", "16"],
     ):
         assert main([*common, *more]) == 0
         answer = json.loads(capsys.readouterr().out)

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from resnet_imagenet import evaluate as module
 from resnet_imagenet.__main__ import main
 from resnet_imagenet.evaluate import Scores, evaluate
-from trainkit import checkpoint
+from trainkit import checkpoint, parts
+from trainkit.torch.parts import parts as torch_parts
 from trainkit.torch.strategy import TorchStrategy
 
 BATCH = 4
@@ -134,10 +135,10 @@ def test_the_command_evaluates_the_moving_average_where_there_is_one(
     ema_decay: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = memory.train(memory.settings(tmp_path / "run", ema_decay=ema_decay), monkeypatch)
-    state = memory.last_state(out)
-    kept = {name.removeprefix("module."): t for name, t in state.get("average", {}).items()}
+    kept = memory.part(out, "average" if ema_decay else "network")
+    kept = {name.removeprefix("module."): tensor for name, tensor in kept.items()}
     best = Network()
-    best.load_state_dict({name: (kept or state["model"])[name] for name in best.state_dict()})
+    best.load_state_dict({name: kept[name] for name in best.state_dict()})
     monkeypatch.setattr(module.model, "build", lambda *_, **__: Network())
     network, to, about = module.restore_network(module.load_checkpoint(out, None))
     assert all(torch.equal(best.state_dict()[n], t) for n, t in network.state_dict().items())
@@ -156,7 +157,7 @@ def test_the_command_takes_the_precision_of_the_training_unless_told(
         return Scores(0.5, 0.75, 1.25)
 
     monkeypatch.setattr(module, "evaluate", scores)
-    file = tmp_path / "step-00000001.pt"
+    file = tmp_path / "step-00000001.npz"
     network = module.model.build("resnet20", classes=2, channels=1)
     about = {
         "model": "resnet20", "stem": None, "precision": "bf16", "classes": ["class 0", "class 1"],
@@ -164,7 +165,8 @@ def test_the_command_takes_the_precision_of_the_training_unless_told(
             "channels": 1, "size": 12, "mean": [0.5], "std": [0.25], "native": [12, 12],
         },
     }
-    checkpoint.Checkpoints(tmp_path).save(1, {"model": network.state_dict(), "network": about})
+    state = {"parts": parts.snapshot(torch_parts(network=network)), "about": about}
+    checkpoint.Checkpoints(tmp_path).save(1, state)
     words = ["evaluate", "--data", str(tiny), "--checkpoint", str(file), "--json"]
     assert main(words) == main([*words, "--precision", "fp32", "--split", "train"]) == 0
     assert [(half, samples) for half, samples, _ in asked] == [(torch.bfloat16, 30), (None, 100)]

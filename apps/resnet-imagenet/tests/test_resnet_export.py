@@ -91,7 +91,7 @@ def test_torchscript_gives_the_same_logits(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "network.pt"
-    (checkpoint,) = (run / "checkpoints").glob("step-00000028.pt")
+    (checkpoint,) = (run / "checkpoints").glob("step-00000028.npz")
     arguments = ["--checkpoint", str(checkpoint), "--to", str(path), "--format", "torchscript"]
     assert main(["export", *arguments]) == 0
     assert capfd.readouterr().err == ""

@@ -171,7 +171,7 @@ def test_the_precision_asked_for_is_the_one_computed_in(
     assert set(Watched.seen) == {(way, kind, torch.float32) for way in (True, False)}
     losses = memory.values(exact, "train_loss")
     assert memory.values(out, "train_loss") == pytest.approx(losses, rel=0.03)
-    assert bool(memory.last_state(out)["scaler"]) == (precision == "fp16")
+    assert bool(memory.part(out, "scaler")) == (precision == "fp16")
 
 
 @pytest.fixture

@@ -170,15 +170,14 @@ def test_the_loop_does_what_a_second_one_does(
         strict=True,
     )
     assert [pytest.approx(scores, rel=1e-4) for scores in found] == wanted.scores
-    state = memory.last_state(out)
-    close(state["model"], wanted.network)
+    close(memory.part(out), wanted.network)
     if wanted.average is None:
-        assert "average" not in state
+        assert "average" not in memory.last_state(out)["parts"]
     else:
-        close(state["average"], wanted.average, "module.")
+        close(memory.part(out, "average"), wanted.average, "module.")
     momentum = {"sgd": "momentum_buffer", "lars": "velocity"}[asked.optimizer]
     names = [n for n, p in wanted.network.named_parameters() if p.ndim > 1]
     names += [n for n, p in wanted.network.named_parameters() if p.ndim <= 1]
     for number, name in enumerate(names if asked.momentum else []):
-        kept = state["optimizer"]["state"][number][momentum]
+        kept = memory.part(out, "optimizer")["state"][number][momentum]
         torch.testing.assert_close(kept, wanted.velocity[name], rtol=1e-3, atol=2e-5)

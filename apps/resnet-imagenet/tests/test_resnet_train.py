@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,7 @@ from trainkit.console import Counter
 
 pytestmark = pytest.mark.slow
 
-LAST = "step-00000028.pt"
+LAST = "step-00000028.npz"
 
 
 def lines(out: Path) -> list[dict]:
@@ -34,12 +35,12 @@ def values(out: Path, key: str) -> list[tuple[int, float]]:
     return [(x["metadata"]["step"], x["value"]) for x in lines(out) if x["key"] == key]
 
 
-def weights(out: Path, name: str = LAST) -> dict[str, torch.Tensor]:
-    return checkpoint.load(out / "checkpoints" / name)["model"]
+def weights(out: Path, name: str = LAST) -> dict[str, np.ndarray]:
+    return checkpoint.load(out / "checkpoints" / name)["parts"]["network"]
 
 
-def equal(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+def equal(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:
+    return one.keys() == two.keys() and all(np.array_equal(one[key], two[key]) for key in one)
 
 
 CURVES = ("train_loss", "learning_rate", "eval_accuracy", "eval_accuracy_top5", "eval_loss")
@@ -70,7 +71,7 @@ def test_a_run_learns_and_writes_what_the_contract_says(reference: Path) -> None
     assert environment["threads"]["intra_op"] == 1
     assert environment["packages"]["nvidia-dali-cuda120"]
     names = sorted(p.name for p in (reference / "checkpoints").iterdir())
-    assert names == ["step-00000027.pt", LAST]
+    assert names == ["step-00000027.npz", LAST]
 
 
 def test_metrics_tell_the_whole_run_in_order(reference: Path) -> None:
@@ -160,7 +161,7 @@ def test_a_stop_during_an_evaluation_repeats_it(
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*arguments)
 
-    run, whole, last = tmp_path / "run", tmp_path / "whole", f"step-{steps:08d}.pt"
+    run, whole, last = tmp_path / "run", tmp_path / "whole", f"step-{steps:08d}.npz"
     length = ["--max-steps", str(steps)]
     monkeypatch.setattr(module, "evaluate", interrupted)
     assert train(tiny, run, *length) == 75
@@ -190,7 +191,7 @@ def test_a_run_killed_in_its_last_evaluation_is_evaluated_when_it_goes_on(
         pass
 
     out, options = tmp_path / "run", ["--max-steps", "12", "--eval-every", "2"]
-    newest = out / "checkpoints" / "step-00000012.pt"
+    newest = out / "checkpoints" / "step-00000012.npz"
 
     def kill(*arguments):
         while not newest.exists():  # it is written in the background
@@ -211,11 +212,11 @@ def test_going_on_from_an_earlier_checkpoint_sets_the_later_ones_aside(
     out = tmp_path / "run"
     assert train(tiny, out, "--max-steps", "14") == 0
     (out / "result.json").unlink()
-    earlier = out / "checkpoints" / "step-00000012.pt"
+    earlier = out / "checkpoints" / "step-00000012.npz"
     assert train(tiny, out, "--resume", str(earlier), "--max-steps", "13") == 0
-    assert "step-00000014.pt is newer than the checkpoint to go on from" in capsys.readouterr().out
+    assert "step-00000014.npz is newer than the checkpoint to go on from" in capsys.readouterr().out
     names = sorted(path.name for path in earlier.parent.iterdir())
-    assert names == ["step-00000012.pt", "step-00000013.pt", "step-00000014.pt.abandoned"]
+    assert names == ["step-00000012.npz", "step-00000013.npz", "step-00000014.npz.abandoned"]
     (out / "result.json").unlink()
     assert train(tiny, out, "--resume", "auto") == 0
     assert "going on from step 13 of 28" in capsys.readouterr().out
@@ -239,11 +240,11 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(
     out = tmp_path / "run"
     assert train(tiny, out, "--max-steps", "13") == 0
     (out / "result.json").unlink()  # as if it had been stopped there
-    newest = out / "checkpoints" / "step-00000013.pt"
+    newest = out / "checkpoints" / "step-00000013.npz"
     newest.write_bytes(newest.read_bytes()[:5000])
     assert train(tiny, out, "--resume", "auto") == 0
     said = capsys.readouterr().out
-    assert "step-00000013.pt is truncated or damaged" in said
+    assert "step-00000013.npz is truncated or damaged" in said
     assert "going on from step 12 of 28" in said
     assert [step for step, _ in values(out, "eval_accuracy")] == [7, 14, 21, 28]
 
@@ -283,7 +284,7 @@ def test_a_checkpoint_file_starts_a_new_folder(
     tiny: Path, tmp_path: Path, train, reference: Path
 ) -> None:
     assert train(tiny, tmp_path / "a", "--max-steps", "14") == 0
-    file = tmp_path / "a" / "checkpoints" / "step-00000014.pt"
+    file = tmp_path / "a" / "checkpoints" / "step-00000014.npz"
     assert train(tiny, tmp_path / "b", "--resume", str(file)) == 0
     assert [step for step, _ in values(tmp_path / "b", "eval_accuracy")] == [21, 28]
 
@@ -400,7 +401,7 @@ def test_a_full_disk_ends_with_74_and_keeps_the_checkpoint(
 
     monkeypatch.setattr(shutil, "disk_usage", full_after_two)
     assert train(tiny, tmp_path / "run") == 74
-    assert "step-00000006.pt is intact" in capsys.readouterr().err
+    assert "step-00000006.npz is intact" in capsys.readouterr().err
     monkeypatch.undo()
     assert train(tiny, tmp_path / "run", "--resume", "auto") == 0
 

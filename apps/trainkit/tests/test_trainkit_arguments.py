@@ -159,7 +159,7 @@ def test_files_of_others_do_not_make_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "checkpoints"])
 def test_an_existing_run_is_never_overwritten(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
-    for resume in ("never", str(tmp_path / "elsewhere" / "step-00000001.pt")):
+    for resume in ("never", str(tmp_path / "elsewhere" / "step-00000001.npz")):
         with pytest.raises(ArgumentError, match=f"already has a run \\({name}\\)"):
             outputs.is_finished(tmp_path, resume, warn=print)
 

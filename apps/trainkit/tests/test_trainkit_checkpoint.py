@@ -9,16 +9,16 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 
-from trainkit import checkpoint
+from trainkit import checkpoint, statefile
 from trainkit.checkpoint import Checkpoints
 from trainkit.exits import DataError, NoSpaceError
 
 
-def state(value: float) -> dict:
-    return {"model": {"weight": torch.full((1000,), float(value))}, "step": int(value), "note": "é"}
+def state(value: int) -> dict:
+    return {"model": {"weight": np.full(1000, value, np.float32)}, "step": int(value), "note": "é"}
 
 
 def silent(text: str) -> None:
@@ -29,19 +29,19 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path / "deep" / "checkpoints")
     assert store.load_newest(silent) is None
     path = store.save(7, state(7))
-    assert path.name == "step-00000007.pt"
+    assert path.name == "step-00000007.npz"
     loaded = store.load_newest(silent)
     assert loaded is not None
-    assert torch.equal(loaded["model"]["weight"], torch.full((1000,), 7.0))
+    assert np.array_equal(loaded["model"]["weight"], np.full(1000, 7.0, np.float32))
     assert (loaded["step"], loaded["note"]) == (7, "é")
 
 
 def test_only_the_last_are_kept_and_no_temporary_file_is_left(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path, keep=2)
-    (tmp_path / ".step-00000001.pt.tmp").write_bytes(b"of a killed process")
+    (tmp_path / ".step-00000001.npz.tmp").write_bytes(b"of a killed process")
     for step in (1, 2, 99_999_999, 100_000_000):  # by their names the last would be the first
         store.save(step, state(step))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-100000000.pt", "step-99999999.pt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-100000000.npz", "step-99999999.npz"]
     assert [checkpoint.step_of(p) for p in store.files()] == [99_999_999, 100_000_000]
 
 
@@ -69,10 +69,10 @@ def test_a_damaged_file_is_set_aside_for_the_one_before(tmp_path: Path, damage) 
     assert loaded is not None
     assert loaded["step"] == 1
     assert len(said) == 1
-    assert "step-00000002.pt" in said[0]
+    assert "step-00000002.npz" in said[0]
     assert "damaged" in said[0]
-    assert (tmp_path / "step-00000002.pt.corrupt").exists()
-    assert [p.name for p in store.files()] == ["step-00000001.pt"]
+    assert (tmp_path / "step-00000002.npz.corrupt").exists()
+    assert [p.name for p in store.files()] == ["step-00000001.npz"]
 
 
 def test_a_reader_does_not_rename(tmp_path: Path) -> None:
@@ -91,15 +91,25 @@ def test_all_damaged_is_an_error_and_not_a_new_start(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_foreign_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.pt does not exist"):
-        checkpoint.load(tmp_path / "gone.pt")
-    (tmp_path / "notes.pt").write_text("hello")
-    with pytest.raises(DataError, match=r"notes\.pt is truncated or damaged"):
-        checkpoint.load(tmp_path / "notes.pt")
+    with pytest.raises(DataError, match=r"gone\.npz does not exist"):
+        checkpoint.load(tmp_path / "gone.npz")
+    (tmp_path / "notes.npz").write_text("hello")
+    with pytest.raises(DataError, match=r"notes\.npz is truncated or damaged"):
+        checkpoint.load(tmp_path / "notes.npz")
     with pytest.raises(ValueError, match="not the name"):
-        checkpoint.step_of(tmp_path / "notes.pt")
+        checkpoint.step_of(tmp_path / "notes.npz")
     with pytest.raises(ValueError, match="at least 1"):
         Checkpoints(tmp_path, keep=0)
+
+
+def test_the_form_of_older_versions_is_told_and_no_training_begins_anew_there(
+    tmp_path: Path,
+) -> None:
+    old = tmp_path / "step-00000004.pt"
+    old.write_bytes(b"PK")
+    for read in (lambda: checkpoint.load(old), lambda: Checkpoints(tmp_path).load_newest(silent)):
+        with pytest.raises(DataError, match=r"00000004\.pt was made by an older version"):
+            read()
 
 
 def test_too_little_space_is_said_before_anything_is_written(
@@ -109,9 +119,9 @@ def test_too_little_space_is_said_before_anything_is_written(
     store.save(1, state(1))
     usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(NoSpaceError, match=r"needs 1\.1 MB and 1\.0 are free.*00000001.pt is int"):
+    with pytest.raises(NoSpaceError, match=r"needs 1\.1 MB and 1\.0 are free.*00000001.npz is int"):
         store.save(2, state(2))
-    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001.pt"]
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001.npz"]
 
 
 def test_a_disk_that_fills_while_writing_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:
@@ -124,17 +134,18 @@ def test_a_disk_that_fills_while_writing_leaves_the_old_file_and_no_part(tmp_pat
             store.save(2, state(2))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001.pt"]
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001.npz"]
     assert store.load_newest(silent) is not None
 
 
 SAVER = """
-import sys, torch
+import sys
+import numpy as np
 from pathlib import Path
 from trainkit.checkpoint import Checkpoints
 store = Checkpoints(Path(sys.argv[1]))
 for step in range(1, 10**6):
-    store.save(step, {"step": step, "weight": torch.full((3_000_000,), float(step))})
+    store.save(step, {"step": step, "weight": np.full(3_000_000, step, np.float32)})
     print(step, flush=True)
 """
 
@@ -162,7 +173,7 @@ def test_a_checkpoint_written_in_the_background_has_the_state_of_its_moment(
     store = Checkpoints(tmp_path)
     live = state(1)
     store.start(1, live)
-    live["model"]["weight"].fill_(2.0)  # the training goes on
+    live["model"]["weight"].fill(2.0)  # the training goes on
     store.start(2, live)
     store.wait()
     assert [checkpoint.load(f)["model"]["weight"][0].item() for f in store.files()] == [1.0, 2.0]
@@ -178,9 +189,9 @@ def test_a_failure_in_the_background_is_raised_at_the_next_moment(
     def full(value: object, file: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(torch, "save", full)
+    monkeypatch.setattr(statefile, "write", full)
     store.start(2, state(2))
-    with pytest.raises(NoSpaceError, match=r"step-00000001\.pt is intact"):
+    with pytest.raises(NoSpaceError, match=r"step-00000001\.npz is intact"):
         store.wait()
     store.wait()  # told once
-    assert [f.name for f in store.files()] == ["step-00000001.pt"]
+    assert [f.name for f in store.files()] == ["step-00000001.npz"]

@@ -1,13 +1,14 @@
 """The --out folder: one writer, an end that the whole run agrees about, metrics that still fit."""
 
+import io
 import json
 import os
-import pickle
 import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from trainkit import atomic, metrics, outputs
@@ -167,7 +168,7 @@ def test_metrics_that_no_checkpoint_fits_are_an_error_before_the_training(stoppe
     path = stopped / "metrics.jsonl"
     path.write_bytes(b"\0" + path.read_bytes()[1:])
     before = out_lines(stopped)
-    for resume in ("auto", "auto", str(stopped / "checkpoints" / "step-00000006.pt")):
+    for resume in ("auto", "auto", str(stopped / "checkpoints" / "step-00000006.npz")):
         with pytest.raises(DataError, match=r"metrics\.jsonl, line 1 is damaged.*restore it"):
             begin(stopped, resume)
     assert out_lines(stopped) == before
@@ -189,30 +190,31 @@ class Trap:
         return os.mkdir, ("trapped",)
 
 
-def replace_pickle(path: Path) -> None:
+def plant_pickle(path: Path) -> None:
     """Let a checkpoint run a command when a reader without care loads it."""
+    trap = io.BytesIO()
+    np.save(trap, np.array([Trap()], object), allow_pickle=True)
     with zipfile.ZipFile(path) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
+        state = json.loads(archive.read("state.json"))
     with zipfile.ZipFile(path, "w") as archive:
-        for name, content in parts.items():
-            trap = pickle.dumps({"step": Trap()}, 2)
-            archive.writestr(name, trap if name.endswith("data.pkl") else content)
+        archive.writestr("state.json", json.dumps(state | {"trap": {"$array": 0}}))
+        archive.writestr("0.npy", trap.getvalue())
 
 
 def test_a_checkpoint_with_foreign_objects_is_never_executed_and_the_one_before_is_taken(
     stopped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(stopped)
-    newest = stopped / "checkpoints" / "step-00000006.pt"
-    replace_pickle(newest)
-    with pytest.raises(DataError, match="could run foreign code"):
+    newest = stopped / "checkpoints" / "step-00000006.npz"
+    plant_pickle(newest)
+    with pytest.raises(DataError, match="an array of object"):
         begin(stopped, str(newest))
     said: list[str] = []
     out = begin(stopped, "auto", said.append)
     out.log.close()
     assert out.state is not None
     assert out.state["step"] == 3
-    assert "step-00000006.pt is not of this app" in said[0]
+    assert "step-00000006.npz is not of this app" in said[0]
     assert not (stopped / "trapped").exists()
 
 
@@ -221,7 +223,7 @@ def test_what_is_no_checkpoint_of_a_training_is_refused(stopped: Path) -> None:
     said: list[str] = []
     out = begin(stopped, "auto", said.append)
     out.log.close()
-    assert "step-00000008.pt is not of a training" in said[0]
+    assert "step-00000008.npz is not of a training" in said[0]
 
 
 PRECIOUS = "do not touch"
@@ -244,7 +246,7 @@ def test_a_planted_link_is_replaced_and_its_target_stays(tmp_path: Path, name: s
         json.loads((tmp_path / "run" / written).read_text())
 
 
-@pytest.mark.parametrize("name", ["step-00000001.pt", ".step-00000001.pt.tmp"])
+@pytest.mark.parametrize("name", ["step-00000001.npz", ".step-00000001.npz.tmp"])
 def test_a_planted_checkpoint_is_replaced_and_its_target_stays(tmp_path: Path, name: str) -> None:
     target = tmp_path / "target"
     target.write_text(PRECIOUS)

@@ -114,7 +114,7 @@ class Initial(strict.Model):
     @property
     def file(self) -> str:
         """Name of the checkpoint's file (app contract)."""
-        return f"step-{self.step:08d}.pt"
+        return f"step-{self.step:08d}.npz"
 
 
 class Resources(strict.Model):

@@ -11,7 +11,7 @@ from trimaran.errors import UsageError
 from trimaran.files import sha256
 from trimaran.recipes.library import RecipeFile
 
-INSIDE = "/initial.pt"
+INSIDE = "/initial.npz"
 """Where the checkpoint is in the container."""
 
 

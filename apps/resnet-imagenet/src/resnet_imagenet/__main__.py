@@ -47,14 +47,14 @@ SIGHUP or Ctrl-C and resumable""",
     "evaluate": """examples:
   python -m resnet_imagenet evaluate --data /data/fashion-mnist --out run
   python -m resnet_imagenet evaluate --data /data/fashion-mnist \\
-      --checkpoint run/checkpoints/step-00002814.pt --json""",
+      --checkpoint run/checkpoints/step-00002814.npz --json""",
     "predict": """examples:
   python -m resnet_imagenet predict --data photo.jpg --out run
   python -m resnet_imagenet predict --data folder --out run --top 3 --json""",
     "export": """examples:
   python -m resnet_imagenet export --out run --to resnet.onnx
   python -m resnet_imagenet export --out run --to resnet.onnx --data /data/fashion-mnist
-  python -m resnet_imagenet export --checkpoint run/checkpoints/step-00002814.pt \\
+  python -m resnet_imagenet export --checkpoint run/checkpoints/step-00002814.npz \\
       --to resnet.pt --format torchscript
 
 The written file is compared with the network in PyTorch; exit code 3, and no file, where

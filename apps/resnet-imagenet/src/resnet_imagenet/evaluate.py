@@ -26,6 +26,7 @@ from trainkit.checkpoint import Checkpoints, State
 from trainkit.console import Counter
 from trainkit.exits import DataError
 from trainkit.outputs import CHECKPOINTS
+from trainkit.torch.parts import load_network
 from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
 
@@ -92,7 +93,7 @@ def load_checkpoint(out: Path | None, file: Path | None) -> State:
         print(text, file=sys.stderr)
 
     def fits(path: Path, state: State) -> None:
-        if not {"network", "model"} <= state.keys():
+        if not {"about", "parts"} <= state.keys():
             raise DataError(f"checkpoint {path} is not of this app: it does not describe a network")
 
     if file is not None:
@@ -109,7 +110,7 @@ def load_checkpoint(out: Path | None, file: Path | None) -> State:
 
 def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, Any]]:
     """Return the trained network of a checkpoint, its preprocessing and its description."""
-    about: dict[str, Any] = state["network"]
+    about: dict[str, Any] = state["about"]
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in about["preprocessing"].items()
@@ -118,7 +119,7 @@ def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, A
     network = model.build(
         about["model"], classes=len(about["classes"]), channels=to.channels, stem=about["stem"]
     )
-    network.load_state_dict(trained_weights(state))
+    load_network(network, trained_weights(state))
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network, to, about
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from typing import Any
 
 import torch
@@ -16,6 +15,8 @@ from resnet_imagenet.progress import Progress, Window
 from resnet_imagenet.settings import WARMUP_EPOCHS, TrainSettings
 from trainkit.checkpoint import State
 from trainkit.exits import ArgumentError
+from trainkit.parts import Parts
+from trainkit.torch.parts import RandomState, load_network, parts
 from trainkit.torch.strategy import TorchStrategy
 
 FREE = {
@@ -55,36 +56,19 @@ class Trained:
         """The network to evaluate: the moving average where there is one."""
         return self.network if self.average is None else self.average.module
 
-    def digest(self) -> str:
-        """Return a SHA-256 over all weights."""
-        total = hashlib.sha256()
-        for parameter in self.network.parameters():
-            total.update(parameter.detach().cpu().contiguous().numpy().tobytes())
-        return total.hexdigest()
+    def parts(self, ranks: TorchStrategy) -> Parts:
+        """Return what a checkpoint keeps."""
+        average = {} if self.average is None else {"average": self.average}
+        return parts(
+            network=self.network, optimizer=self.optimizer, scaler=self.scaler, **average,
+            random=RandomState(ranks),
+        )
 
-    def snapshot(self, at: Progress) -> State:
-        """Return the state after a step, to be written or copied before the next one."""
-        state: State = {
-            "model": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "rng": torch.get_rng_state(),
-            "progress": dataclasses.asdict(at),
-        }
-        if self.average is not None:
-            state["average"] = self.average.state_dict()
-        return state
 
-    def restore(self, state: State) -> Progress:
-        """Put a `snapshot` back, and return its position."""
-        self.network.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
-        torch.set_rng_state(state["rng"])
-        values: dict[str, Any] = dict(state["progress"])
-        return Progress(**(values | {"window": Window(**values["window"])}))
+def progress_of(state: State) -> Progress:
+    """Return the position of a training in its checkpoint."""
+    values: dict[str, Any] = dict(state["progress"])
+    return Progress(**(values | {"window": Window(**values["window"])}))
 
 
 def start_from(state: State, network: nn.Module, name: str) -> None:
@@ -94,17 +78,16 @@ def start_from(state: State, network: nn.Module, name: str) -> None:
         ArgumentError: they are of another network.
     """
     try:
-        network.load_state_dict(trained_weights(state))
-    except RuntimeError as error:
-        first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
-        raise ArgumentError(f"--initial {name} is of another network: {first}") from error
+        load_network(network, trained_weights(state))
+    except ValueError as error:
+        raise ArgumentError(f"--initial {name} is of another network: {error}") from error
 
 
-def trained_weights(state: State) -> dict[str, torch.Tensor]:
+def trained_weights(state: State) -> dict[str, Any]:
     """Return the weights and buffers to use from a checkpoint: the moving average if it has one."""
-    prefix = "module."
-    average: dict[str, torch.Tensor] = state.get("average", {})
-    if not average:
-        weights: dict[str, torch.Tensor] = state["model"]
+    prefix, found = "module.", state["parts"]
+    if "average" not in found:
+        weights: dict[str, Any] = found["network"]
         return weights
+    average = found["average"]
     return {k.removeprefix(prefix): v for k, v in average.items() if k.startswith(prefix)}

@@ -18,6 +18,7 @@ shares: ranks, metrics, checkpoints, signals.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Iterator
@@ -33,13 +34,14 @@ from resnet_imagenet.profile import Profile
 from resnet_imagenet.progress import Progress, Step
 from resnet_imagenet.reporting import Reporter
 from resnet_imagenet.settings import TrainSettings
-from resnet_imagenet.state import Trained, identity
-from trainkit import metrics, outputs
+from resnet_imagenet.state import Trained, identity, progress_of
+from trainkit import metrics, outputs, parts
 from trainkit.console import Console, Counter
 from trainkit.exits import AppError, DivergedError, RanksDifferError, StoppedError
 from trainkit.outputs import Outputs
 from trainkit.signals import StopFlag
 from trainkit.torch import optim
+from trainkit.torch.parts import digest
 from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
 
@@ -100,7 +102,10 @@ class Training:
         self.optimizer = method.make_optimizer(network, settings)
         scaler = torch.amp.GradScaler(ranks.device.type, enabled=settings.precision == "fp16")
         self.trained = Trained(network, self.optimizer, average, scaler)
-        self.at = Progress(steps) if out.state is None else self.trained.restore(out.state)
+        self.at = Progress(steps)
+        if out.state is not None:
+            parts.restore(self.trained.parts(ranks), out.state["parts"])
+            self.at = progress_of(out.state)
         console = Console(self.last_step, self.at.steps_done, quiet=not ranks.is_main)
         self.reporter = Reporter(out.log, console, -(-planned // steps), self.last_step)
         self.profile = Profile(settings.profile, ranks)
@@ -234,7 +239,7 @@ class Training:
         Raises:
             RanksDifferError: they are not equal.
         """
-        own = self.trained.digest()
+        own = digest([self.trained.network])
         if self.strategy.any(own != self.strategy.share(own)):
             raise RanksDifferError(
                 f"the ranks have different weights after step {self.at.steps_done}: gradients are "
@@ -285,17 +290,17 @@ class Training:
         """Begin to write a checkpoint; `offset` is the size of the metrics that belong to it."""
         self.settle()
         self.average_statistics()
+        state = parts.snapshot(self.trained.parts(self.strategy))  # of all ranks
         if self.strategy.is_main:
-            about = {
+            more = {
                 "step": self.at.steps_done,
                 "identity": identity(self.settings, self.data, self.strategy),
                 "metrics_offset": offset,
-                "network": self.data.describe(self.settings),
+                "about": self.data.describe(self.settings),
                 "bad_records": self.data.bad.found,
+                "progress": dataclasses.asdict(self.at),
             }
-            self.out.checkpoints.start(
-                self.at.steps_done, self.trained.snapshot(self.at) | about
-            )
+            self.out.checkpoints.start(self.at.steps_done, {"parts": state, **more})
 
     def begin(self) -> None:
         """Tell what the training is, or where it goes on."""

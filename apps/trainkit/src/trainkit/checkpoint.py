@@ -1,30 +1,29 @@
 """Checkpoints that survive kill -9, a full disk and a damaged file.
 
-A checkpoint is one file `step-NNNNNNNN.pt`, written beside and renamed, so it is
-complete whenever it has its name. `torch.save` makes a zip with a CRC-32 of every
-entry; reading verifies them all, which finds truncation and flipped bits.
+A checkpoint is one file `step-NNNNNNNN.npz` in the form of `statefile`, written beside and
+renamed, so it is complete whenever it has its name. Reading verifies the checksums of all its
+entries, which finds truncation and flipped bits.
 """
 
 from __future__ import annotations
 
-import contextlib
-import pickle
 import re
 import shutil
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from trainkit import atomic
+from trainkit import atomic, statefile
 from trainkit.exits import DataError, NoSpaceError
+from trainkit.statefile import FormError
 
 State = dict[str, Any]
-"""Tensors, numbers, strings, lists and dicts only: files are read with `weights_only=True`."""
+"""Nested dicts, lists and tuples of arrays, numbers and texts: `statefile`."""
 
-NAME = re.compile(r"step-(\d{8,})\.pt")
-MARGIN = 1 << 20  # bytes besides the tensors: names, zip directory, small values
+NAME = re.compile(r"step-(\d{8,})\.npz")
+OLD = re.compile(r"step-\d{8,}\.pt")
+MARGIN = 1 << 20  # bytes besides the arrays: names, zip directory, small values
 
 
 class Checkpoints:
@@ -61,19 +60,17 @@ class Checkpoints:
     def _ready(self, step: int, state: State) -> Path:
         """Return the path of a new checkpoint, for which there is a folder and space."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"step-{step:08d}.pt"
-        self._check_space(path, _bytes(state) + MARGIN)
+        path = self.folder / f"step-{step:08d}.npz"
+        self._check_space(path, statefile.nbytes(state) + MARGIN)
         return path
 
     def _write(self, path: Path, state: State) -> Path:
-        import torch
-
         for leftover in self.folder.glob(f".*{atomic.TEMPORARY}"):  # of a killed process
             leftover.unlink()
         try:
             with atomic.replacing(path) as file:
-                torch.save(state, file)
-        except (OSError, RuntimeError) as error:  # torch wraps the OSError of a full disk
+                statefile.write(state, file)
+        except OSError as error:
             raise NoSpaceError(self._failure(path, _first(error))) from error
         for old in self.files()[: -self.keep]:
             old.unlink()
@@ -87,7 +84,7 @@ class Checkpoints:
         """
         self.wait()
         path = self._ready(step, state)
-        self._writing = self._writer.submit(self._write, path, _copy(state))
+        self._writing = self._writer.submit(self._write, path, statefile.copied(state))
 
     def wait(self) -> None:
         """Return when no checkpoint is being written any more.
@@ -120,6 +117,7 @@ class Checkpoints:
         Raises:
             DataError: there are checkpoints, and none can be used; all stay where they are.
         """
+        self._refuse_old()
         refused: dict[Path, DataError] = {}
         for path in reversed(self.files()):
             try:
@@ -151,6 +149,12 @@ class Checkpoints:
                 warn(f"{path.name} is newer than the checkpoint to go on from: now {aside.name}")
                 path.rename(aside)
 
+    def _refuse_old(self) -> None:
+        """Refuse to begin anew where an older version has trained."""
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if OLD.fullmatch(path.name):
+                raise DataError(_old(path))
+
     def _check_space(self, path: Path, needed: int) -> None:
         free = shutil.disk_usage(self.folder).free
         if free < needed:
@@ -168,34 +172,29 @@ class Checkpoints:
 
 
 def load(path: Path) -> State:
-    """Return the state in `path` (tensors on the CPU) after verifying every byte of it.
+    """Return the state in `path` after verifying every byte of it.
 
     Raises:
         DataError: the file is missing, truncated, damaged, or not a checkpoint. Nothing in it
             is executed.
     """
-    import torch
-
+    if OLD.fullmatch(path.name):
+        raise DataError(_old(path))
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise DataError(f"checkpoint {path} is damaged (checksum of {damaged})")
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except DataError:
-        raise
+        return statefile.read(path)
     except FileNotFoundError as error:
         raise DataError(f"checkpoint {path} does not exist") from error
-    except pickle.UnpicklingError as error:  # PyTorch's text proposes to load it all the same
-        raise DataError(
-            f"checkpoint {path} is not of this app: it has objects that are no tensors, numbers "
-            "or texts, and loading them could run foreign code"
-        ) from error
-    except Exception as error:  # damage makes zipfile and the unpickler raise anything
+    except FormError as error:
+        raise DataError(f"checkpoint {path} is not of this app: {error}") from error
+    except Exception as error:  # damage makes zipfile, json and NumPy raise anything
         raise DataError(f"checkpoint {path} is truncated or damaged ({_first(error)})") from error
-    if not isinstance(state, dict):
-        raise DataError(f"checkpoint {path} is not of this app: it has no names")
-    return state
+
+
+def _old(path: Path) -> str:
+    return (
+        f"checkpoint {path} was made by an older version of the app; use the image that "
+        "made it, or begin in another --out"
+    )
 
 
 def step_of(path: Path) -> int:
@@ -207,29 +206,5 @@ def step_of(path: Path) -> int:
 
 
 def _first(error: Exception) -> str:
-    """Return the first line of what an error says; PyTorch's say much."""
+    """Return the first line of what an error says."""
     return str(error).partition("\n")[0] or type(error).__name__
-
-
-def _copy(value: Any) -> Any:
-    """Return `value` with its tensors copied to the CPU, nested as it is."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, Mapping):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_copy(item) for item in value)
-    return value
-
-
-def _bytes(value: Any) -> int:
-    """Return the bytes of all tensors inside nested dicts and lists."""
-    if isinstance(value, Mapping):
-        return sum(_bytes(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return sum(_bytes(item) for item in value)
-    with contextlib.suppress(AttributeError):
-        return int(value.nbytes)
-    return 0

@@ -1,0 +1,95 @@
+"""The named parts of a training: all that changes with its steps, and has to come back.
+
+    parts = {"generator": …, "discriminator": …, "optimizer": …, "random": …}
+
+`trainkit.torch.parts` and `trainkit.tensorflow.parts` make a `Part` of what their framework has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from trainkit.exits import DataError
+
+SHOWN = 4  # names of entries that differ
+
+Shape = tuple[int, ...]
+
+
+class Part(Protocol):
+    """A network, an optimizer, a loss scaler, the state of random numbers."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return the state as `trainkit.statefile` has it; arrays may change with the next step.
+
+        Asked of all ranks at the same moment.
+        """
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take a state back; what it goes to keeps its types and its layout in memory.
+
+        Raises:
+            ValueError: it is of something else; the message says what differs.
+        """
+        ...
+
+
+Parts = Mapping[str, Part]
+
+
+def snapshot(parts: Parts) -> dict[str, Any]:
+    """Return the states of all parts by name, to be written or copied before the next step."""
+    return {name: dict(part.state_dict()) for name, part in parts.items()}
+
+
+def restore(parts: Parts, state: Mapping[str, Any]) -> None:
+    """Put a `snapshot` back.
+
+    Raises:
+        DataError: it has other parts, or a part does not fit; the message names it.
+    """
+    if state.keys() != parts.keys():
+        raise DataError(
+            "the checkpoint is of a training with other parts "
+            f"({', '.join(sorted(state))}; here {', '.join(sorted(parts))})"
+        )
+    for name, part in parts.items():
+        try:
+            part.load_state_dict(state[name])
+        except ValueError as error:
+            raise DataError(f"the checkpoint does not fit: {name}: {error}") from error
+
+
+def check_shapes(own: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
+    """Refuse entries that differ in name or shape.
+
+    Args:
+        own: shapes here, by the names of the entries.
+        found: those of a checkpoint.
+
+    Raises:
+        ValueError: naming them.
+    """
+    faults = [
+        _listed("has no", own.keys() - found.keys()),
+        _listed("has, which is unknown here,", found.keys() - own.keys()),
+        _listed("has another shape of", [
+            f"{name} ({_text(found[name])}, here {_text(own[name])})"
+            for name in own.keys() & found.keys() if own[name] != found[name]
+        ]),
+    ]
+    if any(faults):
+        raise ValueError("the checkpoint " + "; ".join(fault for fault in faults if fault))
+
+
+def _listed(what: str, names: Iterable[str]) -> str:
+    """Return the first of `names` in a phrase, or nothing without one."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
+    return f"{what} {', '.join(ordered[:SHOWN])}{more}" if ordered else ""
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(map(str, shape)) or "a single number"

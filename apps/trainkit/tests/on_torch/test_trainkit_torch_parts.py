@@ -1,0 +1,133 @@
+"""What PyTorch has comes back from a checkpoint file bit by bit, as it lay in memory."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainkit import statefile
+from trainkit.exits import DataError
+from trainkit.parts import restore, snapshot
+from trainkit.torch.optim import Lars, decay_groups, moving_average
+from trainkit.torch.parts import RandomState, digest, parts
+from trainkit.torch.strategy import TorchStrategy
+
+KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn]
+
+
+class Training:
+    """A network in channels_last, an optimizer, an average; `step` changes them all."""
+
+    def __init__(self, way: str = "sgd") -> None:
+        self.network = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.3))
+        self.network.to(memory_format=torch.channels_last)
+        groups = decay_groups(self.network.parameters(), 0.01)
+        self.optimizer: Any = {
+            "sgd": lambda: torch.optim.SGD(groups, 0.1, 0.9),
+            "adam": lambda: torch.optim.Adam(self.network.parameters(), 0.1),
+            "lars": lambda: Lars(groups, 0.1),
+        }[way]()
+        self.average = moving_average(self.network, 0.9)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
+        self.parts = parts(
+            network=self.network, optimizer=self.optimizer, average=self.average,
+            scaler=self.scaler, random=RandomState(TorchStrategy()),
+        )
+
+    def step(self) -> None:
+        images = torch.randn(3, 2, 5, 5).to(memory_format=torch.channels_last)
+        self.optimizer.zero_grad()
+        self.scaler.scale(self.network(images).square().sum()).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.average.update_parameters(self.network)
+
+
+def through_file(state: dict[str, Any], folder: Path) -> dict[str, Any]:
+    with (folder / "state.npz").open("wb") as file:
+        statefile.write(state, file)
+    return statefile.read(folder / "state.npz")
+
+
+@pytest.mark.parametrize("way", ["sgd", "adam", "lars"])
+def test_a_training_goes_on_to_the_same_bits(way: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    one = Training(way)
+    for _ in range(3):
+        one.step()
+    state = through_file(snapshot(one.parts), tmp_path)
+    one.step()
+    torch.manual_seed(2)
+    two = Training(way)
+    two.step()  # whatever it was before
+    restore(two.parts, state)
+    two.step()
+    assert two.scaler.get_scale() == 8.0 * 2**4
+    for name in one.parts:
+        first, second = (flat(training.parts[name].state_dict()) for training in (one, two))
+        assert first == second, name
+    for ours, theirs in zip(layouts(one), layouts(two), strict=True):
+        assert ours == theirs
+
+
+def flat(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: flat(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [flat(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def layouts(training: Training) -> list[tuple[int, ...]]:
+    """Return how the weights and what the optimizer keeps of them lie in memory."""
+    kept = [t for state in training.optimizer.state.values() for t in state.values()]
+    tensors = [*training.network.state_dict().values(), *kept]
+    return [tensor.stride() for tensor in tensors if isinstance(tensor, Tensor)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_every_type_of_weight_comes_back(kind: torch.dtype, tmp_path: Path) -> None:
+    def network(value: float) -> nn.Module:
+        module = nn.Linear(3, 2)
+        module.weight = nn.Parameter(torch.full((2, 3), value).to(kind), requires_grad=False)
+        return module
+
+    state = through_file(snapshot(parts(network=network(1.5))), tmp_path)
+    other = network(0.0)
+    restore(parts(network=other), state)
+    assert other.weight.dtype is kind
+    assert other.weight.to(torch.float32).tolist() == [[1.5] * 3] * 2
+
+
+def test_a_network_of_other_shapes_is_named_with_the_entries() -> None:
+    state = snapshot(parts(generator=nn.Linear(3, 2), other=nn.Linear(1, 1)))
+    mine = parts(generator=nn.Linear(4, 2), other=nn.Linear(1, 1))
+    with pytest.raises(DataError, match=r"generator: .* shape of weight \(2x3, here 2x4\)"):
+        restore(mine, state)
+
+
+def test_an_optimizer_of_other_weights_is_named() -> None:
+    def optimizer(*sizes: int) -> torch.optim.Optimizer:
+        return torch.optim.SGD([nn.Parameter(torch.zeros(n)) for n in sizes], 0.1)
+
+    state = snapshot(parts(optimizer=optimizer(1, 2)))
+    with pytest.raises(DataError, match=r"does not fit: optimizer: .*parameter group"):
+        restore(parts(optimizer=optimizer(1)), state)
+
+
+@pytest.mark.parametrize("found", [{}, {"weight": 1, "bias": 2}, {"ranks": []}])
+def test_parts_of_anything_are_refused(found: dict[str, Any]) -> None:
+    for mine in (parts(a=nn.Linear(1, 1)), parts(a=RandomState(TorchStrategy()))):
+        with pytest.raises(DataError, match="does not fit: a: "):
+            restore(mine, {"a": found})
+
+
+def test_a_digest_tells_networks_apart() -> None:
+    network = nn.Linear(2, 2)
+    before = digest([network])
+    assert before == digest([network])
+    with torch.no_grad():
+        network.bias[0] += 1e-7
+    assert digest([network]) != before

@@ -1,0 +1,40 @@
+"""trainkit has a half without any framework, and one for each."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import trainkit
+
+PACKAGE = Path(trainkit.__file__).parent
+FRAMEWORKS = ("torch", "tensorflow")
+NEUTRAL = [
+    path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in FRAMEWORKS
+]
+FOREIGN = {"torch", "tensorflow", "keras", "nvidia", "horovod", "jax"}
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules that `path` imports anywhere, by their whole names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@pytest.mark.parametrize("path", NEUTRAL, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_neutral_half_imports_no_framework_nor_the_half_of_one(path: Path) -> None:
+    used = imported(path)
+    assert not {name.split(".")[0] for name in used} & FOREIGN
+    assert not {name for name in used for half in FRAMEWORKS if name.startswith(f"trainkit.{half}")}
+
+
+@pytest.mark.parametrize(("own", "other"), [("torch", "tensorflow"), ("tensorflow", "torch")])
+def test_the_half_of_a_framework_knows_no_other(own: str, other: str) -> None:
+    for path in (PACKAGE / own).rglob("*.py"):
+        for name in imported(path):
+            assert not name.startswith((other, f"trainkit.{other}")), path

@@ -1,0 +1,56 @@
+"""Named parts: each comes back, and one that does not fit is named with what differs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainkit import parts
+from trainkit.exits import DataError
+
+
+class Numbers:
+    """A part of named arrays."""
+
+    def __init__(self, **arrays: list[float]) -> None:
+        self.arrays = {name: np.array(values) for name, values in arrays.items()}
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return self.arrays
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        parts.check_shapes(
+            {name: array.shape for name, array in self.arrays.items()},
+            {name: array.shape for name, array in state.items()},
+        )
+        self.arrays = dict(state)
+
+
+def test_each_part_comes_back() -> None:
+    state = parts.snapshot({"one": Numbers(a=[1.0]), "two": Numbers(a=[2.0], b=[3.0])})
+    others = {"one": Numbers(a=[0.0]), "two": Numbers(a=[0.0], b=[0.0])}
+    parts.restore(others, state)
+    assert {name: float(part.arrays["a"][0]) for name, part in others.items()} == {
+        "one": 1.0, "two": 2.0,
+    }
+
+
+def test_other_parts_are_refused() -> None:
+    state = parts.snapshot({"generator": Numbers()})
+    with pytest.raises(DataError, match=r"other parts \(generator; here discriminator\)"):
+        parts.restore({"discriminator": Numbers()}, state)
+
+
+@pytest.mark.parametrize(("found", "said"), [
+    ({"a": [1.0]}, "has no b"),
+    ({"a": [1.0], "b": [1.0], "c": [1.0]}, "has, which is unknown here, c"),
+    ({"a": [1.0, 2.0], "b": [1.0]}, r"has another shape of a \(2, here 1\)"),
+    ({f"x{n}": [] for n in range(9)}, r"has no a, b; has, .*, x0, x1, x2, x3 and 5 more"),
+])
+def test_a_part_that_does_not_fit_is_named_with_its_entries(
+    found: dict[str, list[float]], said: str
+) -> None:
+    state = parts.snapshot({"one": Numbers(**found)})
+    with pytest.raises(DataError, match=f"does not fit: one: the checkpoint .*{said}"):
+        parts.restore({"one": Numbers(a=[0.0], b=[0.0])}, state)
