@@ -52,9 +52,25 @@ def test_every_help_has_a_summary_and_an_example(words: list[str]) -> None:
     assert example, "an example that begins with the command itself"
 
 
-def test_the_version_is_said() -> None:
+def test_the_version_is_said_with_the_revision_of_a_checkout(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(checkout.parent))
     done = CliRunner().invoke(cli.app, ["--version"])
     assert (done.exit_code, done.output) == (0, f"trimaran {__version__}\n")
+
+    git = ["git", "-C", str(checkout), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    revision = head.stdout[:12]
+    assert CliRunner().invoke(cli.app, ["--version"]).output == (
+        f"trimaran {__version__} (git {revision})\n"
+    )
+    (checkout / "recipes/targets/cpu-2core.yaml").write_text("")
+    assert CliRunner().invoke(cli.app, ["--version"]).output == (
+        f"trimaran {__version__} (git {revision}, with uncommitted changes)\n"
+    )
 
 
 def test_help_answers_quickly() -> None:

@@ -57,8 +57,19 @@ app = typer.Typer(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        say(f"trimaran {__version__}")
+        say(f"trimaran {__version__}{_revision()}")
         raise typer.Exit
+
+
+def _revision() -> str:
+    """Return what is to be said of the checkout: its revision; nothing where there is none."""
+    from trimaran import paths
+    from trimaran.runs.rundir import git_state
+
+    state = git_state(paths.repository())
+    if state.revision is None:
+        return ""
+    return f" (git {state.revision[:12]}{', with uncommitted changes' if state.dirty else ''})"
 
 
 @app.callback()

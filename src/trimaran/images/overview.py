@@ -55,7 +55,6 @@ class _Evidence(BaseModel):
 
 def write() -> None:
     """Write `containers/graph.svg` and the table in `containers/README.md`."""
-    paths.refuse_installed(paths.repository())
     for path, text in _files().items():
         write_atomic(path, text)
 
@@ -156,7 +155,8 @@ def _content(image: Image) -> str:
 
 
 def _files() -> dict[Path, str]:
-    """Return the two files and what they have to hold."""
+    """Return the two files and what they have to hold, by the evidence of a checkout."""
+    paths.refuse_installed(paths.repository())
     folder = paths.repository() / "containers"
     found = [definition.load(name) for name in definition.names()]
     readme = (folder / "README.md").read_text(encoding="utf-8")
