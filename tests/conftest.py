@@ -30,13 +30,14 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small checkout of its own that a test may fill and break."""
+    """A small checkout of its own, with an app's card, that a test may fill and break."""
     root = tmp_path / "checkout"
     for folder in ("recipes/targets", "recipes/data", "containers", "apps"):
         (root / folder).mkdir(parents=True)
     source = paths.repository()
-    target = "recipes/targets/cpu-2core.yaml"
-    (root / target).write_text((source / target).read_text())
+    for name in ("recipes/targets/cpu-2core.yaml", "apps/resnet-imagenet/app.yaml"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text((source / name).read_text())
     monkeypatch.setenv("TRIMARAN_ROOT", str(root))
     return root
 

@@ -13,7 +13,7 @@ from trimaran.recipes.command import app_arguments
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
 from trimaran.runs import rundir
-from trimaran.runs.rundir import DataRecord, ImageRecord
+from trimaran.runs.record import DataRecord, ImageRecord, RunRecord
 
 IMAGE = ImageRecord(
     name="resnet-imagenet-torch-cpu", engine="host", reference="/venv", digest=None,
@@ -47,7 +47,7 @@ def start(
     recipe: RecipeFile,
     changed: dict[str, Argument] | None = None,
     image: ImageRecord = IMAGE,
-) -> rundir.RunRecord:
+) -> RunRecord:
     exact = command(recipe, changed or {}, image)
     return rundir.start(directory, recipe, changed or {}, image, DATA, exact)
 
@@ -58,7 +58,7 @@ def finish(
     accuracy: float = 0.95,
     changed: dict[str, Argument] | None = None,
     image: ImageRecord = IMAGE,
-) -> rundir.RunRecord:
+) -> RunRecord:
     """Make the directory of a run that has ended with this accuracy."""
     record = start(directory, recipe, changed, image)
     write_outcome(directory, accuracy)

@@ -7,6 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trimaran import paths
+from trimaran.recipes import card
+
+CARD_FILE = card.load_copy(paths.repository() / "apps/resnet-imagenet/app.yaml")
+CARD = CARD_FILE.card
+"""The card of the app of GOOD."""
+
 GOOD: dict[str, Any] = {
     "schema": 1,
     "summary": "A test.",

@@ -24,7 +24,7 @@ from trimaran.files import write_atomic
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.runs import rundir
-from trimaran.runs.rundir import DataRecord, ImageRecord
+from trimaran.runs.record import DataRecord, ImageRecord
 
 
 @pytest.fixture(params=[0o077, 0o022], ids=oct)

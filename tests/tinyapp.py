@@ -81,6 +81,18 @@ dev-mode-dirs = ["src"]
 packages = ["src/hello"]
 """
 
+CARD = """\
+schema: 1
+title: A greeting
+framework: torch
+module: hello
+verbs: {train: greet}
+data: {kinds: [class], sets: one}
+metrics:
+  val_top1: {key: eval_accuracy, unit: "%", factor: 100, better: higher, most: 100, result: top1}
+neutral_options: [seed]
+"""
+
 IMAGE = {
     "schema": 1, "summary": "A greeting", "description": "A greeting.", "version": "0.1.0",
     "licenses": "MIT", "framework": "tiny", "files": {"selftest.py": "/opt/trimaran/hello.py"},
@@ -98,6 +110,7 @@ def write(checkout: Path, sources: Path, *, signed_by: list[str] | None = None) 
     (module / "__init__.py").write_text('"""A greeting."""\n')
     (module / "__main__.py").write_text(MAIN)
     (checkout / "apps/hello/pyproject.toml").write_text(PROJECT)
+    (checkout / "apps/hello/app.yaml").write_text(CARD)
     (checkout / "apps/hello/README.md").write_text("A greeting.\n")
     folder = checkout / "containers/apps" / APP_IMAGE
     folder.mkdir(parents=True)

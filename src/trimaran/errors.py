@@ -71,17 +71,18 @@ class Interrupted(TrimaranError):  # noqa: N818 - a wish of the user, no error
     exit_code = ExitCode.INTERRUPTED
 
 
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
+    """Return which of the `known` names are meant by `name`, as far as one can tell; or all."""
+    names = list(known)
+    near = get_close_matches(name, names, n=3, cutoff=cutoff)
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for an unknown `kind` called `name`, suggesting the nearest of `known`."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=3, cutoff=0.4)
-    if near:
-        hint = f"did you mean {' or '.join(near)}?"
-    elif names:
-        hint = f"known: {', '.join(names)}"
-    else:
-        hint = f"no {kind} is defined here; run inside a Trimaran checkout"
-    return UsageError(f"unknown {kind} '{name}'", hint=hint)
+    none = f"no {kind} is defined here; run inside a Trimaran checkout"
+    return UsageError(f"unknown {kind} '{name}'", hint=nearest(name, names) if names else none)
 
 
 _WRONG_NAMES = {

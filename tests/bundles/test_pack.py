@@ -23,8 +23,8 @@ from trimaran.reporting import Silent
 from trimaran.runs import rundir
 from trimaran.runs.pipeline import Request
 
-ALWAYS = ["README.txt", "bundle.json", "run.sh", "recipe.yaml", "target.yaml", "contract.yaml",
-          "data.sha256", "data/dataset.json"]
+ALWAYS = ["README.txt", "bundle.json", "run.sh", "recipe.yaml", "app.yaml", "target.yaml",
+          "contract.yaml", "data.sha256", "data/dataset.json"]
 SHARDS = ["data/train-00000.tar", "data/train-00000.idx", "data/test-00000.tar",
           "data/test-00000.idx"]
 

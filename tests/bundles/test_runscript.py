@@ -29,7 +29,7 @@ from trimaran.hostfacts import host_facts
 from trimaran.recipes import library
 from trimaran.recipes.options import Argument
 from trimaran.runs import pipeline, rundir
-from trimaran.runs.rundir import GitRecord
+from trimaran.runs.record import GitRecord, RunRecord
 
 GOLDEN = Path(__file__).parents[1] / "golden/run.sh"
 RECIPE = "resnet-imagenet/cpu-quickstart"
@@ -48,7 +48,8 @@ echo "to the log"
 
 def contents(changes: dict[str, Argument], included: bool = False) -> Contents:
     """Return what the quickstart's `run.sh` is made of, with fixed digests."""
-    recipe = replace(library.load(RECIPE), sha256="1" * 64)
+    recipe = library.load(RECIPE)
+    recipe = replace(recipe, sha256="1" * 64, card=replace(recipe.card, sha256="6" * 64))
     built = BuiltImage(recipe.recipe.image.name, "apptainer", "/i.sif", "sha256:" + "2" * 64,
                        "3" * 64, 1)
     git = GitRecord(revision="5" * 40, dirty=False)
@@ -97,6 +98,7 @@ def make(root: Path, what: Contents) -> Place:
     made = {
         "run.sh": runscript.render(what), "image.sif": "sif",
         "recipe.yaml": library.load(RECIPE).path.read_text(),
+        "app.yaml": library.load(RECIPE).card.path.read_text(),
         "data.sha256": f"{hashed}  dataset.json\n",
     }
     for name, text in made.items():
@@ -266,7 +268,7 @@ def test_run_json_says_running_until_the_end(place: Place) -> None:
     then = json.loads((place.root / "out/then.json").read_text())
     assert then["status"] == "running"
     assert then["ended"] is None
-    rundir.RunRecord.model_validate(then)
+    RunRecord.model_validate(then)
 
 
 def test_a_run_is_never_overwritten(place: Place) -> None:

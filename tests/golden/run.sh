@@ -222,6 +222,7 @@ record() {
   "recipe": {
     "name": "resnet-imagenet/cpu-quickstart",
     "sha256": "1111111111111111111111111111111111111111111111111111111111111111",
+    "card_sha256": "6666666666666666666666666666666666666666666666666666666666666666",
     "changed": {}
   },
   "image": {
@@ -390,7 +391,8 @@ began=$(date +%s)
 # Without -p, so that of two that start in the same second only one gets the folder.
 # In one that is there and empty, it is who makes the file of the lock.
 if ! { [ -d "$out" ] || { mkdir -p -- "$(dirname -- "$out")" && mkdir -- "$out"; }; } ||
-    ! (set -C && : >"$out/.lock") || ! cp -- "$bundle/recipe.yaml" "$out/recipe.yaml"; then
+    ! (set -C && : >"$out/.lock") ||
+    ! cp -- "$bundle/recipe.yaml" "$bundle/app.yaml" "$out/"; then
     fail 73 "the run directory $out cannot be made, or another run began there"
 fi
 record '"running"' null null null '{}'

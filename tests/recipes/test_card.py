@@ -83,3 +83,11 @@ def test_an_app_that_is_not_there_and_one_without_a_card(checkout: Path) -> None
     (checkout / "apps/other").mkdir()
     with pytest.raises(UsageError, match=r"apps/other/app\.yaml is not there"):
         card.load("other")
+
+
+def test_units_and_what_depends_on_the_machine() -> None:
+    found = card.load("resnet-imagenet").card
+    units = {name: metric.unit for name, metric in found.metrics.items() if metric.unit}
+    assert units == {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
+    assert [n for n, metric in found.metrics.items() if metric.hardware_bound] == ["throughput"]
+    assert found.neutral_options == ["seed"]

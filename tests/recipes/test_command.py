@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samples import GOOD
+from samples import CARD, GOOD
 from trimaran.engines import Command
 from trimaran.errors import UsageError
 from trimaran.recipes.command import app_arguments, launcher, parse_changes, real_changes
@@ -63,7 +63,7 @@ def test_a_change_beyond_all_limits_is_refused_by_its_name(text: str) -> None:
 
 
 def test_only_what_makes_another_experiment_counts_as_a_change() -> None:
-    assert real_changes(RECIPE, {"seed": 3, "epochs": 2, "base-lr": 0.2}) == ["base-lr"]
+    assert real_changes(RECIPE, CARD, {"seed": 3, "epochs": 2, "base-lr": 0.2}) == ["base-lr"]
 
 
 def test_a_change_of_the_recipe_takes_the_place_of_its_argument() -> None:
@@ -82,7 +82,7 @@ def test_a_change_of_the_recipe_takes_the_place_of_its_argument() -> None:
     ({"title": "x"}, ["title"]),  # an option that the recipe does not have
 ])
 def test_changes_are_compared_with_the_recipe(changes: dict[str, Any], real: list[str]) -> None:
-    assert real_changes(RECIPE, changes) == real
+    assert real_changes(RECIPE, CARD, changes) == real
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), TEXT)

@@ -29,7 +29,8 @@ def write(checkout: Path, content: dict[str, Any], name: str = "cpu-smoke") -> N
 def test_every_recipe_of_the_project_is_valid() -> None:
     assert "resnet-imagenet/cpu-quickstart" in library.names()
     for name in library.names():
-        library.load(name)
+        for point, _ in library.definition(name).variants():
+            library.load(name if point is None else f"{name}@{point}")
 
 
 @pytest.mark.parametrize("name", sorted(catalog.SCHEMAS))
@@ -41,7 +42,7 @@ def test_the_schemas_are_current(name: str) -> None:
 def test_schema_refuses_what_the_model_refuses() -> None:
     schema = json.loads(catalog.schema_text(recipe.Recipe))
     assert schema["additionalProperties"] is False
-    assert "expected" in schema["required"]
+    assert "resources" in schema["required"]
 
 
 def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
@@ -54,7 +55,9 @@ def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"expected": []}, "expected: List should have at least 1 item"),
+        ({"expected": []}, "give 'expected' or, with one for each point, 'series'"),
+        ({"verb": "trian"}, "verb: resnet-imagenet has no verb 'trian'"
+                            " (did you mean train?)"),
         ({"args": {"data": "/x"}}, "args: data: set by Trimaran, remove it"),
         ({"args": {"initial": "/x"}}, "args: initial: set by Trimaran, remove it"),
         (
@@ -89,7 +92,11 @@ def test_faults_are_refused(checkout: Path, change: dict[str, Any], message: str
     ("change", "message"),
     [
         ({"source": None}, "give exactly one of 'source'"),
-        ({"lower": None}, "expected.0.lower: Input should be a valid number"),
+        ({"lower": None}, "expected.0.lower: is missing: val_top1 is the better the higher"),
+        ({"metric": "val_top"}, "expected.0.metric: resnet-imagenet has no metric 'val_top'"
+                                " (did you mean val_top5 or val_top1"),
+        ({"metric": "val_loss", "unit": ""},
+         "expected.0.upper: is missing: val_loss is the better the lower"),
         ({"lower": 0.1}, "Input should be less than or equal to 0"),
         ({"lower": -5}, "expected.0.lower: Input should be greater than -1"),
         ({"lower": -1}, "expected.0.lower: Input should be greater than -1"),
@@ -98,12 +105,12 @@ def test_faults_are_refused(checkout: Path, change: dict[str, Any], message: str
         ({"value": math.nan}, "expected.0.value: Input should be a finite number"),
         ({"value": -100}, "expected.0.value: Input should be greater than 0"),
         ({"value": True}, "expected.0.value: Input should be a valid number"),
-        ({"value": 100.1}, "value: 100.1 % cannot be"),
+        ({"value": 100.1}, "expected.0.value: 100.1 % cannot be"),
         ({"source": None, "measured": {**MEASURED, "seeds": {1: 80.0, 2: 89.9}}},
          "value: 90 is not between the results of the seeds, 80 to 89.9"),
         ({"source": None, "measured": {**MEASURED, "seeds": {1: math.nan}}},
          "Input should be a finite number"),
-        ({"unit": "img/s"}, "the unit of val_top1 is %"),
+        ({"unit": "img/s"}, "expected.0.unit: the unit of val_top1 is %"),
         ({"at": "sometimes"}, "at: String should match pattern"),
     ],
 )
@@ -126,12 +133,6 @@ def test_margins_are_relative_to_the_value(
     low, high = recipe.Expectation.model_validate(expected).bounds
     for found, wanted in zip((low, high), bounds, strict=True):
         assert found == (wanted if wanted is None else pytest.approx(wanted))
-
-
-def test_units_and_what_depends_on_the_machine() -> None:
-    assert recipe.METRIC_UNITS == {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
-    assert {"throughput"} == recipe.HARDWARE_BOUND
-    assert {"seed"} == recipe.NEUTRAL_OPTIONS
 
 
 @pytest.mark.parametrize("name", ["cpu-quickstart", "gpu-smoke"])

@@ -24,7 +24,6 @@ APP = "resnet-imagenet"
 def described(checkout: Path) -> Path:
     """A checkout with what the app says of its options."""
     folder = checkout / "apps" / APP
-    folder.mkdir()
     source = Path(__file__).parents[2] / "apps" / APP / "options.json"
     shutil.copy(source, folder)
     return checkout
@@ -39,7 +38,7 @@ def write(checkout: Path, args: dict[str, Any]) -> library.RecipeFile:
 
 def test_every_app_says_which_options_it_has() -> None:
     """So that no committed recipe is left unchecked: `recipes.load` checks those of all."""
-    apps = {library.load(name).recipe.app for name in library.names()}
+    apps = {library.definition(name).app for name in library.names()}
     assert [why for app in apps if (why := options.unchecked(app))] == []
 
 
@@ -88,7 +87,9 @@ def test_a_wrong_change_is_refused_before_data_and_image(
     with pytest.raises(UsageError) as caught:
         pipeline.execute(request, Silent())
     unknown, negative = str(caught.value).splitlines()
-    assert unknown.startswith("--set modle: resnet-imagenet has no such option (did you mean model")
+    assert unknown.startswith(
+        "--set modle: resnet-imagenet train has no such option (did you mean model"
+    )
     assert negative == "--set epochs: must be at least 1, got -1"
 
 

@@ -13,6 +13,7 @@ import yaml
 import datasets
 from finished import DATA, SIF, command, finish, start
 from samples import GOOD, write_outcome
+from trimaran.cli.terminal import show_verdict
 from trimaran.engines import Command
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes import library
@@ -117,6 +118,59 @@ def test_a_run_outside_a_container_is_no_evidence(recipe: RecipeFile, own_place:
         report.write_evidence(*judged, own_place / "evidence.json")
 
 
+def test_a_reference_of_another_image_is_told_wherever_the_verdict_is(
+    checkout: Path, own_place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = {"date": "2026-11-01", "host": "a host", "command": "c", "seeds": {1: 90.0},
+                "image_digest": "sha256:" + "ab" * 32}
+    expected = [{**GOOD["expected"][0], "source": None, "measured": measured}]
+    path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump({**GOOD, "expected": expected}))
+    finish(own_place / "run", library.load("resnet-imagenet/cpu-smoke"), image=SIF)
+    record, verdict = report.write(own_place / "run")
+    assert verdict.outcome == "PASS"
+    show_verdict(verdict, record.recipe.name, [])
+    said = f"reference measured with image sha256:{'ab' * 32}, this run used image {SIF.digest}"
+    for text in (
+        capsys.readouterr().out,
+        *((own_place / "run" / name).read_text()
+          for name in ("report.md", "report.html", "verdict.json")),
+    ):
+        assert said in text
+
+
+def test_a_run_of_before_there_were_cards_is_judged_by_that_of_the_checkout(
+    recipe: RecipeFile, own_place: Path, checkout: Path
+) -> None:
+    """As older versions left it: no copy of the card, and nothing of it in run.json."""
+    directory = own_place / "run"
+    finish(directory, recipe, 0.95)
+    whole = report.write(directory)[1]
+    (directory / "app.yaml").unlink()
+    record = json.loads((directory / "run.json").read_text())
+    del record["recipe"]["card_sha256"]
+    (directory / "run.json").write_text(json.dumps(record))
+    assert report.write(directory)[1] == whole
+    (checkout / "apps/resnet-imagenet/app.yaml").unlink()
+    with pytest.raises(UsageError, match=r"resnet-imagenet/app\.yaml is not there"):
+        report.write(directory)
+
+
+def test_a_run_keeps_the_card_that_it_is_judged_by(
+    recipe: RecipeFile, own_place: Path, checkout: Path
+) -> None:
+    directory, card = own_place / "run", checkout / "apps/resnet-imagenet/app.yaml"
+    finish(directory, recipe, 0.95)
+    card.write_text(card.read_text().replace("factor: 100", "factor: 1000"))
+    record, verdict = report.write(directory)
+    assert verdict.outcome == "PASS"
+    assert any("what its app says of itself" in note for note in report.notes(record))
+    (directory / "app.yaml").write_text(card.read_text())
+    with pytest.raises(UsageError, match=r"app\.yaml is not the card of the app that was run"):
+        report.write(directory)
+
+
 def test_what_was_compared_is_said(recipe: RecipeFile, own_place: Path) -> None:
     finish(own_place / "run", recipe)
     _, verdict = report.write(own_place / "run")
@@ -198,7 +252,8 @@ def test_what_a_report_writes_replaces_a_link(
     assert not (own_place / "run" / name).is_symlink()
 
 
-@pytest.mark.parametrize("name", ["run.json", "recipe.yaml", "metrics.jsonl", "result.json"])
+@pytest.mark.parametrize("name", ["run.json", "recipe.yaml", "app.yaml", "metrics.jsonl",
+                                  "result.json"])
 def test_what_a_report_reads_is_no_link(recipe: RecipeFile, own_place: Path, name: str) -> None:
     finish(own_place / "run", recipe)
     (own_place / "run" / name).rename(own_place / "elsewhere")

@@ -24,7 +24,7 @@ from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.runs import extending, initial, pipeline, rundir, training
 from trimaran.runs import resume as resumption
-from trimaran.runs.rundir import DataRecord, ImageRecord
+from trimaran.runs.record import DataRecord, ImageRecord, RunRecord
 from trimaran.sites import Site
 
 IMAGE = "resnet-imagenet-torch-cpu"
@@ -76,7 +76,7 @@ def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return made
 
 
-def begin(engine: Engine, directory: Path, **more: Any) -> rundir.RunRecord:
+def begin(engine: Engine, directory: Path, **more: Any) -> RunRecord:
     """Begin a run in `directory`, which stops at once, with a checkpoint."""
     recipe = library.load("resnet-imagenet/cpu-smoke")
     request = pipeline.Request(recipe, engine, {"epochs": 2})  # type: ignore[arg-type]

@@ -89,7 +89,8 @@ def test_run_json_is_written_at_the_start_and_completed_at_the_end(
     assert begun["status"] == "running"
     assert begun["ended"] is None
     assert begun["recipe"] == {
-        "name": "resnet-imagenet/cpu-smoke", "sha256": recipe.sha256, "changed": {"seed": 3},
+        "name": "resnet-imagenet/cpu-smoke", "sha256": recipe.sha256,
+        "card_sha256": recipe.card.sha256, "changed": {"seed": 3},
     }
     assert begun["command"] == {
         "argv": list(exact.argv), "env": {"K": "v"},

@@ -19,7 +19,7 @@ from trimaran.errors import Interrupted, RunError
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.runs import ends, rundir, training
-from trimaran.runs.rundir import DataRecord, ImageRecord, RunRecord
+from trimaran.runs.record import DataRecord, ImageRecord, RunRecord
 
 IMAGE = ImageRecord(
     name="resnet-imagenet-torch-cpu", engine="host", reference="/venv", digest=None,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 import finished
 import hostile
-from samples import GOOD
+from samples import CARD_FILE, GOOD
 from trimaran import paths, sites, strict
 from trimaran.bundles.pack import Manifest
 from trimaran.data import contracts, dataset_json
@@ -64,7 +64,7 @@ def content_of(path: str) -> Any:
 
 # What is read as YAML: name of the file in the checkout, sound content, how it is read.
 YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
-    "recipe": ("recipes/a/b.yaml", GOOD, lambda path: library.load_copy(path, "a/b")),
+    "recipe": ("recipes/a/b.yaml", GOOD, lambda path: library.load_copy(path, "a/b", CARD_FILE)),
     "target": (
         "recipes/targets/t.yaml", content_of("recipes/targets/gtx1080ti-x4.yaml"),
         lambda path: targets.load("t"),

@@ -92,7 +92,7 @@ def outside(own_place: Path) -> Iterator[Path]:
 
 # A run.
 
-TRUSTED = ("run.json", "recipe.yaml", "metrics.jsonl", "result.json")
+TRUSTED = ("run.json", "recipe.yaml", "app.yaml", "metrics.jsonl", "result.json")
 WRITTEN = ("verdict.json", "report.md", "report.html", "curves.svg", "curves.png")
 UNREAD = ("environment.json", "log.txt", ".lock", "checkpoint.pt")
 
@@ -177,10 +177,10 @@ class World:
 def made(tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("world")
     checkout = root / "checkout"
-    for name in ("recipes/targets", "recipes/data", "containers", "apps"):
+    for name in ("recipes/targets", "recipes/data", "containers", "apps/resnet-imagenet"):
         (checkout / name).mkdir(parents=True)
-    target = Path("recipes/targets/cpu-2core.yaml")
-    shutil.copy(Path(__file__).parents[2] / target, checkout / target)
+    for name in ("recipes/targets/cpu-2core.yaml", "apps/resnet-imagenet/app.yaml"):
+        shutil.copy(Path(__file__).parents[2] / name, checkout / name)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("TRIMARAN_ROOT", str(checkout))
         monkeypatch.setenv("TRIMARAN_CACHE", str(root / "cache"))
@@ -270,9 +270,9 @@ def test_data_of_an_earlier_version_are_told_and_packed_anew(
 
 
 DATA = [f"data/{name}" for name in (dataset_json.DATASET, *SHARDS)]
-MEMBERS = ("README.txt", "bundle.json", "run.sh", "recipe.yaml", "target.yaml", "contract.yaml",
-           "data.sha256", "image.sif", *DATA)
-LISTED = {"recipe.yaml", "image.sif", *DATA}
+MEMBERS = ("README.txt", "bundle.json", "run.sh", "recipe.yaml", "app.yaml", "target.yaml",
+           "contract.yaml", "data.sha256", "image.sif", *DATA)
+LISTED = {"recipe.yaml", "app.yaml", "image.sif", *DATA}
 
 
 def damaged(damage: Damage, member: Member, own_place: Path) -> Member | None:

@@ -1,6 +1,7 @@
 """The arguments of every recipe are options of the app, with values that it takes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,10 +14,18 @@ from trainkit import options
 RECIPES = sorted((Path(__file__).parents[3] / "recipes/resnet-imagenet").glob("*.yaml"))
 
 
-def settings(recipe: Path) -> TrainSettings:
+def points(recipe: Path) -> dict[int | None, Any]:
+    """Return the points of a series; any other recipe has the one point None."""
+    series = yaml.safe_load(recipe.read_text()).get("series")
+    found: dict[int | None, Any] = series["points"] if series else {None: {}}
+    return found
+
+
+def settings(recipe: Path, point: int | None = None) -> TrainSettings:
     """Return the settings that `trimaran run` would give the app."""
     words = []
-    for key, value in yaml.safe_load(recipe.read_text())["args"].items():
+    arguments = yaml.safe_load(recipe.read_text())["args"]
+    for key, value in {**arguments, **points(recipe)[point].get("args", {})}.items():
         if isinstance(value, bool):
             words.append(f"--{key}" if value else f"--no-{key}")
         else:
@@ -27,7 +36,8 @@ def settings(recipe: Path) -> TrainSettings:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_the_arguments_of_a_recipe_are_accepted(recipe: Path) -> None:
-    settings(recipe).check()
+    for point in points(recipe):
+        settings(recipe, point).check()
 
 
 def named(name: str) -> Path:
@@ -91,12 +101,14 @@ def test_the_cyclic_run_goes_on_where_the_part_before_ends() -> None:
     assert [one.scale_augmentation for one in found] == [True] * 4 + [False]
 
 
+def test_the_scaling_runs_are_on_1_to_64_gpus() -> None:
+    assert list(points(named("gtx1080ti-x4-scaling"))) == [1, 4, 8, 16, 32, 64]
+
+
 @pytest.mark.parametrize("gpus", [1, 4, 8, 16, 32, 64])
 def test_the_scaling_runs_keep_64_images_per_gpu_and_scale_the_rate(gpus: int) -> None:
     """PRACE Best Practice Guide - Deep Learning (2019), section 6.3."""
-    recipe = named(f"gtx1080ti-x4-{gpus}gpu-scaling")
-    found = settings(recipe)
-    assert ranks(recipe) == gpus
+    found = settings(named("gtx1080ti-x4-scaling"), gpus)
     assert (found.batch_size_per_rank, found.schedule, found.milestones) == (
         64, "step", (30.0, 60.0, 80.0)
     )

@@ -29,7 +29,7 @@ from trimaran.recipes.recipe import Digest
 from trimaran.reporting import Reporter
 from trimaran.runs import pipeline, rundir
 from trimaran.runs.pipeline import Request
-from trimaran.runs.rundir import GitRecord, RecipeRecord, SignatureRecord
+from trimaran.runs.record import GitRecord, RecipeRecord, SignatureRecord
 
 MANIFEST = "bundle.json"
 SCRIPT = "run.sh"
@@ -119,7 +119,8 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
             trimaran=__version__,
             apptainer=process.run([engine.executable, "--version"]).stdout.strip(),
             recipe=RecipeRecord(
-                name=request.recipe.name, sha256=request.recipe.sha256, changed=request.changes
+                name=request.recipe.name, sha256=request.recipe.sha256,
+                card_sha256=request.recipe.card.sha256, changed=request.changes,
             ),
             image=_image(built, signature),
             data=BundledData(
@@ -165,7 +166,8 @@ def _members(
         text("README.txt", readme),
         text(MANIFEST, manifest.model_dump_json(indent=2, by_alias=True) + "\n"),
         text(SCRIPT, runscript.render(contents), 0o755),
-        copied("recipe.yaml", request.recipe.path),
+        copied(rundir.RECIPE, request.recipe.path),
+        copied(rundir.CARD, request.recipe.card.path),
         copied("target.yaml", root / "targets" / f"{target}.yaml"),
         copied("contract.yaml", root / "data" / f"{contract.name}.yaml"),
         text(runscript.DATA_SUMS, sums),
@@ -195,6 +197,6 @@ def _image(built: BuiltImage, signature: SignatureRecord | None) -> BundledImage
 
 
 def _folder_name(recipe: str) -> str:
-    if re.fullmatch(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*", recipe) is None:
+    if re.fullmatch(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*(@[0-9]+)?", recipe) is None:
         raise UsageError(f"a bundle cannot be named after the recipe {recipe!r}")
-    return recipe.replace("/", "-")
+    return recipe.replace("/", "-").replace("@", "-")

@@ -25,10 +25,7 @@ from trimaran.hostfacts import HostFacts
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
 from trimaran.runs import pipeline
-from trimaran.runs.rundir import (
-    LOCK,
-    METRICS,
-    RESULT,
+from trimaran.runs.record import (
     CommandRecord,
     DataRecord,
     GitRecord,
@@ -37,6 +34,7 @@ from trimaran.runs.rundir import (
     RunRecord,
     SignatureRecord,
 )
+from trimaran.runs.rundir import CARD, LOCK, METRICS, RECIPE, RESULT
 
 IMAGE = "image.sif"
 DATA_SUMS = "data.sha256"
@@ -90,6 +88,7 @@ def render(contents: Contents) -> str:
         "environment": environment,
         "words": words,
         "record": _record(contents),
+        "copies": (RECIPE, CARD),
         "outcome": (METRICS, RESULT),
         "lock": LOCK,
     }
@@ -159,7 +158,8 @@ def _record(contents: Contents) -> str:
         status="running",
         trimaran=__version__,
         recipe=RecipeRecord(
-            name=recipe.name, sha256=recipe.sha256, changed=dict(contents.changes)
+            name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256,
+            changed=dict(contents.changes),
         ),
         image=ImageRecord(
             name=built.name, engine=built.engine, reference="", digest=built.digest,

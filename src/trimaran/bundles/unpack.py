@@ -21,6 +21,7 @@ from trimaran.files import refusal
 from trimaran.images import definition
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
+from trimaran.runs import rundir
 
 
 def verify(file: Path, reporter: Reporter) -> Manifest:
@@ -164,9 +165,11 @@ def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
     dataset = f"data/{dataset_json.DATASET}"
     listed = {
         IMAGE: manifest.image.digest.removeprefix("sha256:"),
-        "recipe.yaml": manifest.recipe.sha256,
+        rundir.RECIPE: manifest.recipe.sha256,
         dataset: manifest.data.sha256,
     }
+    if manifest.recipe.card_sha256 is not None:
+        listed[rundir.CARD] = manifest.recipe.card_sha256
     if manifest.data.included and dataset in bundle.sums:
         with tempfile.TemporaryDirectory() as place:
             (Path(place) / dataset_json.DATASET).write_bytes(bundle.text(dataset))

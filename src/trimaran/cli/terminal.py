@@ -159,6 +159,6 @@ def show_verdict(verdict: Verdict, title: str, notes: Sequence[str]) -> None:
         outcome = Text(row.outcome, STYLES[row.outcome]) if row.required else Text("shown", "dim")
         table.add_row(row.metric, row.measured_text, row.accepted_text, row.basis, outcome)
     _print_whole(console, table, whole={"metric", "verdict"})
-    for note in [*verdict.reasons, *notes]:
+    for note in [*verdict.reasons, *verdict.notes, *notes]:
         console.print(f"  {note}", soft_wrap=True)
     console.print("VERDICT", Text(verdict.outcome, f"bold {STYLES[verdict.outcome]}"))

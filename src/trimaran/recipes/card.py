@@ -23,6 +23,8 @@ Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,100}$")]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 When = Annotated[str, Field(pattern=r"^(end|best|median-after-epoch-\d{1,6})$")]
 
+AxisKind = Literal["plain", "log", "from-zero"]
+
 
 class Metric(strict.Model):
     """One number that a run of the app reports, and what it means."""
@@ -51,7 +53,7 @@ class Metric(strict.Model):
         default=None, description="title of the panel that has its curve; null: there is none"
     )
     label: Line | None = Field(default=None, description="its line in the legend; null: its name")
-    axis: Literal["plain", "log", "from-zero"] = Field(
+    axis: AxisKind = Field(
         default="plain", description="axis of the panel, as its first metric has it"
     )
 

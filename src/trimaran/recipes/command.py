@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from trimaran.errors import UsageError
 from trimaran.foreign import excerpt
 from trimaran.parsing import Malformed, NotYaml, parse_yaml
-from trimaran.recipes.options import VERB, Argument
-from trimaran.recipes.recipe import NEUTRAL_OPTIONS, OWN_OPTIONS, Recipe
+from trimaran.recipes.card import Card
+from trimaran.recipes.options import Argument
+from trimaran.recipes.recipe import OWN_OPTIONS, Recipe
 
 
 def parse_changes(settings: list[str]) -> dict[str, Argument]:
@@ -38,12 +39,12 @@ def parse_changes(settings: list[str]) -> dict[str, Argument]:
     return changes
 
 
-def real_changes(recipe: Recipe, changes: Mapping[str, Argument]) -> list[str]:
+def real_changes(recipe: Recipe, card: Card, changes: Mapping[str, Argument]) -> list[str]:
     """Return the options whose change makes the run another experiment than the recipe's."""
     return [
         key
         for key, value in changes.items()
-        if key not in NEUTRAL_OPTIONS and recipe.args.get(key) != value
+        if key not in card.neutral_options and recipe.args.get(key) != value
     ]
 
 
@@ -55,7 +56,7 @@ def app_arguments(
     A true value becomes `--key`, a false one `--no-key`, anything else `--key=value`,
     one word each, so that no value can be taken for another option.
     """
-    words = [VERB, f"--data={data}", f"--out={out}"]
+    words = [recipe.verb, f"--data={data}", f"--out={out}"]
     for key, value in {**recipe.args, **changes}.items():
         if isinstance(value, bool):
             words.append(f"--{key}" if value else f"--no-{key}")

@@ -9,18 +9,30 @@ from pathlib import Path
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError, unknown_name
-from trimaran.recipes import options
+from trimaran.parsing import dotted
+from trimaran.recipes import card as cards
+from trimaran.recipes import checks
+from trimaran.recipes.card import CardFile
 from trimaran.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """A recipe with its identity: `name` is its path below `recipes/`, `sha256` its bytes."""
+    """A recipe that can be run, with its identity.
+
+    Attributes:
+        name: its path below `recipes/`, and of a series its point: `app/recipe@4`.
+        path: its file.
+        sha256: that of the file's bytes.
+        recipe: what the file says, of a series at that point.
+        card: the card of its app.
+    """
 
     name: str
     path: Path
     sha256: str
     recipe: Recipe
+    card: CardFile
 
     @property
     def data_name(self) -> str:
@@ -29,7 +41,7 @@ class RecipeFile:
 
 
 def names() -> list[str]:
-    """Return the names of all recipes, sorted."""
+    """Return the names of all recipes, sorted; a series is one."""
     root = paths.repository() / "recipes"
     return sorted(
         f"{path.parent.name}/{path.stem}"
@@ -38,37 +50,72 @@ def names() -> list[str]:
     )
 
 
-def load(name: str) -> RecipeFile:
-    """Load the recipe called `name` (`<app>/<recipe>`).
+def file_of(name: str) -> Path:
+    """Return where the recipe called `name` is, which may name a point of it, if it is there."""
+    return paths.repository() / "recipes" / f"{name.partition('@')[0]}.yaml"
+
+
+def definition(name: str) -> Recipe:
+    """Return what the file of a recipe says, of a series all of it.
 
     Raises:
         UsageError: no such recipe (the nearest are named) or faults in its file.
     """
     if name not in names():
         raise unknown_name("recipe", name, names())
-    path = paths.repository() / "recipes" / f"{name}.yaml"
-    recipe = load_copy(path, name)
-    _check_identity(path, recipe.recipe)
-    _check_arguments(path, recipe.recipe)
-    before = recipe.recipe.initial
+    path = file_of(name)
+    recipe = strict.load(Recipe, path)
+    _check_identity(path, recipe)
+    _refuse(path, checks.faults(recipe, cards.load(recipe.app).card))
+    before = recipe.initial
     if before is not None and before.recipe not in names():
         unknown = unknown_name("recipe", before.recipe, names())
         raise UsageError(f"{path}: initial: {unknown.message}", hint=unknown.hint)
     return recipe
 
 
-def load_copy(path: Path, name: str) -> RecipeFile:
-    """Load the recipe called `name` from any place, such as the copy in a run directory."""
+def load(name: str) -> RecipeFile:
+    """Load the recipe called `name` (`<app>/<recipe>`, of a series `<app>/<recipe>@<point>`).
+
+    Raises:
+        UsageError: as `definition`; or `name` says no point of a series.
+    """
+    app = definition(name.partition("@")[0]).app
+    return load_copy(file_of(name), name, cards.load(app))
+
+
+def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:
+    """Load the recipe called `name` from any place, such as the copy in a run directory.
+
+    Its app's options may be others by now; what it expects must be in `card`.
+    """
     recipe = strict.load(Recipe, path)
-    return RecipeFile(name, path, hashlib.sha256(path.read_bytes()).hexdigest(), recipe)
+    _refuse(path, checks.expectation_faults(recipe, card.card))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return RecipeFile(name, path, digest, _at_point(recipe, name), card)
 
 
-def _check_arguments(path: Path, recipe: Recipe) -> None:
-    faults = options.faults(recipe.app, recipe.args)
+def _at_point(recipe: Recipe, name: str) -> Recipe:
+    base, _, point = name.partition("@")
+    if recipe.series is None:
+        if point:
+            raise UsageError(f"{base} is no series: it has no point {point}", hint=f"say {base}")
+        return recipe
+    points = {str(number): number for number in recipe.series.points}
+    if point not in points:
+        what = f"has no point {point}" if point else "is a series"
+        raise UsageError(
+            f"{base} {what} (points over {recipe.series.over}: {', '.join(points)})",
+            hint=f"say which: {base}@{next(iter(points))}",
+        )
+    return recipe.at(points[point])
+
+
+def _refuse(path: Path, faults: checks.Faults) -> None:
     if faults:
         raise UsageError("\n".join(
-            f"{path}:{strict.line(path, ('args', key))}: args.{key}: {fault}"
-            for key, fault in faults.items()
+            f"{path}:{strict.line(path, where)}: {dotted(where)}: {fault}"
+            for where, fault in faults.items()
         ))
 
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from trimaran import paths, strict
+from trimaran.errors import UsageError, nearest
 
 Argument = StrictBool | StrictInt | StrictFloat | StrictStr
-
-VERB = "train"
-"""What a recipe has its app do."""
 
 _WORDS = {"integer": "a whole number", "number": "a number", "string": "a number or a word"}
 
@@ -84,22 +81,30 @@ def unchecked(app: str) -> str | None:
     return f"{_path(app)} is not there: only the app itself will check its arguments"
 
 
-def faults(app: str, args: Mapping[str, Argument]) -> dict[str, str]:
-    """Return what is wrong with each of `args`, the arguments of `app`; see `unchecked`."""
+def faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
+    """Return what is wrong with each of `args`, the arguments of a verb of `app`; see `unchecked`.
+
+    Raises:
+        UsageError: `options.json` is damaged, or has no such verb.
+    """
     if unchecked(app):
         return {}
-    known = strict.load_json(AppOptions, _path(app)).verbs[VERB].options
+    verbs = strict.load_json(AppOptions, _path(app)).verbs
+    if verb not in verbs:
+        raise UsageError(
+            f"{_path(app)}: verbs: no '{verb}' ({nearest(verb, verbs)})",
+            hint="make generate-apps writes it anew",
+        )
+    known = verbs[verb].options
     found = {
-        key: known[key].fault(value) if key in known else _unknown(app, key, known)
+        key: known[key].fault(value) if key in known else _unknown(f"{app} {verb}", key, known)
         for key, value in args.items()
     }
     return {key: fault for key, fault in found.items() if fault is not None}
 
 
-def _unknown(app: str, key: str, known: Mapping[str, Option]) -> str:
-    near = get_close_matches(key, known, n=3, cutoff=0.5)
-    tip = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
-    return f"{app} has no such option ({tip})"
+def _unknown(command: str, key: str, known: Mapping[str, Option]) -> str:
+    return f"{command} has no such option ({nearest(key, known, cutoff=0.5)})"
 
 
 def _path(app: str) -> Path:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictStr, model_validator
+from pydantic import Field, StrictStr, ValidationError, model_validator
 
 from trimaran import strict
 from trimaran.data.contracts import FormatName
-from trimaran.recipes.card import Number, When
+from trimaran.parsing import Location
+from trimaran.recipes.card import Number, When, Word
 from trimaran.recipes.options import Argument
 from trimaran.sites import Fingerprint
 
@@ -19,25 +20,14 @@ Launcher = Literal["none", "torchrun", "mpirun", "srun"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Option = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+WallTime = Annotated[str, Field(pattern=r"^\d{2,}:[0-5]\d:[0-5]\d$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 OWN_OPTIONS = frozenset({"data", "out", "initial"})
 """App options that Trimaran sets itself."""
 
-NEUTRAL_OPTIONS = frozenset({"seed"})
-"""Options whose change leaves the experiment the same: references hold over seeds."""
-
-METRIC_UNITS = {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
-"""Metrics that a recipe can expect, with their unit."""
-
 SYNTHETIC = "synthetic"
 """The option with which an app reads no data (app contract)."""
-
-UNIT_LIMITS = {"%": (0.0, 100.0), "img/s": (0.0, sys.float_info.max)}
-"""The least and the most that a metric of this unit can be."""
-
-HARDWARE_BOUND = frozenset({"throughput"})
-"""Metrics whose reference holds only on the recipe's own target."""
 
 
 class Measured(strict.Model):
@@ -54,24 +44,21 @@ class Measured(strict.Model):
 class Expectation(strict.Model):
     """One number that a run must reach, and where the number comes from."""
 
-    metric: Literal["val_top1", "val_top5", "throughput"]
-    unit: Literal["%", "img/s"]
+    metric: Word = Field(description="one of those in the app's card")
+    unit: str = Field(default="", description="that of the card")
     at: When
     value: Number = Field(gt=0)
-    # All of these metrics are the better the higher, so without `lower` nothing would be checked.
-    lower: Number = Field(gt=-1, le=0, description="relative margin below, e.g. -0.01")
+    lower: Number | None = Field(
+        default=None, gt=-1, le=0, description="relative margin below, e.g. -0.01"
+    )
     upper: Number | None = Field(default=None, ge=0, description="relative margin above")
     source: str | None = Field(default=None, description="publication of the number")
     measured: Measured | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Expectation:
-        if self.unit != METRIC_UNITS[self.metric]:
-            raise ValueError(f"the unit of {self.metric} is {METRIC_UNITS[self.metric]}")
         if (self.source is None) == (self.measured is None):
             raise ValueError("give exactly one of 'source' (published) and 'measured' (by us)")
-        if self.value > UNIT_LIMITS[self.unit][1]:
-            raise ValueError(f"value: {self.value:g} {self.unit} cannot be")
         if self.measured is not None:
             seeds = self.measured.seeds.values()
             if not min(seeds) <= self.value <= max(seeds):
@@ -82,10 +69,11 @@ class Expectation(strict.Model):
         return self
 
     @property
-    def bounds(self) -> tuple[float, float | None]:
-        """Lowest and highest accepted value, in `unit`."""
+    def bounds(self) -> tuple[float | None, float | None]:
+        """Lowest and highest accepted value, in `unit`; None: any."""
+        low = None if self.lower is None else self.value * (1 + self.lower)
         high = None if self.upper is None else self.value * (1 + self.upper)
-        return self.value * (1 + self.lower), high
+        return low, high
 
 
 class ImageChoice(strict.Model):
@@ -124,7 +112,47 @@ class Resources(strict.Model):
     tasks_per_node: Annotated[int, Field(ge=1)] = 1
     cpus_per_task: Annotated[int, Field(ge=1)]
     gpus_per_task: Annotated[int, Field(ge=0)] = 0
-    walltime: Annotated[str, Field(pattern=r"^\d{2,}:[0-5]\d:[0-5]\d$")]
+    walltime: WallTime
+
+
+class PointResources(strict.Model):
+    """What a point needs that is not the number of its tasks."""
+
+    cpus_per_task: Annotated[int, Field(ge=1)] | None = None
+    gpus_per_task: Annotated[int, Field(ge=0)] | None = None
+    walltime: WallTime | None = None
+
+
+class Point(strict.Model):
+    """One point of a series: what it expects, and what is its own."""
+
+    resources: PointResources | None = None
+    launcher: Launcher | None = None
+    env: dict[Variable, StrictStr] = Field(default_factory=dict)
+    args: dict[Option, Argument] = Field(default_factory=dict)
+    expected: list[Expectation] = Field(min_length=1)
+
+
+class Series(strict.Model):
+    """The same experiment at several sizes; `points` are by size."""
+
+    over: Literal["ranks", "nodes", "tasks_per_node"] = Field(
+        description="what the numbers of the points are; `ranks` fill node after node"
+    )
+    points: dict[Annotated[int, Field(ge=1)], Point] = Field(min_length=1)
+
+    def split(self, number: int, resources: Resources) -> dict[str, int]:
+        """Return nodes and tasks of the point `number`; `resources` has the tasks of a full node.
+
+        Raises:
+            ValueError: its ranks do not fill whole nodes.
+        """
+        if self.over != "ranks":
+            return {self.over: number}
+        tasks = min(number, resources.tasks_per_node)
+        if number % tasks:
+            raise ValueError(f"series.points: {number} ranks are no whole nodes of {tasks}")
+        return {"nodes": number // tasks, "tasks_per_node": tasks}
 
 
 class Recipe(strict.Model):
@@ -133,6 +161,7 @@ class Recipe(strict.Model):
     schema_: Literal[1] = Field(alias="schema")
     summary: str
     app: Name
+    verb: Word = Field(default="train", description="what the app does: one of its card's verbs")
     target: Name
     purpose: Purpose
     image: ImageChoice
@@ -144,10 +173,23 @@ class Recipe(strict.Model):
     launcher: Launcher
     env: dict[Variable, StrictStr] = Field(default_factory=dict)
     args: dict[Option, Argument]
-    expected: list[Expectation] = Field(min_length=1)
+    expected: list[Expectation] = Field(
+        default_factory=list, description="what must be reached; a series says it at its points"
+    )
+    series: Series | None = Field(
+        default=None, description="the same experiment on more and more of the machine"
+    )
+
+    @model_validator(mode="after")
+    def _expects(self) -> Recipe:
+        if bool(self.expected) == (self.series is not None):
+            raise ValueError("give 'expected' or, with one for each point, 'series'")
+        return self
 
     @model_validator(mode="after")
     def _launched(self) -> Recipe:
+        if self.series is not None:
+            return self  # its points are
         ranks = self.resources.nodes * self.resources.tasks_per_node
         if (self.launcher == "none") != (ranks == 1):
             raise ValueError(f"launcher: '{self.launcher}' does not start {ranks} tasks")
@@ -161,3 +203,43 @@ class Recipe(strict.Model):
         if clash:
             raise ValueError(f"args: {', '.join(sorted(clash))}: set by Trimaran, remove it")
         return self
+
+    @model_validator(mode="after")
+    def _whole_points(self) -> Recipe:
+        for number in self.series.points if self.series else ():
+            try:
+                self.at(number)
+            except ValidationError as error:
+                problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+                raise ValueError(f"series.points.{number}: {problem}") from error
+        return self
+
+    def at(self, number: int) -> Recipe:
+        """Return the recipe that a point of the series is."""
+        assert self.series is not None  # noqa: S101 - for the types
+        point = self.series.points[number]
+        own = point.model_dump(exclude_none=True)
+        whole = self.model_dump(by_alias=True, exclude={"series"})
+        return Recipe.model_validate({
+            **whole, **own,
+            "resources": {
+                **whole["resources"], **self.series.split(number, self.resources),
+                **own.get("resources", {}),
+            },
+            "env": {**self.env, **point.env}, "args": {**self.args, **point.args},
+        })
+
+    def variants(self) -> Iterator[tuple[int | None, Recipe]]:
+        """Yield each point of a series with its recipe, else no point and the recipe itself."""
+        if self.series is None:
+            yield None, self
+        else:
+            yield from ((number, self.at(number)) for number in self.series.points)
+
+    def expectations(self) -> Iterator[tuple[Location, Expectation]]:
+        """Yield every expectation with its place in the file, those of all points of a series."""
+        tables: dict[Location, list[Expectation]] = {("expected",): self.expected}
+        for number, point in (self.series.points if self.series else {}).items():
+            tables["series", "points", number, "expected"] = point.expected
+        for place, table in tables.items():
+            yield from (((*place, index), one) for index, one in enumerate(table))

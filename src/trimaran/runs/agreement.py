@@ -14,11 +14,13 @@ from trimaran.engines import CONTAINERS
 from trimaran.errors import RunError
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
+from trimaran.recipes.card import Card
 from trimaran.recipes.command import app_arguments, launcher, real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
 from trimaran.runs import rundir
 from trimaran.runs.extending import VENV_INSIDE
-from trimaran.runs.rundir import METRICS, RESULT, RunRecord
+from trimaran.runs.record import RunRecord
+from trimaran.runs.rundir import METRICS, RESULT
 from trimaran.runs.verdict import Event
 
 DATA_INSIDE, OUT_INSIDE = "/data", "/out"
@@ -26,12 +28,9 @@ DATA_INSIDE, OUT_INSIDE = "/data", "/out"
 
 _PROGRAMS = {"apptainer": ("apptainer", "singularity"), "podman": ("podman",)}
 
-# Of an evaluation in result.json -> key of metrics.jsonl.
-_SCORES = {"top1": "eval_accuracy", "top5": "eval_accuracy_top5", "loss": "eval_loss"}
-
 
 def check(
-    directory: Path, record: RunRecord, recipe: Recipe, events: Sequence[Event]
+    directory: Path, record: RunRecord, recipe: Recipe, card: Card, events: Sequence[Event]
 ) -> list[str]:
     """Compare what the files of a completed run say of the same thing.
 
@@ -39,6 +38,7 @@ def check(
         directory: the run directory.
         record: its `run.json`.
         recipe: its `recipe.yaml`, which has the hash that `record` names.
+        card: the card of its app.
         events: its `metrics.jsonl`.
 
     Returns:
@@ -50,7 +50,7 @@ def check(
     result = _result(directory / RESULT)
     faults = [
         *_ended(record), *_changed_files(directory, record), *_command(record, recipe),
-        *_image(record), *_metrics(record, recipe, events), *_outcome(events, result),
+        *_image(record), *_metrics(record, recipe, card, events), *_outcome(events, result, card),
     ]
     if faults:
         raise RunError(
@@ -148,7 +148,9 @@ def _image(record: RunRecord) -> Iterator[str]:
                f" listed is {', '.join(sorted(added)) or 'nothing'}")
 
 
-def _metrics(record: RunRecord, recipe: Recipe, events: Sequence[Event]) -> Iterator[str]:
+def _metrics(
+    record: RunRecord, recipe: Recipe, card: Card, events: Sequence[Event]
+) -> Iterator[str]:
     """Check that the metrics are those of one whole run of this recipe."""
     keys = [event.key for event in events]
     if keys.count("run_start") != 1:
@@ -165,7 +167,7 @@ def _metrics(record: RunRecord, recipe: Recipe, events: Sequence[Event]) -> Iter
     if "seed" in arguments:
         wanted["seed"] = {arguments["seed"]}
     reads = arguments.get(SYNTHETIC) is not True
-    if reads and not real_changes(recipe, record.recipe.changed):
+    if reads and not real_changes(recipe, card, record.recipe.changed):
         others: set[object] = {count for split, count in use.samples.items() if split != "train"}
         wanted["train_samples"] = {use.samples.get("train")}
         wanted["eval_samples"] = others or wanted["train_samples"]
@@ -175,7 +177,9 @@ def _metrics(record: RunRecord, recipe: Recipe, events: Sequence[Event]) -> Iter
             yield f"{METRICS}: {event.key} is {event.value!r}, the recipe has {other}"
 
 
-def _outcome(events: Sequence[Event], result: Mapping[str, object]) -> Iterator[str]:
+def _outcome(
+    events: Sequence[Event], result: Mapping[str, object], card: Card
+) -> Iterator[str]:
     """Compare the end of the metrics with `result.json`."""
     if result.get("status") != "success":
         yield f"{RESULT} is missing or does not say success"
@@ -183,11 +187,14 @@ def _outcome(events: Sequence[Event], result: Mapping[str, object]) -> Iterator[
     if result.get("steps") != _last_step(events):
         yield f"{RESULT}: {result.get('steps')} steps, {METRICS} ends at {_last_step(events)}"
     scores = result.get("evaluation")
-    for name, key in _SCORES.items():
-        last = next((event.value for event in reversed(events) if event.key == key), None)
-        found = scores.get(name) if isinstance(scores, dict) else None
+    for metric in card.metrics.values():
+        if metric.result is None:
+            continue
+        last = next((event.value for event in reversed(events) if event.key == metric.key), None)
+        found = scores.get(metric.result) if isinstance(scores, dict) else None
         if found != last:
-            yield f"{RESULT}: {name} is {found}, the last {key} of {METRICS} is {last}"
+            yield (f"{RESULT}: {metric.result} is {found}, the last {metric.key} of {METRICS}"
+                   f" is {last}")
 
 
 def _last_step(events: Sequence[Event]) -> int | None:

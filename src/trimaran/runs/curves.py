@@ -1,4 +1,4 @@
-"""The curves of a run over its steps: loss, top-1 and throughput, as SVG and PNG."""
+"""The curves of a run over its steps, in the panels that its app's card names, as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from trimaran.recipes.card import AxisKind, Card
 from trimaran.runs.verdict import Event
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-# Okabe and Ito's colours, which readers with any colour vision tell apart.
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's, which readers with any colour vision tell apart."""
 
 MARKED = 30
 """Points up to which each is marked: a line of one point is not seen otherwise."""
@@ -33,28 +34,25 @@ class Line(NamedTuple):
 
     key: str
     label: str
-    color: str
-    factor: float = 1.0
+    factor: float
 
 
 class Panel(NamedTuple):
     """Axes with a title, and their lines; `log`: logarithmic where the values span a decade."""
 
     title: str
-    lines: tuple[Line, ...]
-    log: bool = False
-    from_zero: bool = False
+    axis: AxisKind
+    lines: list[Line]
 
 
-PANELS = (
-    Panel(
-        "loss",
-        (Line("train_loss", "training", BLUE), Line("eval_loss", "evaluation", ORANGE)),
-        log=True,
-    ),
-    Panel("evaluation top-1, %", (Line("eval_accuracy", "top-1", GREEN, 100.0),)),
-    Panel("throughput, img/s", (Line("throughput", "training", BLUE),), from_zero=True),
-)
+def panels_of(card: Card) -> list[Panel]:
+    """Return the panels that a card names, in its order."""
+    found: dict[str, Panel] = {}
+    for name, metric in card.metrics.items():
+        if metric.panel is not None:
+            panel = found.setdefault(metric.panel, Panel(metric.panel, metric.axis, []))
+            panel.lines.append(Line(metric.key, metric.label or name, metric.factor))
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,11 @@ class Picture:
     png: bytes
 
 
-def draw(title: str, events: Sequence[Event]) -> Picture | None:
+def draw(title: str, events: Sequence[Event], card: Card) -> Picture | None:
     """Draw a panel for each thing that the run has reported; None where it is none of them."""
     panels = [
         (panel, found)
-        for panel in PANELS
+        for panel in panels_of(card)
         if (found := [(line, points) for line in panel.lines if (points := _points(events, line))])
     ]
     if not panels:
@@ -120,10 +118,10 @@ def _points(events: Sequence[Event], line: Line) -> list[tuple[int, float]]:
 def _panel(axes: Axes, panel: Panel, found: list[tuple[Line, list[tuple[int, float]]]]) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    for line, points in found:
+    for number, (line, points) in enumerate(found):
         steps, values = zip(*points, strict=True)
         axes.plot(
-            steps, values, label=line.label, color=line.color,
+            steps, values, label=line.label, color=COLORS[number % len(COLORS)],
             marker="o" if len(points) <= MARKED else None, markersize=4,
         )
     axes.set(title=panel.title, xlabel="step")
@@ -131,9 +129,9 @@ def _panel(axes: Axes, panel: Panel, found: list[tuple[Line, list[tuple[int, flo
     _plain(axes.xaxis)
     drawn = [value for _, points in found for _, value in points if math.isfinite(value)]
     low, high = min(drawn), max(drawn)
-    if panel.log and low > 0 and high >= DECADE * low:
+    if panel.axis == "log" and low > 0 and high >= DECADE * low:
         _logarithmic(axes, decades=math.log10(high / low))
-    if panel.from_zero and low >= 0:
+    if panel.axis == "from-zero" and low >= 0:
         axes.set_ylim(0, 1.05 * high or 1)
     _plain(axes.yaxis)
     axes.grid(alpha=0.3)

@@ -18,7 +18,7 @@ from trimaran.recipes.options import Argument
 from trimaran.reporting import Reporter
 from trimaran.runs import initial, report, rundir, training
 from trimaran.runs.extending import Extension
-from trimaran.runs.rundir import DataRecord, ImageRecord, RunRecord, SignatureRecord
+from trimaran.runs.record import DataRecord, ImageRecord, RunRecord, SignatureRecord
 from trimaran.runs.verdict import Verdict
 from trimaran.sites import Site
 from trimaran.supply import registry
@@ -228,10 +228,11 @@ def _accepted(request: Request) -> list[list[str]]:
 
 def check(request: Request) -> None:
     """Raise UsageError for what can be told before anything is made."""
-    faults = options.faults(request.recipe.recipe.app, request.changes)
+    recipe = request.recipe.recipe
+    faults = options.faults(recipe.app, recipe.verb, request.changes)
     if faults:
         raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()))
-    resources, starter = request.recipe.recipe.resources, request.recipe.recipe.launcher
+    resources, starter = recipe.resources, recipe.launcher
     if resources.nodes > 1 or starter == "srun":
         raise UsageError(
             f"{request.recipe.name} needs {resources.nodes} nodes and {starter}:"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from pydantic import BaseModel
 
-from trimaran import paths
 from trimaran.errors import RunError, UsageError, way_out
-from trimaran.files import open_plain, sha256, write_atomic
+from trimaran.files import read_plain, sha256, write_atomic
+from trimaran.recipes import card as cards
 from trimaran.recipes import library, targets
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
 from trimaran.runs import agreement, curves, rundir, verdict
 from trimaran.runs.curves import Picture
-from trimaran.runs.rundir import RunRecord
+from trimaran.runs.record import RunRecord
 from trimaran.runs.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -89,19 +89,22 @@ def write(directory: Path) -> tuple[RunRecord, Verdict]:
         )
     recipe = recipe_as_run(directory, record)
     events = verdict.read_events(directory / rundir.METRICS)
-    checked = agreement.check(directory, record, recipe.recipe, events)
+    card = recipe.card.card
+    checked = agreement.check(directory, record, recipe.recipe, card, events)
     target = targets.load(recipe.recipe.target)
     unlike = [text for host in record.hosts for text in targets.differences(target, host)]
     judged = verdict.judge(
         recipe.recipe,
+        card,
         events,
-        changed=real_changes(recipe.recipe, record.recipe.changed),
+        changed=real_changes(recipe.recipe, card, record.recipe.changed),
         unlike=list(dict.fromkeys(unlike)),
         other_data=agreement.other_data(record),
+        image_digest=record.image.digest,
         checked=checked,
     )
     try:
-        _render(directory, recipe, record, judged, curves.draw(recipe.name, events))
+        _render(directory, recipe, record, judged, curves.draw(recipe.name, events, card))
     except OSError as error:
         raise RunError(
             f"cannot write the report into {directory}: {error.strerror} ({error.filename})"
@@ -119,7 +122,8 @@ def notes(record: RunRecord) -> list[str]:
     for part in record.resumed:
         said.append(f"stopped, and resumed at {part.started.isoformat(timespec='seconds')}")
     if not _is_here(record):
-        said.append("the recipe that was run is not in this checkout, or is another one now")
+        said.append("the recipe that was run, or what its app says of itself, is not in this"
+                    " checkout, or is another one now")
     if record.git.dirty or any(part.git.dirty for part in record.resumed):
         said.append("the checkout had uncommitted changes")
     return said
@@ -130,25 +134,41 @@ def _added(record: RunRecord) -> str:
 
 
 def _is_here(record: RunRecord) -> bool:
-    """Return whether this checkout has the recipe that was run, byte by byte."""
-    name = record.recipe.name
-    path = paths.repository() / "recipes" / f"{name}.yaml"
-    return name in library.names() and sha256(path) == record.recipe.sha256
+    """Return whether this checkout has the recipe that was run and its card, byte by byte."""
+    said = record.recipe
+    app = said.name.partition("/")[0]
+    here = said.name.partition("@")[0] in library.names()
+    if not here or sha256(library.file_of(said.name)) != said.sha256:
+        return False
+    return said.card_sha256 is None or (
+        app in cards.names() and cards.load(app).sha256 == said.card_sha256
+    )
 
 
 def recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
-    """Load the copy of the recipe that the run directory holds, and check that it is untouched."""
-    path = directory / "recipe.yaml"
+    """Load the copies of recipe and card in the run directory, and check that they are untouched.
+
+    A run of an older version has no card: it is judged by that of this checkout.
+    """
+    said = record.recipe
+    recipe = _copy(directory / rundir.RECIPE, "recipe", said.sha256)
+    if said.card_sha256 is None:
+        card = cards.load(said.name.partition("/")[0])
+    else:
+        card = cards.load_copy(_copy(directory / rundir.CARD, "card of the app", said.card_sha256))
+    return library.load_copy(recipe, said.name, card)
+
+
+def _copy(path: Path, what: str, digest: str) -> Path:
     try:
-        os.close(open_plain(path, os.O_RDONLY))
+        found = hashlib.sha256(read_plain(path)).hexdigest()
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}", hint=way_out(error)
         ) from error
-    recipe = library.load_copy(path, record.recipe.name)
-    if recipe.sha256 != record.recipe.sha256:
-        raise UsageError(f"{path} is not the recipe that was run (run.json has another SHA-256)")
-    return recipe
+    if found != digest:
+        raise UsageError(f"{path} is not the {what} that was run (run.json has another SHA-256)")
+    return path
 
 
 def _render(

@@ -14,7 +14,7 @@ from trimaran.reporting import Reporter
 from trimaran.runs import initial, pipeline, report, rundir, training
 from trimaran.runs.extending import Extension
 from trimaran.runs.pipeline import STEPS, Request
-from trimaran.runs.rundir import RunRecord
+from trimaran.runs.record import RunRecord
 from trimaran.runs.verdict import Verdict
 from trimaran.sites import Site
 

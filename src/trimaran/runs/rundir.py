@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
 
-from pydantic import BaseModel, Field, ValidationError, computed_field
+from pydantic import ValidationError
 
 from trimaran import __version__, paths, process
-from trimaran.engines import CONTAINERS, Command
+from trimaran.engines import Command
 from trimaran.errors import RunError, UsageError, way_out
 from trimaran.files import (
     leads_outside,
@@ -26,14 +25,22 @@ from trimaran.files import (
     room,
     write_atomic,
 )
-from trimaran.hostfacts import HostFacts, host_facts
+from trimaran.hostfacts import host_facts
 from trimaran.parsing import parse_json
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
 from trimaran.runs.extending import Modification
 from trimaran.runs.initial import InitialRecord
-
-Status = Literal["running", "completed", "failed", "interrupted"]
+from trimaran.runs.record import (
+    CommandRecord,
+    DataRecord,
+    GitRecord,
+    ImageRecord,
+    RecipeRecord,
+    ResumptionRecord,
+    RunRecord,
+    Status,
+)
 
 LOCK = ".lock"
 
@@ -45,102 +52,8 @@ _LEAST_BYTES = 1 << 24  # a run that begins on a fuller disk cannot even keep it
 METRICS, RESULT = "metrics.jsonl", "result.json"
 """What an app leaves (app contract), and a verdict rests on."""
 
-
-class RecipeRecord(BaseModel):
-    """Which recipe was run, by content, and what was changed on the command line."""
-
-    name: str
-    sha256: str
-    changed: dict[str, Argument]
-
-
-class SignatureRecord(BaseModel):
-    """Whose signature of the image was asked for, and found to hold."""
-
-    fingerprint: str
-    verified: Literal[True] = True
-
-
-class ImageRecord(BaseModel):
-    """Which image was run."""
-
-    name: str
-    engine: str
-    reference: str
-    digest: str | None
-    inputs: str
-    signature: SignatureRecord | None = None
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def publishable(self) -> bool:
-        """Whether it was a container, known by its digest: a file that says so is not believed."""
-        return self.engine in CONTAINERS and self.digest is not None
-
-
-class DataRecord(BaseModel):
-    """Which packed data set was read: `sha256` is that of its `dataset.json`."""
-
-    name: str
-    path: str
-    sha256: str
-
-
-class GitRecord(BaseModel):
-    """State of the checkout: `dirty` when tracked files differ from the revision."""
-
-    revision: str | None
-    dirty: bool | None
-
-
-class CommandRecord(BaseModel):
-    """The exact command: arguments, whole environment, and both as one shell line."""
-
-    argv: list[str]
-    env: dict[str, str]
-    shell: str
-
-
-class ResumptionRecord(BaseModel):
-    """When, where and by which revision a stopped run went on."""
-
-    started: datetime
-    trimaran: str
-    git: GitRecord
-    host: HostFacts
-
-
-class RunRecord(BaseModel):
-    """`run.json`: written when the run starts, completed when it ends.
-
-    `seconds` are those of the training command: of all its parts, but for a part that was
-    killed together with the tool and could not tell. `files` has the SHA-256 of what the app
-    left, from the moment on when it ended.
-    """
-
-    schema_version: Literal[1] = 1
-    status: Status
-    trimaran: str
-    recipe: RecipeRecord
-    image: ImageRecord
-    modified: list[Modification] = Field(default_factory=list)
-    data: DataRecord
-    initial: InitialRecord | None = None
-    git: GitRecord
-    command: CommandRecord
-    host: HostFacts
-    environment: dict[str, object] | None = None
-    started: datetime
-    resumed: list[ResumptionRecord] = Field(default_factory=list)
-    ended: datetime | None = None
-    seconds: float | None = None
-    exit_status: int | None = None
-    files: dict[str, str] = Field(default_factory=dict)
-
-    @property
-    def hosts(self) -> list[HostFacts]:
-        """Every machine that the run was on."""
-        return [self.host, *(part.host for part in self.resumed)]
+RECIPE, CARD = "recipe.yaml", "app.yaml"
+"""What a run is judged by: copies, for both may change."""
 
 
 def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
@@ -231,7 +144,7 @@ def start(
     modified: Sequence[Modification] = (),
     initial: InitialRecord | None = None,
 ) -> RunRecord:
-    """Fill `directory` with the recipe's text and a `run.json` that says "running".
+    """Fill `directory` with recipe and card, and a `run.json` that says "running".
 
     Raises:
         RunError: it cannot be written, or another run began there, on a file system without locks.
@@ -239,7 +152,9 @@ def start(
     record = RunRecord(
         status="running",
         trimaran=__version__,
-        recipe=RecipeRecord(name=recipe.name, sha256=recipe.sha256, changed=changed),
+        recipe=RecipeRecord(
+            name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256, changed=changed
+        ),
         image=image,
         modified=list(modified),
         data=data,
@@ -253,9 +168,8 @@ def start(
     )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        copy = open_plain(directory / "recipe.yaml", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with os.fdopen(copy, "wb") as file:
-            file.write(recipe.path.read_bytes())
+        _copy(recipe.path, directory / RECIPE)
+        _copy(recipe.card.path, directory / CARD)
         _reserve(directory)
         _write(directory, record)
     except OSError as error:
@@ -263,6 +177,12 @@ def start(
             f"cannot write the run directory {directory}: {refusal(error, directory)}"
         ) from error
     return record
+
+
+def _copy(source: Path, to: Path) -> None:
+    copy = open_plain(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with os.fdopen(copy, "wb") as file:
+        file.write(source.read_bytes())
 
 
 def go_on(directory: Path, record: RunRecord) -> RunRecord:

@@ -11,7 +11,7 @@ from trimaran.errors import Interrupted, RunError
 from trimaran.files import refusal, room
 from trimaran.reporting import Reporter
 from trimaran.runs import ends, rundir
-from trimaran.runs.rundir import RunRecord
+from trimaran.runs.record import RunRecord, Status
 
 LOG = "log.txt"
 
@@ -72,7 +72,7 @@ def perform(
         raise _failure(directory, status, before, again)
 
 
-def _finish(directory: Path, record: RunRecord, status: rundir.Status, exit_status: int) -> None:
+def _finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> None:
     """Complete `run.json`, whoever is impatient: it must not go on saying "running"."""
     with process.handling(signal.SIG_IGN):
         rundir.finish(directory, record, status, exit_status)
@@ -92,7 +92,7 @@ def _failure(directory: Path, status: int, before: ends.OomKills, again: str) ->
     return RunError(f"{what} (exit status {status})", hint="; ".join(filter(None, hints)))
 
 
-def _status(exit_status: int) -> rundir.Status:
+def _status(exit_status: int) -> Status:
     if exit_status == 0:
         return "completed"
     return "interrupted" if exit_status == 75 else "failed"

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from trimaran.errors import ExitCode, RunError, way_out
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
-from trimaran.recipes.recipe import HARDWARE_BOUND, METRIC_UNITS, UNIT_LIMITS, Expectation, Recipe
+from trimaran.recipes.card import Card, Metric
+from trimaran.recipes.recipe import Expectation, Recipe
 
 Outcome = Literal["PASS", "FAIL", "NO REFERENCE"]
 
@@ -21,13 +22,6 @@ EXIT_CODES: dict[Outcome, ExitCode] = {
     "PASS": ExitCode.PASS,
     "FAIL": ExitCode.FAIL,
     "NO REFERENCE": ExitCode.NO_REFERENCE,
-}
-
-# Metric of a recipe -> key of the MLPerf logging form and the factor to the recipe's unit.
-_KEYS = {
-    "val_top1": ("eval_accuracy", 100.0),
-    "val_top5": ("eval_accuracy_top5", 100.0),
-    "throughput": ("throughput", 1.0),
 }
 
 
@@ -61,6 +55,7 @@ class Row(BaseModel):
 
     metric: str
     unit: str
+    digits: int = 2
     at: str
     measured: float | None
     expected: float | None = None
@@ -87,14 +82,18 @@ class Row(BaseModel):
         return f"<= {self._text(self.high)}" if self.high is not None else "-"
 
     def _text(self, value: float) -> str:
-        return f"{value:,.0f} {self.unit}" if self.unit == "img/s" else f"{value:.2f} {self.unit}"
+        return f"{value:,.{self.digits}f} {self.unit}".rstrip()
 
 
 class Verdict(BaseModel):
-    """The verdict of a run: one outcome, its reasons, a row per metric, and what was compared."""
+    """The verdict of a run: one outcome, a row per metric, and what was compared.
+
+    `reasons` say why there is no reference here, `notes` what a reader of the outcome must know.
+    """
 
     outcome: Outcome
     reasons: list[str]
+    notes: list[str] = []
     rows: list[Row]
     checked: list[str] = []
 
@@ -126,60 +125,64 @@ def read_events(path: Path) -> list[Event]:
     return events
 
 
-def measure(events: Sequence[Event], metric: str, at: str) -> float | None:
-    """Return `metric` of a run in the recipe's unit, or None if the run did not report it.
+def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
+    """Return `metric` of a run in its unit, or None if the run did not report it.
 
     It is NaN where a value that counts is no finite number or one that the metric cannot be.
 
     Args:
         events: the lines of `metrics.jsonl`, in order.
-        metric: a key of `METRIC_UNITS`.
-        at: `end` (last value), `best` (largest) or `median-after-epoch-N`
+        metric: what the app's card says of it.
+        at: `end` (last value), `best` (largest or least) or `median-after-epoch-N`
             (median of the values of epochs N+1 and later).
     """
-    key, factor = _KEYS[metric]
-    found = [event for event in events if event.key == key]
+    found = [event for event in events if event.key == metric.key]
     if at.startswith("median-after-epoch-"):
         first = int(at.rsplit("-", 1)[1])
         found = [event for event in found if (event.number("epoch_num") or 0) > first]
     if at == "end":
         found = found[-1:]
-    values = [math.nan if event.finite is None else event.finite * factor for event in found]
+    values = [math.nan if event.finite is None else event.finite * metric.factor for event in found]
     if not values:
         return None
-    lowest, highest = UNIT_LIMITS[METRIC_UNITS[metric]]
-    if not all(lowest <= value <= highest for value in values):
+    if not all(math.isfinite(value) and metric.can_be(value) for value in values):
         return math.nan
-    return median(values) if at.startswith("median") else max(values)
+    if at.startswith("median"):
+        return median(values)
+    return max(values) if metric.better == "higher" else min(values)
 
 
 def judge(
     recipe: Recipe,
+    card: Card,
     events: Sequence[Event],
     *,
     changed: Sequence[str],
     unlike: Sequence[str],
     other_data: str | None = None,
+    image_digest: str | None = None,
     checked: Sequence[str] = (),
 ) -> Verdict:
     """Judge a finished run.
 
     Args:
         recipe: the recipe that was run.
+        card: the card of its app, which has all metrics that the recipe expects.
         events: its metrics.
         changed: arguments changed on the command line that make it another experiment.
         unlike: what makes the host another machine than the recipe's target.
         other_data: what makes the data others than those of the recipe.
+        image_digest: of the image that was used; None: it was not in a container.
         checked: what was compared before, for the reader.
     """
     another = bool(changed or other_data)
-    rows = [_row(expected, events, another, unlike) for expected in recipe.expected]
+    rows = [_row(expected, card, events, another, unlike) for expected in recipe.expected]
     reasons = []
     if changed:
         reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
     if other_data:
         reasons.append(other_data)
-    if unlike and any(row.metric in HARDWARE_BOUND for row in rows):
+    if unlike and any(card.metrics[row.metric].hardware_bound for row in rows):
         reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
     outcomes = {row.outcome for row in rows}
     outcome: Outcome = "PASS"
@@ -188,26 +191,46 @@ def judge(
     elif "NO REFERENCE" in outcomes:
         outcome = "NO REFERENCE"
     return Verdict(
-        outcome=outcome, reasons=reasons, rows=rows + _extra_rows(recipe, events),
-        checked=list(checked),
+        outcome=outcome, reasons=reasons, notes=_other_images(recipe, image_digest),
+        rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
 
 
 def _row(
-    expected: Expectation, events: Sequence[Event], another: bool, unlike: Sequence[str]
+    expected: Expectation, card: Card, events: Sequence[Event], another: bool,
+    unlike: Sequence[str],
 ) -> Row:
+    metric = card.metrics[expected.metric]
     low, high = expected.bounds
-    measured = measure(events, expected.metric, expected.at)
+    measured = measure(events, metric, expected.at)
     outcome: Outcome = "FAIL"
-    if another or (unlike and expected.metric in HARDWARE_BOUND):
+    if another or (unlike and metric.hardware_bound):
         outcome = "NO REFERENCE"
-    elif measured is not None and low <= measured <= (math.inf if high is None else high):
+    elif measured is not None and _within(measured, low, high):
         outcome = "PASS"
     return Row(
-        metric=expected.metric, unit=expected.unit, at=expected.at, measured=measured,
-        expected=expected.value, low=low, high=high, basis=_basis(expected), outcome=outcome,
-        required=True,
+        metric=expected.metric, unit=expected.unit, digits=metric.digits, at=expected.at,
+        measured=measured, expected=expected.value, low=low, high=high, basis=_basis(expected),
+        outcome=outcome, required=True,
     )
+
+
+def _within(measured: float, low: float | None, high: float | None) -> bool:
+    return (low is None or measured >= low) and (high is None or measured <= high)
+
+
+def _other_images(recipe: Recipe, digest: str | None) -> list[str]:
+    """Return which references were measured with another image than that of `digest`."""
+    return [
+        f"{expected.metric}: reference measured with {_image(expected.measured.image_digest)},"
+        f" this run used {_image(digest)}"
+        for expected in recipe.expected
+        if expected.measured is not None and expected.measured.image_digest != digest
+    ]
+
+
+def _image(digest: str | None) -> str:
+    return "no image" if digest is None else f"image {digest}"
 
 
 def _basis(expected: Expectation) -> str:
@@ -217,17 +240,19 @@ def _basis(expected: Expectation) -> str:
     return f"published: {expected.source}"
 
 
-def _extra_rows(recipe: Recipe, events: Sequence[Event]) -> list[Row]:
+def _extra_rows(recipe: Recipe, card: Card, events: Sequence[Event]) -> list[Row]:
     """Metrics that the run reported and the recipe has no number for: shown, not judged."""
     judged = {expected.metric for expected in recipe.expected}
     rows = []
-    for metric, unit in METRIC_UNITS.items():
-        at = "median-after-epoch-0" if metric == "throughput" else "end"
-        measured = measure(events, metric, at)
-        if metric not in judged and measured is not None:
+    for name, metric in card.metrics.items():
+        if metric.shown is None or name in judged:
+            continue
+        measured = measure(events, metric, metric.shown)
+        if measured is not None:
             rows.append(
                 Row(
-                    metric=metric, unit=unit, at=at, measured=measured, outcome="NO REFERENCE",
+                    metric=name, unit=metric.unit, digits=metric.digits, at=metric.shown,
+                    measured=measured, outcome="NO REFERENCE",
                     basis="the recipe states no number", required=False,
                 )
             )

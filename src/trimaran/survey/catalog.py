@@ -36,7 +36,7 @@ def table(kind: str) -> list[Row]:
     if kind == "images":
         return [_image_row(row) for row in _images()]
     if kind == "recipes":  # a name says purpose and target, and needs the width
-        return [{"name": row["name"], "summary": row["summary"]} for row in _recipes()]
+        return [_recipe_row(row) for row in _recipes()]
     row = {"apps": _app_row, "targets": _target_row, "data": _data_row}[kind]
     return [row(name) for name in names(kind)]
 
@@ -50,7 +50,8 @@ def complete(kind: str) -> list[Row]:
 def details(kind: str, name: str) -> Row:
     """Return everything that the file of one definition says, with defaults filled in."""
     if kind == "recipes":
-        return library.load(name).recipe.model_dump(mode="json", by_alias=True)
+        recipe = library.load(name).recipe if "@" in name else library.definition(name)
+        return recipe.model_dump(mode="json", by_alias=True)
     load: dict[str, Callable[[str], strict.Model]] = {
         "apps": lambda app: card.load(app).card, "images": definition.load,
         "targets": targets.load, "data": cache.load,
@@ -115,14 +116,20 @@ def _target_row(name: str) -> Row:
 
 
 def _recipes() -> list[Row]:
-    rows = [(name, library.load(name).recipe) for name in names("recipes")]
+    rows = [(name, library.definition(name)) for name in names("recipes")]
     return [
         {
             "name": name, "purpose": recipe.purpose, "target": recipe.target,
             "image": recipe.image.name, "summary": recipe.summary,
+            "points": list(recipe.series.points) if recipe.series else [],
         }
         for name, recipe in rows
     ]
+
+
+def _recipe_row(row: Row) -> Row:
+    points = " ".join(f"@{number}" for number in row["points"])
+    return {"name": row["name"], "summary": f"{row['summary']} {points}".rstrip()}
 
 
 def _data_row(name: str) -> Row:

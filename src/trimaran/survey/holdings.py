@@ -97,7 +97,7 @@ def _with_user(holding: Holding) -> Holding:
 def _images(defined: list[Image]) -> Iterator[Holding]:
     contents = {image.name: definition.content(image) for image in defined}
     pinned = {entry.digest for entry in digests.known()} | {
-        library.load(name).recipe.image.digest for name in library.names()
+        library.definition(name).image.digest for name in library.names()
     }
     folder = paths.cache("images")
     known: set[Path] = set()

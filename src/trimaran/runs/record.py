@@ -1,0 +1,118 @@
+"""`run.json`: what is known of one execution, and where it comes from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, Field, computed_field
+
+from trimaran.engines import CONTAINERS
+from trimaran.hostfacts import HostFacts
+from trimaran.recipes.options import Argument
+from trimaran.runs.extending import Modification
+from trimaran.runs.initial import InitialRecord
+
+Status = Literal["running", "completed", "failed", "interrupted"]
+
+
+class RecipeRecord(BaseModel):
+    """Which recipe was run, by content, and what was changed on the command line.
+
+    `card_sha256` is that of the app's card, by which the run is judged; a run of an older version
+    has none.
+    """
+
+    name: str
+    sha256: str
+    card_sha256: str | None = None
+    changed: dict[str, Argument]
+
+
+class SignatureRecord(BaseModel):
+    """Whose signature of the image was asked for, and found to hold."""
+
+    fingerprint: str
+    verified: Literal[True] = True
+
+
+class ImageRecord(BaseModel):
+    """Which image was run."""
+
+    name: str
+    engine: str
+    reference: str
+    digest: str | None
+    inputs: str
+    signature: SignatureRecord | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def publishable(self) -> bool:
+        """Whether it was a container, known by its digest: a file that says so is not believed."""
+        return self.engine in CONTAINERS and self.digest is not None
+
+
+class DataRecord(BaseModel):
+    """Which packed data set was read: `sha256` is that of its `dataset.json`."""
+
+    name: str
+    path: str
+    sha256: str
+
+
+class GitRecord(BaseModel):
+    """State of the checkout: `dirty` when tracked files differ from the revision."""
+
+    revision: str | None
+    dirty: bool | None
+
+
+class CommandRecord(BaseModel):
+    """The exact command: arguments, whole environment, and both as one shell line."""
+
+    argv: list[str]
+    env: dict[str, str]
+    shell: str
+
+
+class ResumptionRecord(BaseModel):
+    """When, where and by which revision a stopped run went on."""
+
+    started: datetime
+    trimaran: str
+    git: GitRecord
+    host: HostFacts
+
+
+class RunRecord(BaseModel):
+    """`run.json`: written when the run starts, completed when it ends.
+
+    `seconds` are those of the training command: of all its parts, but for a part that was
+    killed together with the tool and could not tell. `files` has the SHA-256 of what the app
+    left, from the moment on when it ended.
+    """
+
+    schema_version: Literal[1] = 1
+    status: Status
+    trimaran: str
+    recipe: RecipeRecord
+    image: ImageRecord
+    modified: list[Modification] = Field(default_factory=list)
+    data: DataRecord
+    initial: InitialRecord | None = None
+    git: GitRecord
+    command: CommandRecord
+    host: HostFacts
+    environment: dict[str, object] | None = None
+    started: datetime
+    resumed: list[ResumptionRecord] = Field(default_factory=list)
+    ended: datetime | None = None
+    seconds: float | None = None
+    exit_status: int | None = None
+    files: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def hosts(self) -> list[HostFacts]:
+        """Every machine that the run was on."""
+        return [self.host, *(part.host for part in self.resumed)]

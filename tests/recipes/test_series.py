@@ -1,0 +1,122 @@
+"""A series is one experiment at several sizes: one file, a point of which is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from samples import GOOD
+from trimaran.errors import UsageError
+from trimaran.recipes import library
+from trimaran.survey import catalog
+
+NAME = "resnet-imagenet/cpu-smoke"
+
+
+def expected(value: float, **more: Any) -> list[dict[str, Any]]:
+    return [{**GOOD["expected"][0], "value": value, **more}]
+
+
+SERIES: dict[str, Any] = {
+    **{key: value for key, value in GOOD.items() if key != "expected"},
+    "resources": {**GOOD["resources"], "tasks_per_node": 2},
+    "launcher": "mpirun",
+    "env": {"A": "1"},
+    "series": {"over": "ranks", "points": {
+        1: {"launcher": "none", "args": {"epochs": 9}, "expected": expected(80)},
+        2: {"expected": expected(81), "env": {"A": "2"}},
+        4: {"launcher": "srun", "resources": {"walltime": "01:00:00"}, "expected": expected(82)},
+    }},
+}
+
+
+def write(checkout: Path, content: dict[str, Any]) -> Path:
+    path = checkout / f"recipes/{NAME}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("point", "nodes", "tasks", "epochs", "value"), [(1, 1, 1, 9, 80), (2, 1, 2, 1, 81),
+                                                     (4, 2, 2, 1, 82)],
+)
+def test_a_point_is_a_recipe(
+    checkout: Path, point: int, nodes: int, tasks: int, epochs: int, value: int
+) -> None:
+    write(checkout, SERIES)
+    found = library.load(f"{NAME}@{point}")
+    assert found.name == f"{NAME}@{point}"
+    assert (found.recipe.resources.nodes, found.recipe.resources.tasks_per_node) == (nodes, tasks)
+    assert found.recipe.args == {"model": "resnet20", "epochs": epochs}
+    assert [one.value for one in found.recipe.expected] == [value]
+    assert found.recipe.series is None
+    assert found.recipe.env == {"A": "2" if point == 2 else "1"}
+    assert found.recipe.resources.walltime == ("01:00:00" if point == 4 else "00:10:00")
+
+
+@pytest.mark.parametrize("over", ["nodes", "tasks_per_node"])
+def test_the_points_say_nodes_or_tasks(checkout: Path, over: str) -> None:
+    write(checkout, {**SERIES, "launcher": "srun", "series": {
+        "over": over, "points": {3: {"expected": expected(80)}},
+    }})
+    resources = library.load(f"{NAME}@3").recipe.resources
+    assert (resources.nodes, resources.tasks_per_node) == ((3, 2) if over == "nodes" else (1, 3))
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}@3", f"{NAME}@"])
+def test_without_a_point_of_it_the_points_are_named(checkout: Path, name: str) -> None:
+    write(checkout, SERIES)
+    with pytest.raises(UsageError, match=r"points over ranks: 1, 2, 4") as caught:
+        library.load(name)
+    assert caught.value.hint == f"say which: {NAME}@1"
+
+
+def test_what_is_no_series_has_no_points(checkout: Path) -> None:
+    write(checkout, GOOD)
+    with pytest.raises(UsageError, match="is no series: it has no point 4"):
+        library.load(f"{NAME}@4")
+
+
+def test_a_series_is_listed_once_and_shown_with_its_points(checkout: Path) -> None:
+    write(checkout, SERIES)
+    assert catalog.table("recipes") == [{"name": NAME, "summary": "A test. @1 @2 @4"}]
+    assert [row["points"] for row in catalog.complete("recipes")] == [[1, 2, 4]]
+    assert list(catalog.details("recipes", NAME)["series"]["points"]) == ["1", "2", "4"]
+    assert catalog.details("recipes", f"{NAME}@4")["resources"]["nodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ({3: {"expected": expected(80)}}, "series.points: 3 ranks are no whole nodes of 2"),
+        ({1: {"expected": expected(80)}}, "series.points.1: launcher: 'mpirun' does not start 1"),
+        ({2: {"expected": []}}, "series.points.2.expected: List should have at least 1 item"),
+        ({2: {"expected": expected(80), "resources": {"nodes": 2}}},
+         "series.points.2.resources.nodes: unknown key"),
+        ({2: {"expected": expected(80, metric="top")}}, "series.points.2.expected.0.metric"),
+        ({0: {"expected": expected(80)}}, "series.points.0"),
+    ],
+)
+def test_faults_of_a_point_are_named(checkout: Path, points: Any, message: str) -> None:
+    write(checkout, {**SERIES, "series": {"over": "ranks", "points": points}})
+    with pytest.raises(UsageError) as caught:
+        library.load(f"{NAME}@2")
+    assert message in caught.value.message
+
+
+def test_an_argument_of_a_point_is_refused_at_its_line(checkout: Path) -> None:
+    options = Path(__file__).parents[2] / "apps/resnet-imagenet/options.json"
+    (checkout / "apps/resnet-imagenet/options.json").write_text(options.read_text())
+    points = {1: {"launcher": "none", "args": {"epochs": 0}, "expected": expected(80)}}
+    path = write(checkout, {**SERIES, "series": {"over": "ranks", "points": points}})
+    with pytest.raises(UsageError) as caught:
+        library.load(f"{NAME}@1")
+    lines = path.read_text().splitlines()
+    line = max(n for n, text in enumerate(lines, 1) if "epochs:" in text)
+    assert caught.value.message == (
+        f"{path}:{line}: series.points.1.args.epochs: must be at least 1, got 0"
+    )
