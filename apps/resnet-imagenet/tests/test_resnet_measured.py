@@ -18,8 +18,8 @@ from memory_training import HELD_OUT, TRAIN, Memory, Network
 from torch import Tensor
 
 from resnet_imagenet import method
-from resnet_imagenet import train as training
 from resnet_imagenet.settings import TrainSettings
+from trainkit import session
 from trainkit.checkpoint import Checkpoints
 from trainkit.exits import DivergedError
 from trainkit.torch.strategy import TorchStrategy
@@ -74,7 +74,7 @@ def test_seconds_are_those_of_steps_and_not_of_evaluations_and_checkpoints(
     network.register_forward_pre_hook(compute)
     strategy.clock = clock
     monkeypatch.setattr(Checkpoints, "start", start)
-    monkeypatch.setattr(training, "time", clock)
+    monkeypatch.setattr(session, "time", clock)
     out = memory.train(
         memory.settings(tmp_path / "run", checkpoint_every=3), monkeypatch, network=network,
         strategy=strategy, batches=functools.partial(Timed, clock),

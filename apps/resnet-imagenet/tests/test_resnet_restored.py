@@ -124,7 +124,8 @@ def test_a_training_that_gets_another_state_back_ends_elsewhere(
     state = checkpoint.load(file)
     other = checkpoint.load(out / "checkpoints" / at(4))
     other["bad_records"] = ["another"]
-    other["progress"] = state["progress"] | {"window": state["progress"]["window"] | {"loss": 0.0}}
+    window = state["progress"]["window"] | {"losses": [0.0]}
+    other["progress"] = state["progress"] | {"window": window}
     if part in state["parts"]:
         write(state | {"parts": state["parts"] | {part: other["parts"][part]}}, file)
     else:

@@ -18,7 +18,6 @@ import torch
 
 from resnet_imagenet.__main__ import main
 from resnet_imagenet.state import Trained
-from resnet_imagenet.train import Training
 from trainkit import checkpoint
 from trainkit.console import Counter
 
@@ -228,8 +227,8 @@ def test_ranks_average_the_statistics_of_both_networks_in_the_same_order() -> No
         average = torch.optim.swa_utils.AveragedModel(network)
         averaged: list[torch.Tensor] = []
         strategy = SimpleNamespace(average=averaged.extend)
-        trained = Trained(network, torch.optim.SGD(network.parameters()), average, None)
-        Training.average_statistics(SimpleNamespace(trained=trained, strategy=strategy))
+        optimizer = torch.optim.SGD(network.parameters())
+        Trained(None, None, strategy, network, optimizer, average, None).before_save()
         own, means = network.running_mean, average.module.running_mean
         assert [id(tensor) for tensor in averaged[::2]] == [id(own), id(means)]
 

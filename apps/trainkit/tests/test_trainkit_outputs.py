@@ -38,7 +38,7 @@ def stopped(tmp_path: Path) -> Path:
     """A run that stopped after step 6 of 9; with checkpoints of 3 and 6."""
     folder = tmp_path / "run"
     with begin(folder).log as log:
-        out = Outputs(folder, Checkpoints(folder / "checkpoints"), log, None, True)
+        out = Outputs(folder, Checkpoints(folder / "checkpoints"), log, None, True, {"seed": 1})
         for step in range(1, 7):
             log.event(metrics.TRAIN_LOSS, 1.0 / step, step=step)
             if step % 3 == 0:

@@ -14,7 +14,6 @@ from resnet_imagenet.formats.mapped import Bytes
 from resnet_imagenet.pipelines import Preprocessing, Way
 from trainkit.exits import DataError
 
-BAD_RECORD = "bad_record"  # key in the metrics
 Sample = tuple[Bytes, Any, Any]
 """An encoded image, its label (1,), its draws (DRAWS,)."""
 

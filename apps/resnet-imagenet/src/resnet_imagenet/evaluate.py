@@ -48,7 +48,7 @@ def evaluate(
     network: nn.Module,
     batches: Batches,
     half: torch.dtype | None,
-    ranks: TorchStrategy,
+    strategy: TorchStrategy,
     stop: Callable[[], bool],
     told: Callable[[], None] = lambda: None,
 ) -> Scores | None:
@@ -60,25 +60,25 @@ def evaluate(
         network: in evaluation mode afterwards.
         batches: each sample once, over all ranks.
         half: what autocast computes in, None without.
-        ranks: of this process and the others.
+        strategy: of this process and the others.
         stop: asked between batches; true on one rank ends the evaluation on all.
         told: called after each batch.
     """
     network.eval()
-    sums = torch.zeros(4, dtype=torch.float64, device=ranks.device)
+    sums = torch.zeros(4, dtype=torch.float64, device=strategy.device)
     for images, labels in batches.epoch(0):
-        if ranks.any(stop()):
+        if strategy.any(stop()):
             return None
         if not len(labels):  # the last batch may have fewer samples than there are ranks
             continue
-        expected = labels.to(ranks.device, non_blocking=True)
-        with torch.autocast(ranks.device.type, half, enabled=half is not None):
-            logits = network(images.to(ranks.device, non_blocking=True)).float()
+        expected = labels.to(strategy.device, non_blocking=True)
+        with torch.autocast(strategy.device.type, half, enabled=half is not None):
+            logits = network(images.to(strategy.device, non_blocking=True)).float()
         best = logits.topk(min(5, logits.shape[1])).indices == expected[:, None]
         loss = functional.cross_entropy(logits, expected, reduction="sum")
         sums += torch.stack([best[:, 0].sum(), best.sum(), loss, loss.new_full((), len(labels))])
         told()
-    top1, top5, total, seen = ranks.sum(sums.tolist())
+    top1, top5, total, seen = strategy.sum(sums.tolist())
     return Scores(top1 / seen, top5 / seen, total / seen)
 
 

@@ -21,6 +21,7 @@ from trainkit import checkpoint, schedules
 from trainkit.exits import ArgumentError
 from trainkit.torch import optim
 from trainkit.torch.strategy import TorchStrategy
+from trainkit.training import Course
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision -> what autocast computes in; the others have none."""
@@ -43,7 +44,7 @@ def prepare(settings: TrainSettings, device: torch.device) -> None:
     torch.backends.cudnn.allow_tf32 = settings.precision != "fp32"
 
 
-def build(settings: TrainSettings, data: Inputs, ranks: TorchStrategy) -> nn.Module:
+def build(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> nn.Module:
     """Return the network with its first weights, on its device."""
     network: nn.Module = model.build(
         settings.model, classes=len(data.classes), channels=data.to.channels, stem=settings.stem,
@@ -52,12 +53,12 @@ def build(settings: TrainSettings, data: Inputs, ranks: TorchStrategy) -> nn.Mod
     if settings.initial is not None:
         start_from(checkpoint.load(settings.initial), network, str(settings.initial))
     if settings.sync_bn:
-        if ranks.device.type != "cuda" or ranks.name != "ddp":
+        if strategy.device.type != "cuda" or strategy.name != "ddp":
             raise ArgumentError(
                 "--sync-bn needs --strategy ddp on GPUs: PyTorch has it nowhere else"
             )
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
-    network.to(ranks.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(strategy.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
 
 
@@ -128,6 +129,17 @@ def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
 def total_steps(settings: TrainSettings, steps: int) -> int:
     """Return the steps of the whole training, of `steps` per epoch."""
     return settings.steps or settings.epochs * steps
+
+
+def course(settings: TrainSettings, steps: int) -> Course:
+    """Return how far the training goes, of `steps` per epoch."""
+    planned = total_steps(settings, steps)
+    last = min(planned, settings.max_steps or planned)
+    every = 0 if settings.synthetic else settings.eval_every
+    return Course(
+        steps, planned, last, log_every=settings.log_every,
+        checkpoint_every=settings.checkpoint_every or last, eval_every=every,
+    )
 
 
 def longest_warmup(settings: TrainSettings, steps: int) -> tuple[int, str]:

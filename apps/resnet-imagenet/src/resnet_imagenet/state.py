@@ -11,12 +11,12 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
 from resnet_imagenet.inputs import Inputs
-from resnet_imagenet.progress import Progress, Window
 from resnet_imagenet.settings import WARMUP_EPOCHS, TrainSettings
+from trainkit import metrics
 from trainkit.checkpoint import State
 from trainkit.exits import ArgumentError
 from trainkit.parts import Parts
-from trainkit.torch.parts import RandomState, load_network, parts
+from trainkit.torch.parts import RandomState, digest, load_network, parts
 from trainkit.torch.strategy import TorchStrategy
 
 FREE = {
@@ -26,26 +26,32 @@ FREE = {
 """Settings that may change when a training goes on; all others shape its weights or its curve."""
 
 
-def identity(settings: TrainSettings, data: Inputs, ranks: TorchStrategy) -> dict[str, Any]:
+def identity(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> dict[str, Any]:
     """Return the settings, and the data, that a resumed training shares with its checkpoint."""
     values = dataclasses.asdict(settings)
     if settings.warmup_epochs is None:
         values["warmup_epochs"] = WARMUP_EPOCHS
-    facts = {"data": data.name, "ranks": ranks.size, "initial": str(settings.initial)}
+    facts = {"data": data.name, "ranks": strategy.size, "initial": str(settings.initial)}
     return {key: values[key] for key in values if key not in FREE} | facts
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """The parts of a training that change with each step.
+    """A training as its checkpoints keep it: `trainkit.training.Training`.
 
     Attributes:
+        settings: of the training.
+        data: its batches.
+        strategy: this rank and the others.
         network: the weights.
         optimizer: its momentum; the learning rate follows from the step.
         average: moving average of the weights, None without.
         scaler: of the loss in fp16; it does nothing in other precisions.
     """
 
+    settings: TrainSettings
+    data: Inputs
+    strategy: TorchStrategy
     network: nn.Module
     optimizer: Optimizer
     average: AveragedModel | None
@@ -56,19 +62,40 @@ class Trained:
         """The network to evaluate: the moving average where there is one."""
         return self.network if self.average is None else self.average.module
 
-    def parts(self, ranks: TorchStrategy) -> Parts:
-        """Return what a checkpoint keeps."""
+    def parts(self) -> Parts:
+        """Return what changes with the steps."""
         average = {} if self.average is None else {"average": self.average}
         return parts(
             network=self.network, optimizer=self.optimizer, scaler=self.scaler, **average,
-            random=RandomState(ranks),
+            random=RandomState(self.strategy),
         )
 
+    def facts(self) -> dict[str, int]:
+        """Return what the metrics tell at the start."""
+        return {
+            metrics.SEED: self.settings.seed,
+            metrics.GLOBAL_BATCH_SIZE: self.settings.batch_size_per_rank * self.strategy.size,
+            metrics.TRAIN_SAMPLES: self.data.train.samples,
+            metrics.EVAL_SAMPLES: self.data.evaluation.samples,
+        }
 
-def progress_of(state: State) -> Progress:
-    """Return the position of a training in its checkpoint."""
-    values: dict[str, Any] = dict(state["progress"])
-    return Progress(**(values | {"window": Window(**values["window"])}))
+    def digest(self) -> str:
+        """Return a digest of the weights."""
+        return digest([self.network])
+
+    def before_save(self) -> None:
+        """Replace the moving averages of batch normalization by their means over the ranks."""
+        # Every rank in the same order: `best` may be the network itself.
+        for network in dict.fromkeys((self.network, self.best)):
+            self.strategy.average(b for b in network.buffers() if b.is_floating_point())
+
+    def own_state(self) -> dict[str, Any]:
+        """Return what `evaluate` and `predict` need, and the bad records that are known."""
+        return {"about": self.data.describe(self.settings), "bad_records": self.data.bad.found}
+
+    def own_result(self) -> dict[str, Any]:
+        """Return what the training is of."""
+        return {"model": self.settings.model}
 
 
 def start_from(state: State, network: nn.Module, name: str) -> None:

@@ -43,6 +43,7 @@ EVAL_ACCURACY_TOP5: Final = "eval_accuracy_top5"
 DATA_WAIT: Final = "data_wait_fraction"
 COMMUNICATION: Final = "communication_fraction"
 RESUMED: Final = "resumed_from_step"
+BAD_RECORD: Final = "bad_record"
 
 POINT: Final = "POINT_IN_TIME"
 START: Final = "INTERVAL_START"

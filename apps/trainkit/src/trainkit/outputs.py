@@ -34,6 +34,7 @@ class Outputs:
         log: its `metrics.jsonl`, cut back to the checkpoint.
         state: the checkpoint to go on from, None for a new run.
         is_main: whether this rank writes.
+        identity: what checkpoints keep of the settings: see `open_outputs`.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Outputs:
     log: metrics.MetricsLog
     state: State | None
     is_main: bool
+    identity: Mapping[str, Any]
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`, which marks the run as finished."""
@@ -153,7 +155,9 @@ def open_outputs(
                 checkpoints.abandon(state["step"], warn)
             log.cut(0 if state is None else state["metrics_offset"])
         stack.pop_all()  # from here on it is the caller's to close
-    return Outputs(folder, checkpoints, log, strategy.share(state), strategy.is_main)
+    return Outputs(
+        folder, checkpoints, log, strategy.share(state), strategy.is_main, dict(identity)
+    )
 
 
 def _take(folder: Path) -> metrics.MetricsLog:

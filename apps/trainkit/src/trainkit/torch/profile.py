@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import profiler
 
-from resnet_imagenet.progress import Window
+from trainkit.progress import Window
 from trainkit.torch.strategy import TorchStrategy
 
 SKIPPED = 10  # steps in which memory, kernels and compiled code are still being made
@@ -16,12 +16,12 @@ class Profile:
 
     Args:
         steps: how many, after the first `SKIPPED`.
-        ranks: of this process and the others; it is synchronized in the steps watched, so
+        strategy: of this process and the others; it is synchronized in the steps watched, so
             that what a GPU does is not counted as waiting for the step after.
     """
 
-    def __init__(self, steps: int, ranks: TorchStrategy) -> None:
-        self._steps, self._ranks = steps, ranks
+    def __init__(self, steps: int, strategy: TorchStrategy) -> None:
+        self._steps, self._strategy = steps, strategy
         self._sums = Window()
         self._count = 0
         self._profiler: profiler.profile | None = None
@@ -37,7 +37,7 @@ class Profile:
             self._profiler = profiler.profile()  # the CPU, and the GPU where there is one
             self._profiler.start()
         if self.is_on:
-            self._ranks.synchronize()
+            self._strategy.synchronize()
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
         """Count a step; return the report after the last one that was watched."""
@@ -47,7 +47,8 @@ class Profile:
         if self._profiler is None or self.is_on:
             return None
         self._profiler.stop()
-        key = "self_cuda_time_total" if self._ranks.device.type == "cuda" else "self_cpu_time_total"
+        where = self._strategy.device.type  # "cuda" for AMD's, too
+        key = f"self_{where}_time_total"
         table = self._profiler.key_averages().table(
             sort_by=key, row_limit=ROWS, max_name_column_width=50
         )

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from trainkit.exits import DataError
 from trainkit.strategy import Pending
 
 
 @dataclass
 class Window:
-    """Sums since the last line of progress; kept in checkpoints, so no window is cut short."""
+    """Sums since the last line of progress; kept in checkpoints, so no window is cut short.
 
-    images: int = 0
-    loss: float = 0.0
+    Attributes:
+        samples: of all ranks.
+        losses: sums over these samples, in the order in which the session names them.
+        seconds: of wall time.
+        waiting: seconds of them spent waiting for data.
+        communicating: seconds of them spent waiting for other ranks.
+    """
+
+    samples: int = 0
+    losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
     waiting: float = 0.0
     communicating: float = 0.0
 
-    def add_losses(self, images: int, loss: float) -> None:
-        """Count the images of one step, on all ranks, and the sum of their losses."""
-        self.images += images
-        self.loss += loss
+    def add_losses(self, samples: int, losses: Sequence[float]) -> None:
+        """Count the samples of one step, on all ranks, and the sums of their losses."""
+        self.samples += samples
+        before = self.losses or [0.0] * len(losses)
+        self.losses = [a + b for a, b in zip(before, losses, strict=True)]
 
     def add_time(self, seconds: float, waiting: float, communicating: float) -> None:
         """Count one step's wall time, and the waits for data and for other ranks within it."""
@@ -51,6 +63,18 @@ class Progress:
     scores: dict[str, float] = field(default_factory=dict)
     window: Window = field(default_factory=Window)
 
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Progress:
+        """Return the progress in a checkpoint, where `dataclasses.asdict` has put it.
+
+        Raises:
+            DataError: it is of something else.
+        """
+        try:
+            return cls(**{**state, "window": Window(**state["window"])})
+        except (KeyError, TypeError) as error:
+            raise DataError("the checkpoint does not say where its training stood") from error
+
     @property
     def steps_done(self) -> int:
         """Return the updates made since the start of the training."""
@@ -73,10 +97,18 @@ class Progress:
 
 @dataclass
 class Step:
-    """A step whose losses are on their way from the other ranks."""
+    """A step whose sums are on their way from the other ranks.
+
+    Attributes:
+        epoch: its epoch, from 0.
+        number: of the step, from 1.
+        samples: of all ranks.
+        rates: what it was made with, by the keys of the metrics.
+        sums: its losses, and how many ranks were asked to stop.
+    """
 
     epoch: int
     number: int
-    images: int
-    rate: float
+    samples: int
+    rates: Mapping[str, float]
     sums: Pending

@@ -1,0 +1,231 @@
+"""A run of any app, without a framework: losses, lines, checkpoints, stops, and going on."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainkit import outputs
+from trainkit.exits import ArgumentError, DivergedError, RanksDifferError, StoppedError
+from trainkit.journal import Evaluation, Words
+from trainkit.ranks import Ranks
+from trainkit.session import Session, has_finished
+from trainkit.signals import StopFlag
+from trainkit.strategy import Strategy
+from trainkit.training import Course
+
+SAMPLES, EPOCHS, STEPS = 4, 3, 5
+WORDS = Words({"loss_d": "D", "loss_g": "G"}, {"learning_rate": "lr"}, "samples/s", "be gentle")
+
+
+class There:
+    """A sum that is there already."""
+
+    def __init__(self, *values: float) -> None:
+        self.values = list(values)
+
+    def result(self) -> list[float]:
+        return self.values
+
+
+class Weights:
+    """A part of one array."""
+
+    def __init__(self) -> None:
+        self.array = np.zeros(2)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return {"array": self.array}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.array[:] = state["array"]
+
+
+class Adding:
+    """A training whose weights are the sum of its batches; `loss` says what a step loses."""
+
+    def __init__(self, out: Path, resume: str = "never", strategy: Strategy | None = None) -> None:
+        self.strategy, self.stop = strategy or Strategy(), StopFlag()
+        self.weights, self.evaluations, self.saved = Weights(), 0, 0
+        self.out = outputs.open_outputs(
+            out, resume, {"seed": 1}, strategy=self.strategy, keep=9, packages=[], warn=print
+        )
+        course = Course(STEPS, EPOCHS * STEPS, EPOCHS * STEPS, 2, 3, 2)
+        self.session = Session(self.out, self.strategy, self.stop, course, WORDS, self)
+
+    def loss(self, number: float) -> float:
+        return number
+
+    def batches(self, epoch: int, first: int) -> Iterator[float]:
+        yield from [epoch * 10.0 + step for step in range(first, STEPS)]
+
+    def run(self) -> Adding:
+        session = self.session
+        with self.out.log, session.running():
+            while not session.is_over:
+                session.begin_epoch()
+                batches = self.batches(session.at.epoch, session.at.step)
+                while session.has_steps:
+                    number = session.take(batches)
+                    self.weights.array += number
+                    sums = There(self.loss(number) * SAMPLES, 1.0, session.stop_asked)
+                    session.made(SAMPLES, sums, {"learning_rate": 0.5})
+                session.end_epoch(self.evaluate)
+        return self
+
+    def evaluate(self) -> Evaluation | None:
+        self.evaluations += 1
+        with self.session.counter("evaluating", 1, "batches"):
+            found = float(self.weights.array[0])
+        if self.session.stop_asked:
+            return None
+        return Evaluation({"eval_sum": found}, {"sum": found}, f"sum {found:g}")
+
+    def parts(self) -> dict[str, Weights]:
+        return {"weights": self.weights}
+
+    def facts(self) -> dict[str, int]:
+        return {"seed": 1}
+
+    def digest(self) -> str:
+        return self.weights.array.tobytes().hex()
+
+    def before_save(self) -> None:
+        self.saved += 1
+
+    def own_state(self) -> dict[str, Any]:
+        return {"mine": "é"}
+
+    def own_result(self) -> dict[str, Any]:
+        return {"kind": "sums"}
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def told(out: Path) -> list[Any]:
+    """Return all metrics but those of time, and where the training went on."""
+    timed = ("throughput", "data_wait_fraction", "communication_fraction", "resumed_from_step")
+    return [(x["key"], x["value"], x["metadata"].get("step")) for x in lines(out)
+            if x["key"] not in timed]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Adding(tmp_path_factory.mktemp("whole") / "run").run().out.folder
+
+
+def test_a_run_tells_means_over_samples_and_ends_with_a_result(whole: Path) -> None:
+    values = {key: [x["value"] for x in lines(whole) if x["key"] == key]
+              for key in ("loss_d", "loss_g", "learning_rate", "eval_sum", "seed")}
+    # Lines after steps 2, 4 and 5 of the first epoch; then 6, 8, 10; 12, 14, 15.
+    means = [0.5, 2.5, 4.0, 10.0, 11.5, 13.5, 20.5, 22.5, 24.0]
+    assert values["loss_d"] == pytest.approx(means)
+    assert values["loss_g"] == pytest.approx([1 / SAMPLES] * 9)
+    assert values["learning_rate"] == [0.5] * 9
+    assert values["eval_sum"] == [10.0 + 60.0, 10.0 + 60.0 + 110.0]  # every second epoch, the last
+    assert values["seed"] == [1]
+    result = json.loads((whole / "result.json").read_text())
+    assert result.pop("training_seconds") > 0
+    assert result == {
+        "status": "success", "steps": 15, "epochs": 3.0, "evaluation": {"sum": 180.0},
+        "kind": "sums",
+    }
+    names = sorted(path.name for path in (whole / "checkpoints").iterdir())
+    assert names == [f"step-{step:08d}.npz" for step in (3, 5, 6, 9, 10, 12, 15)]
+
+
+@pytest.mark.parametrize("step", [3, 5, 6, 12])
+def test_it_goes_on_from_any_checkpoint_to_the_same_end(
+    step: int, whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    Adding(out).run()
+    (out / "result.json").unlink()
+    again = Adding(out, str(out / "checkpoints" / f"step-{step:08d}.npz")).run()
+    assert again.weights.array.tolist() == [180.0] * 2
+    assert again.out.state is not None
+    assert again.out.state["mine"] == "é"
+    assert told(out) == told(whole)
+    assert [x["value"] for x in lines(out) if x["key"] == "resumed_from_step"] == [step]
+
+
+class Stopped(Adding):
+    """Is asked to stop at a number, or in an evaluation."""
+
+    at: float | None = None
+
+    def batches(self, epoch: int, first: int) -> Iterator[float]:
+        for number in super().batches(epoch, first):
+            if number == self.at:
+                self.stop.received = signal.SIGUSR1
+            yield number
+
+    def evaluate(self) -> Evaluation | None:
+        if self.at is None:
+            self.stop.received = signal.SIGUSR1
+        return super().evaluate()
+
+
+@pytest.mark.parametrize(("at", "step"), [(12.0, 8), (None, 10)])
+def test_a_stop_leaves_a_checkpoint_and_the_run_goes_on_to_the_same_end(
+    at: float | None, step: int, whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    training = Stopped(out)
+    training.at = at
+    with pytest.raises(StoppedError, match=rf"stopped by SIGUSR1 after step {step} of 15"):
+        training.run()
+    assert lines(out)[-1]["metadata"]["status"] == "aborted"
+    assert Adding(out, "auto").run().weights.array.tolist() == [180.0] * 2
+    assert told(out) == told(whole)
+
+
+class Diverging(Adding):
+    """Its second loss of the step after 2 is none."""
+
+    def loss(self, number: float) -> float:
+        return float("inf") if number == 2 else number
+
+
+def test_a_loss_that_is_not_finite_is_named_with_its_step(tmp_path: Path) -> None:
+    said = r"the D is inf at step 3 \(epoch 1, learning rate 0.5\); be gentle"
+    with pytest.raises(DivergedError, match=said):
+        Diverging(tmp_path / "run").run()
+
+
+class Another(Strategy):
+    """A rank whose weights are not those of rank 0."""
+
+    def share(self, value: Any) -> Any:
+        return "another" if isinstance(value, str) else value
+
+
+def test_ranks_that_differ_are_found_after_the_first_step(tmp_path: Path) -> None:
+    with pytest.raises(RanksDifferError, match="different weights after step 1"):
+        Adding(tmp_path / "run", strategy=Another()).run()
+
+
+def test_other_ranks_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = Adding(tmp_path / "run", strategy=Strategy(Ranks(rank=1, size=2)))
+    training.run()
+    assert training.saved > 0  # they take part in what is done before a checkpoint
+    assert not (tmp_path / "run").exists()
+    assert capsys.readouterr().out == ""
+
+
+def test_a_finished_run_is_told_and_a_used_folder_refused(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert has_finished(whole, "auto", Strategy())
+    assert "nothing to go on with" in capsys.readouterr().out
+    assert not has_finished(tmp_path / "new", "never", Strategy())
+    with pytest.raises(ArgumentError, match="already has a run"):
+        has_finished(whole, "never", Strategy())
