@@ -15,6 +15,8 @@ from trimaran.recipes.library import RecipeFile
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+collect_ignore = ["toys"]  # apps: their tests run where their framework is (make test-apps)
+
 
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

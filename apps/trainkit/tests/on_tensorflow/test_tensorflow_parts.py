@@ -1,22 +1,25 @@
 """Variables come back from a checkpoint bit by bit, whatever their kind."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainkit.exits import DataError
+from trainkit import statefile
 from trainkit.tensorflow.parts import Variables, digest, plain
 
 KINDS = ["float32", "float16", "bfloat16", "float64", "int64", "bool"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_come_back_bit_by_bit(kind: str) -> None:
+def test_values_come_back_bit_by_bit(kind: str, tmp_path: Path) -> None:
     values = tf.cast(tf.constant([0.1, -3.0, 1e4]), kind)
-    kept = Variables([tf.Variable(values)]).state_dict()
+    with (tmp_path / "state").open("wb") as file:
+        statefile.write(Variables([tf.Variable(values)]).state_dict(), file)
     other = tf.Variable(tf.zeros_like(values))
-    Variables([other]).load_state_dict(kept)
+    Variables([other]).load_state_dict(statefile.read(tmp_path / "state"))
     assert other.numpy().tobytes() == values.numpy().tobytes()
     assert digest([other]) == digest([tf.Variable(values)])
 
@@ -25,7 +28,7 @@ def test_a_state_is_a_copy() -> None:
     variable = tf.Variable([1.0])
     kept = Variables([variable]).state_dict()
     variable.assign([2.0])
-    assert kept["values"][0].tolist() == [1.0]
+    assert kept["0"].tolist() == [1.0]
 
 
 def test_a_generator_goes_on_with_the_same_numbers() -> None:
@@ -63,14 +66,16 @@ def test_a_network_of_keras_and_its_optimizer_go_on_alike() -> None:
     assert digest(its.variables) == digest(optimizer.variables)
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ([], "0 variables, the training 1"),
-    ([np.zeros(3, np.float32)], r"float32\[2\], and float32\[3\]"),
-    ([np.zeros(2, np.float16)], r"float32\[2\], and float16\[2\]"),
+@pytest.mark.parametrize(("state", "said"), [
+    ({}, "has no 0"),
+    ({"0": np.zeros(2, np.float32), "1": np.zeros(2)}, "unknown here, 1"),
+    ({"0": np.zeros(3, np.float32)}, r"another shape of 0 \(3, here 2\)"),
+    ({"0": np.zeros(2, np.float16)}, "is float32, and float16 in the checkpoint"),
+    ({"0": statefile.Foreign(np.zeros(2, np.uint16), "float12")}, "values of type float12"),
 ])
-def test_values_of_another_network_are_refused(values: list[np.ndarray], said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        Variables([tf.Variable([1.0, 2.0])]).load_state_dict({"values": values})
+def test_values_of_another_network_are_refused(state: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Variables([tf.Variable([1.0, 2.0])]).load_state_dict(state)
 
 
 def test_a_digest_tells_networks_apart() -> None:

@@ -8,14 +8,15 @@ the state of a `tf.random.Generator` (`generator.state`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainkit.exits import DataError
+from trainkit import parts
+from trainkit.statefile import KINDS, Foreign
 
 
 class Variables:
@@ -33,28 +34,49 @@ class Variables:
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of their values, bit by bit."""
-        return {"values": [np.array(variable.numpy()) for variable in self._variables]}
+        return {str(number): kept(own.numpy()) for number, own in enumerate(self._variables)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put the values of a `state_dict` back, bit by bit.
 
         Raises:
-            DataError: they are of other variables.
+            ValueError: they are of other variables.
         """
-        values: list[NDArray[Any]] = state["values"]
-        if len(values) != len(self._variables):
-            raise DataError(
-                f"the checkpoint has {len(values)} variables, the training {len(self._variables)}"
-            )
-        for variable, value in zip(self._variables, values, strict=True):
-            own = (tuple(variable.shape), variable.dtype.as_numpy_dtype)
-            if own != (value.shape, value.dtype.type):
-                raise DataError(
-                    f"variable {variable.name} is {own[1].__name__}{list(own[0])}, and "
-                    f"{value.dtype.name}{list(value.shape)} in the checkpoint"
+        values = {name: given(value) for name, value in state.items()}
+        own = {str(number): variable for number, variable in enumerate(self._variables)}
+        parts.check_shapes(
+            {name: tuple(variable.shape) for name, variable in own.items()},
+            {name: value.shape for name, value in values.items()},
+        )
+        for name, variable in own.items():
+            if variable.dtype.as_numpy_dtype != values[name].dtype.type:
+                raise ValueError(
+                    f"variable {name} ({variable.name}) is {variable.dtype.name}, and "
+                    f"{values[name].dtype.name} in the checkpoint"
                 )
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(value)
+        for name, variable in own.items():
+            variable.assign(values[name])
+
+
+def kept(array: NDArray[Any]) -> NDArray[Any] | Foreign:
+    """Return a copy of `array` as a checkpoint holds it."""
+    if array.dtype.kind in KINDS:
+        return np.array(array)
+    return Foreign(np.array(array).view(f"u{array.dtype.itemsize}"), array.dtype.name)
+
+
+def given(value: NDArray[Any] | Foreign) -> NDArray[Any]:
+    """Return the array that a checkpoint holds, in the type that it has in TensorFlow.
+
+    Raises:
+        ValueError: TensorFlow knows no such type.
+    """
+    if not isinstance(value, Foreign):
+        return value
+    try:
+        return value.bits.view(tf.dtypes.as_dtype(value.dtype).as_numpy_dtype)
+    except TypeError as error:
+        raise ValueError(f"the checkpoint has values of type {value.dtype}") from error
 
 
 def plain(variable: Any) -> tf.Variable:

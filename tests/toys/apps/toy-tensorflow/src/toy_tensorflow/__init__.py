@@ -1,0 +1,1 @@
+"""A toy that obeys the app contract in TensorFlow."""
