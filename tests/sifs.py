@@ -12,6 +12,7 @@ import pytest
 from trimaran import paths
 from trimaran.engines import BuiltImage, inventory
 from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.building import Job
 from trimaran.images import definition, render, wheelhouse
 from trimaran.images.base import Base
 
@@ -23,17 +24,17 @@ DIGEST = f"sha256:{hashlib.sha256(GOOD).hexdigest()}"
 def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
     """Return it."""
     @contextmanager
-    def made(*words: Any) -> Any:
+    def made(job: Job, reporter: Any) -> Any:
         folder = paths.cache("images", "part-0")
         folder.mkdir(parents=True)
-        (folder / "image.sif").write_bytes(GOOD)
-        inputs = words[4]
-        yield BuiltImage("tiny", "apptainer", str(folder / "image.sif"), DIGEST, inputs, len(GOOD))
+        sif = folder / "image.sif"
+        sif.write_bytes(GOOD)
+        yield BuiltImage("tiny", "apptainer", str(sif), DIGEST, job.inputs, len(GOOD))
         folder.rmdir()
 
     found = Apptainer("/opt/apptainer/bin/apptainer")
     base = Base("localimage", "/base.sif", "debian", "sha256:1")
-    monkeypatch.setattr("trimaran.engines.apptainer.root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr("trimaran.engines.building.root_lacks_capabilities", lambda: False)
     monkeypatch.setattr(render, "check", lambda image: None)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
     monkeypatch.setattr(found, "_base", lambda *words: base)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trimaran.errors import RunError, UsageError
+from trimaran.errors import RunError, TrimaranError, UsageError
 from trimaran.reporting import Advance, Reporter
 
 
@@ -81,6 +81,18 @@ def room(path: Path) -> str:
     while not place.is_mount():
         place = place.parent
     return f"{usage.free / 1e6:,.0f} of {usage.total / 1e6:,.0f} MB free on {place}"
+
+
+def check_space(folder: Path, needed: int, what: str, error: type[TrimaranError]) -> None:
+    """Raise `error` when the existing `folder` has less than `needed` bytes free for `what`."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise error(
+            f"no space for {what}: {needed / 1e6:,.0f} MB needed in {folder},"
+            f" {free / 1e6:,.0f} MB free",
+            hint="free some space there (`trimaran cache prune`), or choose a folder on a larger"
+            " disk: TRIMARAN_CACHE, of a build also TMPDIR",
+        )
 
 
 def refusal(error: OSError, place: Path) -> str:

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -55,22 +56,16 @@ def shell_line(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str
 def quoted(word: str) -> str:
     """Return `word` as a POSIX shell reads it, by characters that a terminal shows and takes.
 
-    A terminal obeys control characters instead of showing them, and a shell those that are
-    pasted; printf makes them anew (`$'...'` is not known to every sh). A line break stays: it
-    is harmless in quotes, and `$(...)` would drop it.
+    A terminal and a pasting shell obey control characters; printf makes them anew (`$'...'` is
+    not known to every sh). A line break stays: harmless in quotes, and `$(...)` would drop it.
     """
     if not word or all(char.isprintable() or char == "\n" for char in word):
         return shlex.quote(word)
+    runs = groupby(word, lambda char: char.isprintable() or char == "\n")
+    parts = ((shown, "".join(chars)) for shown, chars in runs)
     return "".join(
-        shlex.quote(part) if shown else f'"$(printf \'{_octal(part)}\')"'
-        for shown, part in _runs(word)
+        shlex.quote(part) if shown else f'"$(printf \'{_octal(part)}\')"' for shown, part in parts
     )
-
-
-def _runs(word: str) -> Iterator[tuple[bool, str]]:
-    """Yield the parts of `word` that are all printable, or all not."""
-    for shown, chars in groupby(word, lambda char: char.isprintable() or char == "\n"):
-        yield shown, "".join(chars)
 
 
 def _octal(text: str) -> str:
@@ -104,7 +99,7 @@ def run(
             errors="replace", check=False, input=stdin if stdin is not None else "",
         )
     except FileNotFoundError as error:
-        raise UsageError(f"program not found: {argv[0]}", hint="see `trimaran doctor`") from error
+        raise _not_found(argv) from error
     except subprocess.TimeoutExpired as error:
         if check is None:
             raise
@@ -147,51 +142,81 @@ def stream(
     on_line: Callable[[str], None] | None = None,
     keep_open: Sequence[int] = (),
 ) -> int:
-    """Run `argv` in a bar, and hand on each line of output.
+    """Run `argv` in a bar, and hand on each line of output; return the exit status.
 
     The child leads its own process group. One of `STOPS` here sends SIGTERM to the whole
     group, a second one SIGINT, a third one SIGKILL to it and to all that it has started, as do
     `GRACE_SECONDS`. What the child says until its end is still handed on.
 
     Args:
-        argv: program and arguments; nothing is interpreted by a shell.
         title: of the bar that shows that it goes on (None: the caller has a better one).
-        reporter: shows the bar, and each step of a stop.
-        env: the whole environment of the child (None: inherited).
-        cwd: working directory.
         log: file to append the output to.
         on_line: gets each line of output (None: the bar shows the last one).
         keep_open: descriptors that the child inherits, and no others but its output.
 
-    Returns:
-        The exit status (negative: the signal that killed the child).
-
     Raises:
         Interrupted: it was stopped, and has ended.
     """
+    with (
+        reporter.bar(title, None) if title else nullcontext(),
+        _child(argv, env, cwd, keep_open) as child,
+        _Stopper(child, reporter.note) as stopper,
+    ):
+        try:
+            status = _pump(child, log, on_line or reporter.detail)
+        except BaseException:
+            stopper.stop()
+            _drain(child)
+            raise
+        if stopper.stopped:
+            raise Interrupted(f"stopped by the user: {argv[0]}")
+        return status
+
+
+def follow(
+    argv: Sequence[str],
+    title: str,
+    reporter: Reporter,
+    *,
+    what: str,
+    check: type[TrimaranError],
+    hint: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> None:
+    """`stream`, whose failure raises `check`: that `what` failed, with the last lines of output."""
+    last: deque[str] = deque(maxlen=20)
+
+    def keep(line: str) -> None:
+        last.append(line)
+        reporter.detail(line)
+
+    status = stream(argv, title, reporter, env=env, cwd=cwd, on_line=keep)
+    if status != 0:
+        raise check("\n".join([f"{what} failed with status {status}:", *last]), hint=hint)
+
+
+@contextmanager
+def _child(
+    argv: Sequence[str], env: Mapping[str, str] | None, cwd: Path | None, keep_open: Sequence[int]
+) -> Iterator[subprocess.Popen[str]]:
+    """Start `argv` as the leader of a process group, with one pipe for all that it says."""
     try:
-        with (
-            reporter.bar(title, None) if title else nullcontext(),
-            subprocess.Popen(
-                list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1,
-                start_new_session=True, pass_fds=list(keep_open),
-            ) as child,
-            _Stopper(child, reporter.note) as stopper,
-        ):
-            try:
-                status = _pump(child, log, on_line or reporter.detail)
-            except BaseException:
-                stopper.stop()
-                _drain(child)
-                raise
-            if stopper.stopped:
-                raise Interrupted(f"stopped by the user: {argv[0]}")
-            return status
+        child = subprocess.Popen(
+            list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1,
+            start_new_session=True, pass_fds=list(keep_open),
+        )
     except FileNotFoundError as error:
         if error.filename != argv[0]:
             raise
-        raise UsageError(f"program not found: {argv[0]}", hint="see `trimaran doctor`") from error
+        raise _not_found(argv) from error
+    with child:
+        yield child
+
+
+def _not_found(argv: Sequence[str]) -> UsageError:
+    return UsageError(f"program not found: {argv[0]}", hint="see `trimaran doctor`")
 
 
 def _pump(

@@ -21,7 +21,7 @@ from samples import write_outcome
 from trimaran import hostfacts
 from trimaran.bundles import runscript
 from trimaran.bundles.runscript import Contents
-from trimaran.engines import BuiltImage, gpu, store
+from trimaran.engines import BuiltImage, commands, gpu
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.files import sha256
@@ -136,7 +136,7 @@ def test_it_runs_what_trimaran_run_would(place: Place, monkeypatch: pytest.Monke
     assert done.returncode == 0, done.stderr
     given = contents(ODD)
     monkeypatch.setenv("HOME", "/home/x y")
-    for name in set(store.PASSED_ON) - {"HOME"}:
+    for name in set(commands.PASSED_ON) - {"HOME"}:
         monkeypatch.delenv(name, raising=False)
     engine = Apptainer(str(place.engine))
     image = replace(given.built, reference=str(place.bundle / "image.sif"))

@@ -128,17 +128,17 @@ LONG = {
     "runs/pipeline.py": ["_pinned_image"],
     "supply/rebuild.py": ["check"],
     "runs/resume.py": ["_command"],
-    "engines/apptainer.py": ["_intact", "_tested", "_made"],
+    "engines/building.py": ["_intact", "_build_one"],
+    "engines/apptainer.py": ["_built"],
     "engines/host.py": ["test"],
-    "engines/oci.py": ["_build_one", "test"],
     "cli/cache.py": ["cache_list", "cache_prune"],
     "cli/containers.py": ["self_test"],
     "cli/inspect.py": ["inspect", "list_materials", "audit_image"],
     "cli/runs.py": ["run"],
     "cli/signing.py": ["verify"],
 }
-"""What takes long, by file and function: each stands in a bar. All children of `process.stream`
-(builds, self-tests, pushes, pulls, trainings) do so there."""
+"""What takes long, by file and function: each stands in a bar. All children of `process.stream` and
+`process.follow` (builds, self-tests, pushes, pulls, trainings) do so there."""
 
 
 @pytest.mark.parametrize("file", LONG)

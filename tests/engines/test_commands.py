@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trimaran import paths
-from trimaran.engines import Bind, BuiltImage, apptainer, store
+from trimaran.engines import Bind, BuiltImage, building, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import base, definition
@@ -24,7 +24,7 @@ BUILT = BuiltImage("tiny", "apptainer", "/images/tiny.sif", "sha256:0", "0", 1)
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
-    monkeypatch.setattr(apptainer, "root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr(building, "root_lacks_capabilities", lambda: False)
     return Apptainer("/opt/apptainer/bin/apptainer")
 
 
@@ -68,13 +68,13 @@ def test_the_process_gets_no_setting_of_the_user(
     monkeypatch.setenv("https_proxy", "http://me:password@proxy")  # would be kept in run.json
     command = engine.command(BUILT, [], binds=[], env={}, workdir="/")
     assert "/leak" not in command.env.values()
-    assert set(command.env) <= {"PATH", *store.PASSED_ON}
+    assert set(command.env) <= {"PATH", *commands.PASSED_ON}
 
 
 def test_root_without_capabilities_runs_in_a_user_namespace_and_cannot_build(
     engine: Apptainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apptainer, "root_lacks_capabilities", lambda: True)
+    monkeypatch.setattr(building, "root_lacks_capabilities", lambda: True)
     assert "--userns" in engine.command(BUILT, [], binds=[], env={}, workdir="/").argv
     with pytest.raises(BuildError) as caught:
         engine.build(TINY, base=None, offline=True, reporter=Silent())
@@ -97,14 +97,14 @@ def test_records_of_another_definition_or_damaged_ones_are_passed_over() -> None
 
 
 def test_the_source_label_has_no_credentials() -> None:
-    assert store._public("https://user:secret@host.org:1/a.git") == "https://host.org:1/a.git"
-    assert store._public("/home/me/repo") == "unknown"
-    assert store._public("git@host.org:a.git") == "unknown"
+    assert commands._public("https://user:secret@host.org:1/a.git") == "https://host.org:1/a.git"
+    assert commands._public("/home/me/repo") == "unknown"
+    assert commands._public("git@host.org:a.git") == "unknown"
 
 
 def test_the_date_is_source_date_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    assert store.created() == "1970-01-01T00:00:00Z"
+    assert commands.created() == "1970-01-01T00:00:00Z"
 
 
 def resolve(offline: bool, given: str | None = None) -> base.Base:

@@ -52,7 +52,7 @@ def call(engine: Any, out: Path, *asked: str, **options: Any) -> extend.Record:
 
 
 @pytest.mark.parametrize(("engine", "asked", "message"), [
-    (Engine(container=False), "einops", "the host engine has no images"),
+    (Engine(container=False, name="host"), "einops", "the host engine has no images"),
     (Engine(built=None), "einops", "tiny is not built for apptainer"),
     (Engine(), "--index-url=x", "'--index-url=x' is no package"),
     (Engine(), "./x.whl", "'./x.whl' is no package"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.engines import BuiltImage, apptainer, gpu
+from trimaran.engines import BuiltImage, building, gpu
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError
@@ -17,7 +17,7 @@ FOR_GPUS = [name for name in definition.names() if gpu.vendor(name)]
 
 
 def options(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
-    monkeypatch.setattr(apptainer, "root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr(building, "root_lacks_capabilities", lambda: False)
     built = BuiltImage(name, "apptainer", "/x.sif", "sha256:0", "0", 1)
     argv = Apptainer("/bin/apptainer").command(built, [], binds=[], env={}, workdir="/").argv
     return [word for word in argv if word in gpu.APPTAINER.values()]

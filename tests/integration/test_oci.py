@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from trimaran.engines import Bind, BuiltImage
+from trimaran.engines import Bind, BuiltImage, store
 from trimaran.engines.oci import Podman
 from trimaran.images import debian, definition
 from trimaran.reporting import Silent
@@ -76,7 +77,8 @@ def test_an_image_is_removed_from_the_storage_if_it_still_is_that_one(
     tiny: definition.Image, built: BuiltImage
 ) -> None:
     podman = Podman()
-    podman.remove(built.reference, "sha256:" + "0" * 64)
+    [record] = store.records(tiny, "podman")
+    podman.remove(replace(record, digest="sha256:" + "0" * 64))
     assert podman.find(tiny) == built
-    podman.remove(built.reference, str(built.digest))
+    podman.remove(record)
     assert podman.find(tiny) is None

@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trimaran.errors import BuildError, Interrupted, RunError
-from trimaran.net import download, transfer, web
+from trimaran.net import transfer, web
 from trimaran.net.download import fetch
 from trimaran.reporting import Advance, Silent
 
@@ -361,7 +361,7 @@ def test_no_space_is_said_before_anything_is_written(
     get: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr(download.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with serving() as server, pytest.raises(RunError, match=r"no space for file\.bin"):
         get(server.url)
     assert server.script.seen == []

@@ -12,20 +12,12 @@ import yaml
 
 from finished import IMAGE, SIF, finish, start
 from samples import GOOD, write_outcome
-from trimaran import engines
-from trimaran.engines.apptainer import Apptainer
-from trimaran.engines.host import Host
-from trimaran.engines.oci import Podman
 from trimaran.errors import RunError
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import report, rundir
 
 Change = Callable[[dict[str, Any]], object]
-
-
-def test_the_containers_are_the_engines_that_say_so() -> None:
-    assert {e.name for e in (Apptainer, Podman, Host) if e.container} == engines.CONTAINERS
 
 
 def change(path: Path, how: Change) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,9 @@ import yaml
 from samples import GOOD
 from trimaran import sites
 from trimaran.engines import Bind
+from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.host import Host
+from trimaran.engines.oci import Podman
 from trimaran.errors import UsageError
 from trimaran.images import definition
 from trimaran.recipes import library
@@ -20,18 +22,10 @@ from trimaran.runs.extending import Extension
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
 
 
-@dataclass
-class Engine:
-    """As much of an engine as is asked before anything is made."""
-
-    name: str = "apptainer"
-    container: bool = True
-
-
 def ask(
     engine: Any = None, overlay: Path | None = None, venv: Path | None = None
 ) -> Extension:
-    return extending.extension(TINY, engine or Engine(), overlay=overlay, venv=venv)
+    return extending.extension(TINY, engine or Apptainer, overlay=overlay, venv=venv)
 
 
 @pytest.fixture
@@ -109,28 +103,28 @@ def test_wrong_folders_and_engines_are_refused(tmp_path: Path, venv: Path) -> No
         ({"overlay": tmp_path / "none"}, "no such overlay"),
         ({"overlay": tmp_path / "plain"}, "no folder 'upper'"),
         ({"overlay": tmp_path / "a:b"}, "no ':'"),
-        ({"overlay": tmp_path, "engine": Engine("podman")}, "needs Apptainer"),
-        ({"overlay": tmp_path, "engine": Engine("host", False)}, "needs Apptainer"),
-        ({"venv": venv, "engine": Engine("host", False)}, "needs a container"),
+        ({"overlay": tmp_path, "engine": Podman}, "lays nothing over"),
+        ({"overlay": tmp_path, "engine": Host}, "lays nothing over"),
+        ({"venv": venv, "engine": Host}, "needs a container"),
         ({"venv": tmp_path / "plain"}, "it is no virtual environment"),
         ({"venv": tmp_path / "other"}, r"not for Python 3\.11, .*: it is for python3\.9"),
     ):
         with pytest.raises(UsageError, match=problem):
             ask(**options)
-    assert ask(venv=venv, engine=Engine("podman")).packages is not None
+    assert ask(venv=venv, engine=Podman).packages is not None
 
 
-def request_with(checkout: Path, engine: Engine, **more: Any) -> pipeline.Request:
+def request_with(checkout: Path, engine: Any, **more: Any) -> pipeline.Request:
     path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
     path.parent.mkdir()
     image = {**GOOD["image"], "signed_by": more.pop("signed_by", [])}
     path.write_text(yaml.safe_dump({**GOOD, "image": image}))
     recipe = library.load("resnet-imagenet/cpu-smoke")
-    return pipeline.Request(recipe=recipe, engine=engine, changes={}, **more)  # type: ignore[arg-type]
+    return pipeline.Request(recipe=recipe, engine=engine, changes={}, **more)
 
 
 def test_an_engine_without_signatures_is_refused_where_one_is_asked(checkout: Path) -> None:
-    request = request_with(checkout, Engine("podman"), signed_by=["AB" * 20])
+    request = request_with(checkout, Podman, signed_by=["AB" * 20])
     with pytest.raises(UsageError, match="must be signed, and the engine podman"):
         pipeline.plan(request)
 
@@ -138,4 +132,4 @@ def test_an_engine_without_signatures_is_refused_where_one_is_asked(checkout: Pa
 def test_a_missing_folder_of_the_site_is_said_before_anything_is_made(checkout: Path) -> None:
     site = sites.Site(binds={Path("/no/such/folder"): "/mnt/x"})
     with pytest.raises(UsageError, match="/no/such/folder is not there"):
-        pipeline.plan(request_with(checkout, Engine(), site=site))
+        pipeline.plan(request_with(checkout, Apptainer, site=site))

@@ -205,8 +205,8 @@ def test_without_a_yes_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_image_that_podman_holds_on_to_stays_and_the_others_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(self: Podman, reference: str, digest: str) -> None:
-        raise BuildError(f"{reference} is in use")
+    def refuse(self: Podman, record: store.Record) -> None:
+        raise BuildError(f"{record.reference} is in use")
 
     monkeypatch.setattr(Podman, "__init__", lambda self: None)
     monkeypatch.setattr(Podman, "remove", refuse)

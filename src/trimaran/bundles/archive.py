@@ -9,7 +9,6 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from trimaran.errors import RunError, UsageError, way_out
-from trimaran.files import follow_umask, refusal
+from trimaran.files import check_space, follow_umask, refusal
 from trimaran.reporting import Advance, Reporter
 
 SUMS = "SHA256SUMS"
@@ -60,16 +59,6 @@ def check_new(file: Path) -> None:
         )
 
 
-def check_space(folder: Path, needed: int, what: str) -> None:
-    """Raise RunError when `folder` has less than `needed` bytes free for `what`."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise RunError(
-            f"{what} needs {needed / 1e9:.3f} GB in {folder}, {free / 1e9:.3f} GB are free",
-            hint="give a folder on another disk",
-        )
-
-
 def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter) -> str:
     """Write `members`, below `folder`, to the tar `file`, and return its SHA-256.
 
@@ -83,7 +72,7 @@ def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter
     everything = [text_member(SUMS, lines, members[0].mtime), *members]
     total = sum(member.size + 2 * tarfile.BLOCKSIZE for member in everything)
     place = file.absolute().parent
-    check_space(place, total + tarfile.RECORDSIZE, f"the bundle {file.name}")
+    check_space(place, total + tarfile.RECORDSIZE, f"the bundle {file.name}", RunError)
     descriptor, name = tempfile.mkstemp(dir=place, prefix=f".{file.name}.")
     temporary = Path(name)
     try:

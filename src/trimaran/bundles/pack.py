@@ -14,12 +14,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from trimaran import __version__, paths, process, strict
+from trimaran import __version__, paths, strict
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
 from trimaran.data import cache, dataset_json
 from trimaran.data.contracts import AnyContract, FileName, Sha256
-from trimaran.engines import BuiltImage, store
+from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
@@ -95,7 +95,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
     archive.check_new(output)
     folder = _folder_name(request.recipe.name)
     engine = request.engine
-    if not isinstance(engine, Apptainer):
+    if not isinstance(engine, Apptainer):  # run.sh has its words
         raise UsageError(f"a bundle holds a SIF, which the engine {engine.name} does not make")
     recipe = request.recipe.recipe
     if recipe.initial is not None:
@@ -115,9 +115,9 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
     with reporter.step(3, STEPS, f"bundle: {output}"):
         manifest = Manifest(
             folder=folder,
-            created=store.created(),
+            created=commands.created(),
             trimaran=__version__,
-            apptainer=process.run([engine.executable, "--version"]).stdout.strip(),
+            apptainer=engine.version(),
             recipe=RecipeRecord(
                 name=request.recipe.name, sha256=request.recipe.sha256,
                 card_sha256=request.recipe.card.sha256, changed=request.changes,

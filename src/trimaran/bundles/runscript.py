@@ -18,8 +18,9 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from trimaran import __version__, hostfacts
-from trimaran.engines import BuiltImage, gpu, store
-from trimaran.engines.apptainer import CAP_SYS_RESOURCE, USERNS, Apptainer
+from trimaran.engines import BuiltImage, commands, gpu
+from trimaran.engines.apptainer import USERNS, Apptainer
+from trimaran.engines.building import CAP_SYS_RESOURCE
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes.library import RecipeFile
@@ -84,7 +85,7 @@ def render(contents: Contents) -> str:
         "flags": [flag for flags in hostfacts.FLAGS.values() for flag in flags],
         "capability": CAP_SYS_RESOURCE,
         "device": None if vendor is None else shlex.quote(str(gpu.DEVICES[vendor])),
-        "passed_on": store.PASSED_ON,
+        "passed_on": commands.PASSED_ON,
         "environment": environment,
         "words": words,
         "record": _record(contents),
@@ -132,7 +133,7 @@ def _command(contents: Contents) -> tuple[list[str], list[str]]:
     environment = [
         _shell_word(f"{name}={value}", variables)
         for name, value in exact.env.items()
-        if name not in store.PASSED_ON
+        if name not in commands.PASSED_ON
     ]
     return words, environment
 

@@ -17,7 +17,7 @@ from trimaran.bundles.runscript import IMAGE
 from trimaran.data import cache, dataset_json
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
-from trimaran.files import refusal
+from trimaran.files import check_space, refusal
 from trimaran.images import definition
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
@@ -58,7 +58,7 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
             )
         if not target.parent.is_dir():
             raise UsageError(f"{target}: there is no folder {target.parent}", hint="make it first")
-        archive.check_space(target.parent, file.stat().st_size, "the unpacked bundle")
+        check_space(target.parent, file.stat().st_size, "the unpacked bundle", RunError)
         try:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as place:
                 whole = Path(place) / "whole"

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from trimaran import __version__
+from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import TrimaranError
 
 if TYPE_CHECKING:
@@ -99,9 +100,7 @@ def complete_by_kind(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_engine(incomplete: str) -> list[str]:
     """Complete the name of an engine."""
-    from trimaran.engines.selection import CHOICES
-
-    return [name for name in CHOICES if name.startswith(incomplete)]
+    return [name for name in (AUTO, *ENGINES) if name.startswith(incomplete)]
 
 
 def _completions(kind: str, incomplete: str) -> list[str]:
@@ -127,11 +126,12 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change an argument (again for more)."),
 ]
+*_MOST, _LAST = (AUTO, *ENGINES)
 EngineName = Annotated[
     str,
     typer.Option(
         "--engine", envvar="ENGINE", metavar="ENGINE", autocompletion=complete_engine,
-        help="auto, apptainer, podman or host; auto is Apptainer where it is on PATH, else host.",
+        help=f"{', '.join(_MOST)} or {_LAST}; auto is Apptainer where it is on PATH, else host.",
     ),
 ]
 Base = Annotated[

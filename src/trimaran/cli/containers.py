@@ -79,7 +79,7 @@ def fetch(
 
     Example: trimaran fetch resnet-imagenet-torch-cpu
     """
-    from trimaran.engines import store
+    from trimaran.engines import commands
     from trimaran.images import definition, render, wheelhouse
 
     use_site(site, ca_bundle)
@@ -90,7 +90,7 @@ def fetch(
             render.check(model)
             wheelhouse.lay_out(model, items, to)
             for file in render.FILES:
-                store.lay_out(model, file, to / "context" / model.name)
+                commands.lay_out(model, file, to / "context" / model.name)
 
 
 @app.command()

@@ -82,17 +82,15 @@ def verify(
 
 def _file(name: str) -> Path:
     """Return the SIF that is meant: a file, or the one in the cache of the image called `name`."""
-    from trimaran.engines import require
-    from trimaran.engines.apptainer import Apptainer
     from trimaran.errors import UsageError
-    from trimaran.images import definition
+    from trimaran.supply import signing
 
     path = Path(name)
     if name.endswith(".sif") or "/" in name:
         if not path.is_file():
             raise UsageError(f"no such file: {name}", hint="name a SIF file, or an image")
         return path.absolute()
-    return Path(require(Apptainer(), definition.load(name)).reference)
+    return signing.file_of(name)
 
 
 def _ask() -> str:

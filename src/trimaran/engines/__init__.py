@@ -1,4 +1,7 @@
-"""Engines: what builds and runs an image. One module each, all with the shape of `Engine`."""
+"""Engines: what builds and runs an image. One module each, all with the shape of `Engine`.
+
+`selection` has the one list of them. Those of containers stand on `building.Container`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from trimaran.errors import BuildError
 
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
     from trimaran.reporting import Reporter
 
 
-CONTAINERS = frozenset({"apptainer", "podman"})
-"""Engines that shield a run from the host: only its results can be evidence."""
+Form = Literal["sif", "oci"]
+"""How an image is kept: in a SIF file, or as an OCI image in a storage of its engine."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,15 @@ class Description:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """Whether an engine can be used here; "none": it is not here, and need not be."""
+
+    status: Literal["ok", "none", "warn", "fail"]
+    detail: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
 class BuiltImage:
     """An image that exists on this machine and can be run.
 
@@ -72,10 +84,25 @@ class BuiltImage:
 
 
 class Engine(Protocol):
-    """Builds, finds and runs images of one kind."""
+    """Builds, finds and runs images of one kind.
 
-    name: str
-    container: bool  # whether `name` is one of CONTAINERS
+    Attributes:
+        name: as `--engine` has it.
+        container: whether it shields a run from the host; only such results can be evidence.
+        programs: what its commands begin with, one of these.
+        form: of its images; None: it has none.
+        mounts_images: whether it shows file system images to a run, as data or as an overlay.
+    """
+
+    name: ClassVar[str]
+    container: ClassVar[bool]
+    programs: ClassVar[tuple[str, ...]]
+    form: ClassVar[Form | None]
+    mounts_images: ClassVar[bool]
+
+    @classmethod
+    def condition(cls) -> Condition:
+        """Return whether it can be used on this machine, and what to do about it."""
 
     def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
         """Return the image built or pulled for the current definition, or None.

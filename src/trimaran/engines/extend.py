@@ -19,7 +19,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import BaseModel
 
 from trimaran import parsing, process
-from trimaran.engines import Bind, BuiltImage, Engine, store
+from trimaran.engines import Bind, BuiltImage, Engine, commands
+from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import sha256, write_atomic
 from trimaran.images import definition, indexes
@@ -87,7 +88,7 @@ def extend(
         BuildError: the image is not built, or pip cannot install (its reason is named).
     """
     if not engine.container:
-        raise UsageError("the host engine has no images", hint="use --engine apptainer or podman")
+        raise no_images(engine.name)
     for text in asked:
         _check(text)
     built = engine.find(image)
@@ -190,7 +191,7 @@ def _fill(
 def _network(work: Path) -> dict[str, str]:
     """Return pip's settings for the indexes of this machine, its proxy and its certificates."""
     first, *more = indexes.configured().indexes
-    env = {name: os.environ[name] for name in store.FOR_THE_NETWORK
+    env = {name: os.environ[name] for name in commands.FOR_THE_NETWORK
            if name in os.environ and not name.startswith("SSL_")}
     env["PIP_INDEX_URL"] = first
     if more:

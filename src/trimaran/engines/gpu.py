@@ -16,13 +16,6 @@ APPTAINER: dict[Gpu, str] = {"nvidia": "--nv", "amd": "--rocm"}
 """Apptainer's option that shows devices and driver libraries of the host, by vendor."""
 
 
-def vendor(name: str) -> Gpu | None:
-    """Return whose GPUs the image called `name` is for; None: no GPU, or an image not from here."""
-    if name not in definition.names():
-        return None
-    return definition.chain(definition.load(name))[0].gpu
-
-
 CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where the Container Device Interface has its specifications, as Podman looks them up."""
 
@@ -31,6 +24,19 @@ CDI_KINDS: dict[Gpu, tuple[str, str]] = {
     "amd": ("amd.com/gpu", "amd-ctk cdi generate --output=/etc/cdi/amd.json"),
 }
 """The kind of device in a specification, and the command that writes one, by vendor."""
+
+
+def vendor(name: str) -> Gpu | None:
+    """Return whose GPUs the image called `name` is for; None: no GPU, or an image not from here."""
+    if name not in definition.names():
+        return None
+    return definition.chain(definition.load(name))[0].gpu
+
+
+def apptainer_options(name: str) -> list[str]:
+    """Return Apptainer's options for the GPUs of this host that the image called `name` is for."""
+    of = vendor(name)
+    return [APPTAINER[of]] if of is not None and DEVICES[of].exists() else []
 
 
 def podman_options(name: str) -> list[str]:
@@ -49,7 +55,8 @@ def podman_options(name: str) -> list[str]:
             f" {' or '.join(map(str, CDI))}, by which Podman hands them in",
             hint=f"let root run `{command}`, or use --engine apptainer",
         )
-    return ["--device", f"{kind}=all"]
+    # To AMD's devices a user without root gets by groups: video and render.
+    return ["--device", f"{kind}=all", *(["--group-add", "keep-groups"] if of == "amd" else [])]
 
 
 def _kind(path: Path) -> str:
@@ -61,9 +68,3 @@ def _kind(path: Path) -> str:
     except (OSError, UnicodeDecodeError, Malformed):
         return ""
     return str(content.get("kind", "")) if isinstance(content, dict) else ""
-
-
-def apptainer_options(name: str) -> list[str]:
-    """Return Apptainer's options for the GPUs of this host that the image called `name` is for."""
-    of = vendor(name)
-    return [APPTAINER[of]] if of is not None and DEVICES[of].exists() else []

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from trimaran import process
-from trimaran.engines import store
-from trimaran.engines.oci import STORAGE
+from trimaran.engines import selection, store
+from trimaran.engines.building import Container
 from trimaran.engines.store import Record
 from trimaran.images import definition
 from trimaran.images.definition import Image
@@ -41,42 +38,31 @@ class Here:
 def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
     """Return what is here of each image by name, current ones first, then the newest.
 
-    A SIF that was touched since it was recorded is hashed, an OCI image must be in Podman's
-    storage. A damaged one is shown as such.
+    A SIF that was touched since it was recorded is hashed, and shown as such when damaged.
     """
     models = list(wanted)
-    podman = {model.name: store.all_records(model, "podman") for model in models}
-    stored = _podman_ids() if any(podman.values()) else set()
+    engines = selection.containers()
+    kept: dict[str, list[Record]] = {model.name: [] for model in models}
+    for name, engine in engines.items():
+        records = [record for model in models for record in store.all_records(model, name)]
+        for record in engine.present(records):
+            kept[record.name].append(record)
     found = {}
     for model in models:
-        kept = [record for record in podman[model.name] if record.digest in stored]
-        kept += [
-            one for one in store.all_records(model, "apptainer")
-            if os.path.lexists(one.reference)
+        content = definition.content(model) if kept[model.name] else ""
+        rows = [
+            _here(record, engines[record.engine], record.content == content)
+            for record in kept[model.name]
         ]
-        content = definition.content(model) if kept else ""
-        rows = [_here(record, record.content == content) for record in kept]
-        rows.sort(key=lambda row: row.since, reverse=True)
-        rows.sort(key=lambda row: not row.current)
-        found[model.name] = rows
+        found[model.name] = sorted(rows, key=lambda row: (row.current, row.since), reverse=True)
     return found
 
 
-def _here(record: Record, current: bool) -> Here:
+def _here(record: Record, engine: type[Container], current: bool) -> Here:
     state: Literal["built", "pulled", "damaged"] = "pulled" if record.origin else "built"
-    if record.engine == "apptainer" and store.damage(record, thorough=False):
+    if engine.fault(record, thorough=False):
         state = "damaged"
     return Here(
         record.engine, state, current, record.reference, record.digest, record.size,
         record.built, record.origin,
     )
-
-
-def _podman_ids() -> set[str]:
-    if shutil.which("podman") is None:
-        return set()
-    listed = process.run(
-        ["podman", *STORAGE, "images", "--all", "--quiet", "--no-trunc"],
-        env=store.engine_environment("/usr/bin/podman"),
-    )
-    return set(listed.stdout.split())

@@ -14,15 +14,16 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from trimaran import locks, paths, process
-from trimaran.engines import Bind, BuiltImage, Command, Description, environment
-from trimaran.errors import BuildError, UsageError
+from trimaran.engines import Bind, BuiltImage, Command, Condition, Description, environment
+from trimaran.engines.selection import no_images
+from trimaran.errors import BuildError
 from trimaran.files import set_aside
 from trimaran.images import definition, wheelhouse
 from trimaran.images.definition import Image
+from trimaran.images.parts import SYSTEM_PATH
 from trimaran.reporting import Reporter, Silent
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PART = "part-"
 TCMALLOC = "libtcmalloc_minimal.so.4"
 
@@ -32,6 +33,23 @@ class Host:
 
     name = "host"
     container = False
+    programs = ("python",)
+    form = None
+    mounts_images = False
+
+    @classmethod
+    def condition(cls) -> Condition:
+        """Return whether the locked wheels are for this Python, and train at full speed."""
+        if sys.version_info[:2] not in {(3, 11), (3, 12), (3, 13)}:
+            return Condition("warn", f"Python {PYTHON}",
+                             "the locked wheels are for Python 3.11 to 3.13")
+        if tcmalloc() is None:
+            return Condition(
+                "warn",
+                f"Python {PYTHON}; without tcmalloc training is several times slower here",
+                "an administrator installs it (Debian: libtcmalloc-minimal4); images have it",
+            )
+        return Condition("ok", f"Python {PYTHON}, tcmalloc")
 
     def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
         """Return the environment made from the current inputs of `image`, or None.
@@ -113,7 +131,7 @@ class Host:
         self, image: Image, *, base: str | None, reporter: Reporter
     ) -> AbstractContextManager[BuiltImage]:
         """Refuse: an environment is no image that could be built twice and compared."""
-        raise _no_image()
+        raise no_images(self.name)
 
     def python(
         self,
@@ -125,7 +143,7 @@ class Host:
         network: bool = False,
     ) -> Command:
         """Refuse: there is no image, and the environment is not to be changed."""
-        raise _no_image()
+        raise no_images(self.name)
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the environment's Python with `words`; return what it prints."""
@@ -137,7 +155,7 @@ class Host:
 
     def described(self, built: BuiltImage) -> Description:
         """Refuse: an environment has no labels and no entry point."""
-        raise _no_image()
+        raise no_images(self.name)
 
     def command(
         self,
@@ -171,10 +189,6 @@ class Host:
             **env,
         }
         return Command((str(place / "bin/python"), *words), clean)
-
-
-def _no_image() -> UsageError:
-    return UsageError("the host engine has no images", hint="use --engine apptainer or podman")
 
 
 def tcmalloc() -> Path | None:

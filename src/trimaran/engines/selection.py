@@ -1,13 +1,40 @@
-"""Which engine: the one that was asked for, or Apptainer where it is installed, else the host."""
+"""The one list of engines, and which one a command means.
+
+A new engine is a module with a class of the shape of `Engine`, and its row in `ENGINES`.
+"""
 
 from __future__ import annotations
 
+import pkgutil
+from typing import TYPE_CHECKING
+
 from trimaran.engines import Engine
-from trimaran.errors import unknown_name
+from trimaran.errors import UsageError, unknown_name
 
-NAMES = ("apptainer", "podman", "host")
+if TYPE_CHECKING:
+    from trimaran.engines.building import Container
 
-CHOICES = ("auto", *NAMES)
+ENGINES = {
+    "apptainer": "trimaran.engines.apptainer:Apptainer",
+    "podman": "trimaran.engines.oci:Podman",
+    "host": "trimaran.engines.host:Host",
+}
+"""Name -> class. It is imported when it is asked for: most commands need one, or none."""
+
+AUTO = "auto"
+"""Apptainer where it is installed, else the host."""
+
+
+def every() -> dict[str, type[Engine]]:
+    """Return all engines, by name."""
+    return {name: pkgutil.resolve_name(place) for name, place in ENGINES.items()}
+
+
+def containers() -> dict[str, type[Container]]:
+    """Return the engines that shield a run from the host, by name: only theirs is evidence."""
+    from trimaran.engines.building import Container
+
+    return {name: found for name, found in every().items() if issubclass(found, Container)}
 
 
 def select(name: str | None) -> Engine:
@@ -17,21 +44,17 @@ def select(name: str | None) -> Engine:
         UsageError: an unknown name.
         BuildError: the engine is asked for and not installed.
     """
-    # Imported here: each engine brings its own client, and one run needs one of them.
-    if name in {None, "", "auto"}:
+    if name in {None, "", AUTO}:
         from trimaran.engines.apptainer import program
 
         name = "apptainer" if program() else "host"
-    if name == "apptainer":
-        from trimaran.engines.apptainer import Apptainer
+    if name not in ENGINES:
+        raise unknown_name("engine", str(name), (AUTO, *ENGINES))
+    engine: Engine = pkgutil.resolve_name(ENGINES[str(name)])()
+    return engine
 
-        return Apptainer()
-    if name == "podman":
-        from trimaran.engines.oci import Podman
 
-        return Podman()
-    if name == "host":
-        from trimaran.engines.host import Host
-
-        return Host()
-    raise unknown_name("engine", str(name), CHOICES)
+def no_images(engine: str) -> UsageError:
+    """Return the error for what takes images, which `engine` has none of."""
+    return UsageError(f"the {engine} engine has no images",
+                      hint=f"use --engine {' or '.join(containers())}")

@@ -1,4 +1,4 @@
-"""What both container engines share: the record beside each built image, and build facts.
+"""The records beside built and pulled images: what each is, where, and whether it still is.
 
 A SIF is intact when its bytes have the hash of its record. All that runs it, or says something of
 its content, hashes it. A listing must not read gigabytes: there a file counts as intact that has
@@ -11,34 +11,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from trimaran import paths, process
+from trimaran import paths
 from trimaran.engines import BuiltImage
-from trimaran.errors import BuildError, UsageError
+from trimaran.engines.commands import MOMENT
+from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition
 from trimaran.images.base import Base
 from trimaran.images.definition import Image
 from trimaran.reporting import Advance, Reporter
-
-PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
-"""The only variables of the host that an engine's own process gets (PATH is set apart)."""
-
-FOR_THE_NETWORK = (
-    "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
-    "SSL_CERT_FILE", "SSL_CERT_DIR",
-)
-"""What a pull needs as well: the site's proxy and certificates."""
-
-MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -214,95 +202,3 @@ def move_broken(image: Image, engine: str, reporter: Reporter) -> None:
     """Set the records of `image` aside that cannot be read, and say so."""
     for path in broken(image, engine):
         reporter.warn(f"{path} is damaged; set aside as {set_aside(path).name}")
-
-
-def lay_out(image: Image, file: str, folder: Path) -> None:
-    """Copy the definition `file` and the files of `image` into `folder`, as a build sees them.
-
-    All get the same mode: a checkout has that of its owner's umask, and the image gets it.
-    """
-    for name in (file, *image.files):
-        place = folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(definition.file_of(image, name), place)
-        place.chmod(0o644)
-
-
-def engine_environment(*programs: str, network: bool = True) -> dict[str, str]:
-    """Return a small environment for an engine's process: no setting of the user leaks in.
-
-    Args:
-        programs: their folders come first in PATH.
-        network: False for a run, which needs none: what it gets is recorded, and the
-            address of a proxy may hold a password.
-    """
-    folders = [str(Path(program).parent) for program in programs]
-    folders += ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
-    env = {"PATH": os.pathsep.join(dict.fromkeys(folders))}
-    passed_on = (*PASSED_ON, *(FOR_THE_NETWORK if network else ()))
-    return env | {name: os.environ[name] for name in passed_on if name in os.environ}
-
-
-def label_arguments(base: Base) -> Mapping[str, str]:
-    """Return the build arguments that end up in the image's labels."""
-    return {
-        "BASE_NAME": base.name,
-        "BASE_DIGEST": base.digest,
-        "CREATED": created(),
-        "REVISION": _git("rev-parse", "HEAD") or "unknown",
-        "SOURCE": _public(_git("config", "--get", "remote.origin.url")),
-    }
-
-
-def created() -> str:
-    """Return the date of the image: SOURCE_DATE_EPOCH if set, else now."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    moment = (
-        datetime.fromtimestamp(int(epoch), timezone.utc) if epoch else datetime.now(timezone.utc)
-    )
-    return moment.strftime(MOMENT)
-
-
-def printed(built: BuiltImage, result: process.Result) -> str:
-    """Return what a program inside `built` printed; BuildError, without its text, if it failed."""
-    if result.returncode != 0:
-        tail = "\n".join(result.stderr.splitlines()[-10:])
-        raise BuildError(f"{built.reference}: its Python failed ({result.returncode}):\n{tail}")
-    return result.stdout
-
-
-def launched(built: BuiltImage, launcher: Sequence[str]) -> list[str]:
-    """Return the command that starts the app of `built` by `launcher`; [] without one."""
-    if not launcher:
-        return []
-    app = definition.load(built.name).app
-    if app is None:
-        raise UsageError(f"{built.name} has no app to launch")
-    return [*launcher, "-m", app.module]
-
-
-def check_space(folder: Path, needed: int, what: str) -> None:
-    """Raise BuildError when `folder` has less than `needed` bytes free for `what`."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise BuildError(
-            f"{what} needs {needed / 1e9:.1f} GB in {folder}, {free / 1e9:.1f} GB are free",
-            hint="`trimaran cache prune`, or set TMPDIR (build) and TRIMARAN_CACHE (images) to"
-            " folders on larger disks",
-        )
-
-
-def _git(*arguments: str) -> str:
-    if shutil.which("git") is None or paths.is_installed(paths.repository()):
-        return ""
-    result = process.run(["git", "-C", str(paths.repository()), *arguments])
-    return result.stdout.strip() if result.returncode == 0 else ""
-
-
-def _public(url: str) -> str:
-    """Return a web address without credentials; anything else is nobody's business."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "unknown"
-    host = parts.hostname + (f":{parts.port}" if parts.port else "")
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import locks, paths
-from trimaran.engines import store
+from trimaran.errors import BuildError
+from trimaran.files import check_space
 
 SCRATCH = "trimaran-build-"
 
@@ -31,8 +32,8 @@ def workplace(needed: int) -> Iterator[Path]:
                 shutil.rmtree(folder, ignore_errors=True)
             locks.path_of(part).unlink(missing_ok=True)
     scratch_root = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
-    store.check_space(scratch_root, needed, "unpacking the image")
-    store.check_space(finished, needed // 3, "the finished image")
+    check_space(scratch_root, needed, "unpacking the image", BuildError)
+    check_space(finished, needed // 3, "the finished image", BuildError)
     with locks.scratch(finished, "part-") as place:
         scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=scratch_root))
         try:

@@ -25,7 +25,7 @@ from trimaran import locks, paths, process
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images.debian import ARCHIVES, KEYRING
-from trimaran.images.parts import RegistryBase
+from trimaran.images.parts import SYSTEM_PATH, RegistryBase
 from trimaran.net import web
 from trimaran.reporting import Reporter
 
@@ -242,13 +242,11 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
             "--dpkgopt=path-include=/usr/share/doc/*/copyright",
             suite, str(sparse), ARCHIVES["debian"][0],
         ]
-        status = process.stream(
-            argv, f"assembling Debian {suite}", reporter,
+        process.follow(
+            argv, f"assembling Debian {suite}", reporter, what="mmdebstrap", check=BuildError,
+            hint=None if os.geteuid() == 0 else "it needs newuidmap (apt-get install uidmap)",
             env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
         )
-        if status != 0:
-            hint = None if os.geteuid() == 0 else "it needs newuidmap (apt-get install uidmap)"
-            raise BuildError(f"mmdebstrap ended with status {status}", hint=hint)
         fill_holes(sparse, layer)
         day = datetime.fromtimestamp(int(epoch), timezone.utc).strftime("%Y-%m-%d")
         archive = folder / "image.tar"
@@ -278,7 +276,7 @@ def pack_archive(layer: Path, archive: Path, epoch: int) -> str:
     layer_hash = sha256(layer)
     config = json.dumps({
         "architecture": "amd64", "os": "linux", "created": moment,
-        "config": {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+        "config": {"Env": [f"PATH={SYSTEM_PATH}"],
                    "Cmd": ["bash"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_hash}"]},
         "history": [{"created": moment, "created_by": "mmdebstrap"}],

@@ -55,6 +55,9 @@ def _visible(place: str) -> str:
     return place
 
 
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where a Debian looks for programs."""
+
 # Characters that would mean something else to a shell, to Docker or to Apptainer's
 # templates are refused instead of escaped: one rule, the same text in both formats.
 Plain = Annotated[str, Field(pattern=r"^[^\n\r\"'\\$`{}]+$")]

@@ -27,7 +27,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 
 from trimaran import locks, paths, process
 from trimaran.errors import BuildError, Interrupted
-from trimaran.files import make_folder, set_aside, write_atomic
+from trimaran.files import check_space, make_folder, set_aside, write_atomic
 from trimaran.images import debian, definition, indexes, lock
 from trimaran.images.definition import Image, package_folder
 from trimaran.net.download import fetch as download
@@ -84,7 +84,9 @@ def fetch(
     else:
         items = _wheels(image.with_python(python), offline, reporter)
     missing = [item for item in items if not item.kept.is_file()]
-    _check_space(missing)
+    root = paths.cache("wheelhouse")
+    root.mkdir(parents=True, exist_ok=True)
+    check_space(root, sum(item.size or 0 for item in missing), "the wheelhouse", BuildError)
     if missing:
         reporter.note(f"  fetching {len(missing)} of {len(items)} files of {image.name}")
     title = f"wheelhouse of {image.name}"
@@ -354,19 +356,6 @@ def supported_tags(python: str) -> dict[Tag, int]:
         for major in (f"3{version[1]}", "3", *(f"3{m}" for m in range(version[1] - 1, -1, -1)))
     ]
     return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
-
-
-def _check_space(missing: list[Item]) -> None:
-    needed = sum(item.size or 0 for item in missing)
-    root = paths.cache("wheelhouse")
-    root.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(root).free
-    if needed > free:
-        raise BuildError(
-            f"the wheelhouse needs {needed / 1e6:,.0f} MB more in {root},"
-            f" {free / 1e6:,.0f} MB are free",
-            hint="set TRIMARAN_CACHE to a folder on a larger disk",
-        )
 
 
 def _link(source: Path, place: Path) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,24 +21,13 @@ from typing import IO
 import requests
 
 from trimaran.errors import Interrupted, RunError, TrimaranError
-from trimaran.files import refusal, set_aside
+from trimaran.files import check_space, refusal, set_aside
 from trimaran.files import sha256 as sha256_of
 from trimaran.net.transfer import SourceFailed, is_remote, place, transfer
 from trimaran.reporting import Reporter
 
 SPARE_BYTES = 16 * 1024 * 1024
 """Left free beyond the file itself, so that a download never fills a disk to the last byte."""
-
-
-def check_space(folder: Path, needed: int, purpose: str, error: type[TrimaranError]) -> None:
-    """Raise `error` when the file system of the existing `folder` has not `needed` bytes free."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise error(
-            f"no space for {purpose}: {needed / 1e6:,.0f} MB needed in {folder},"
-            f" {free / 1e6:,.0f} MB free",
-            hint="free some space, or set TRIMARAN_CACHE to a folder on a larger disk",
-        )
 
 
 def fetch(

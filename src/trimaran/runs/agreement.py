@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trimaran.data import contracts
 from trimaran.data.contracts import Contract
-from trimaran.engines import CONTAINERS
+from trimaran.engines import selection
 from trimaran.errors import RunError
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
@@ -25,8 +25,6 @@ from trimaran.runs.verdict import Event
 
 DATA_INSIDE, OUT_INSIDE = "/data", "/out"
 """Where a container sees data and run directory."""
-
-_PROGRAMS = {"apptainer": ("apptainer", "singularity"), "podman": ("podman",)}
 
 
 def check(
@@ -105,7 +103,7 @@ def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
 
 def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
     """Compare the words of the app, the launcher and the variables with the recipe's."""
-    words, inside = list(record.command.argv), record.image.engine in CONTAINERS
+    words, inside = list(record.command.argv), record.image.engine in selection.containers()
     if record.initial is not None and words and words[-1].startswith("--initial="):
         words.pop()
     data, out = (DATA_INSIDE, OUT_INSIDE) if inside else (record.data.path, "")
@@ -128,13 +126,14 @@ def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
 def _image(record: RunRecord) -> Iterator[str]:
     """Compare engine, digest and what was added with the words of the command."""
     image, words = record.image, record.command.argv
-    if image.engine not in CONTAINERS:
+    engine = selection.containers().get(image.engine)
+    if engine is None:
         if image.digest is not None:
             yield f"run.json: the engine {image.engine} has no images, but there is a digest"
         return
     if image.digest is None:
         yield "run.json: the image has no digest"
-    if not words or Path(words[0]).name not in _PROGRAMS[image.engine]:
+    if not words or Path(words[0]).name not in engine.programs:
         yield f"run.json: the command does not run {image.engine}"
     if image.reference not in words:
         yield f"run.json: the command does not run {image.reference}"

@@ -79,8 +79,9 @@ def extension(
         UsageError: the engine cannot do it, or a folder is not what it should be.
     """
     if overlay is not None:
-        if engine.name != "apptainer":
-            raise UsageError(f"--overlay needs Apptainer, the engine is {engine.name}", hint=PAGE)
+        if not engine.mounts_images:
+            raise UsageError(f"--overlay: the engine {engine.name} lays nothing over images",
+                             hint=PAGE)
         overlay = _overlay(overlay.absolute())
     if venv is not None and not engine.container:
         raise UsageError(f"--venv needs a container, the engine is {engine.name}", hint=PAGE)

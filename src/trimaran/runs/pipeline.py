@@ -239,12 +239,12 @@ def check(request: Request) -> None:
             " `run` starts the tasks of one node",
             hint="its arguments are in its file; on one node: trimaran list recipes",
         )
-    if _accepted(request) and request.engine.name != "apptainer":
+    if _accepted(request) and request.engine.form != "sif":
         raise UsageError(
             f"the image must be signed, and the engine {request.engine.name} has no signatures",
             hint="use --engine apptainer; asked for by the recipe (image.signed_by) or site file",
         )
-    if request.folder and cache.is_image(request.folder) and request.engine.name != "apptainer":
+    if request.folder and cache.is_image(request.folder) and not request.engine.mounts_images:
         raise UsageError(
             f"--data {request.folder}: the engine {request.engine.name} mounts no images",
             hint="use --engine apptainer, or give a folder",

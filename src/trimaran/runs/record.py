@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, computed_field
 
-from trimaran.engines import CONTAINERS
+from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes.options import Argument
 from trimaran.runs.extending import Modification
@@ -50,7 +50,7 @@ class ImageRecord(BaseModel):
     @property
     def publishable(self) -> bool:
         """Whether it was a container, known by its digest: a file that says so is not believed."""
-        return self.engine in CONTAINERS and self.digest is not None
+        return self.engine in selection.containers() and self.digest is not None
 
 
 class DataRecord(BaseModel):

@@ -16,6 +16,7 @@ from platformdirs import user_state_path
 from pydantic import Field
 
 from trimaran import paths, strict
+from trimaran.engines import Form
 from trimaran.errors import BuildError
 from trimaran.files import write_atomic
 
@@ -26,7 +27,6 @@ HEADER = """\
 # manifest: of the registry's manifest   content: of the definition that it was built from
 """
 
-Form = Literal["sif", "oci"]
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, Field(pattern=DIGEST)]
 Reference = Annotated[str, Field(

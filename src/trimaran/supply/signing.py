@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran import process
+from trimaran import engines, process
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
-from trimaran.files import sha256
+from trimaran.files import check_space, sha256
+from trimaran.images import definition
 from trimaran.parsing import parse_json
 
 KEYRING = ("APPTAINER_KEYSDIR", "APPTAINER_CONFIGDIR")
@@ -49,6 +50,11 @@ class Signer:
 
     fingerprint: str
     owner: str
+
+
+def file_of(name: str) -> Path:
+    """Return the SIF in the cache of the image called `name`; BuildError: it is not built."""
+    return Path(engines.require(Apptainer(), definition.load(name)).reference)
 
 
 def choose_key(index: int | None) -> Key:
@@ -99,7 +105,7 @@ def sign(sif: Path, key: Key, ask: Callable[[], str]) -> str:
         found = signers(sif)  # a signature that does not hold would spoil the new one as well
         if key.fingerprint in {signer.fingerprint for signer in found}:
             raise UsageError(f"{sif} is signed by {key.fingerprint} already")
-    store.check_space(sif.parent, sif.stat().st_size, "a copy to sign")
+    check_space(sif.parent, sif.stat().st_size, "a copy to sign", RunError)
     with tempfile.TemporaryDirectory(prefix="part-", dir=sif.parent) as folder:
         copy = Path(shutil.copy(sif, folder))
         _sign(copy, key, ask)
@@ -219,7 +225,7 @@ def _last(text: str) -> str:
 
 
 def _apptainer(*words: str, stdin: str | None = None) -> process.Result:
-    executable = Apptainer().executable
-    env = store.engine_environment(executable)
+    engine = Apptainer()
+    env = engine.environment()
     env |= {name: os.environ[name] for name in KEYRING if name in os.environ}
-    return process.run([executable, *words], env=env, stdin=stdin)
+    return process.run([engine.executable, *words], env=env, stdin=stdin)

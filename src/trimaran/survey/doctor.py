@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import site
-import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from itertools import starmap
 from pathlib import Path
 from typing import Literal
 
@@ -14,9 +15,9 @@ import psutil
 from pydantic import BaseModel
 
 from trimaran import paths, process
-from trimaran.engines.apptainer import program, root_lacks_capabilities
-from trimaran.engines.host import tcmalloc
-from trimaran.errors import RunError, TrimaranError
+from trimaran.engines import Engine, selection
+from trimaran.engines.building import root_lacks_capabilities
+from trimaran.errors import TrimaranError
 from trimaran.hostfacts import host_facts
 
 GIB = 2**30
@@ -39,10 +40,9 @@ class Check(BaseModel):
 def examine() -> list[Check]:
     """Run all checks; none of them changes anything or touches the network."""
     checks: list[Callable[[], Check]] = [
-        _apptainer, _podman, _namespaces, _mapped_users, _fuse, _root, _disk, _cores,
-        _memory, _instructions, _host_engine, _user_site,
+        _namespaces, _mapped_users, _fuse, _root, _disk, _cores, _memory, _instructions, _user_site,
     ]
-    return [_done(check) for check in checks]
+    return [*starmap(_engine, selection.every().items()), *map(_done, checks)]
 
 
 def _done(check: Callable[[], Check]) -> Check:
@@ -53,34 +53,9 @@ def _done(check: Callable[[], Check]) -> Check:
         return Check(name=name, status="warn", detail=f"cannot be looked at: {error}")
 
 
-def _apptainer() -> Check:
-    found = program()
-    if found is None:
-        return Check(
-            name="apptainer", status="warn", detail="not installed: runs use the host engine",
-            hint="ask your site for it, or on a Debian family system: make apptainer",
-        )
-    try:
-        said = process.run([found, "--version"], timeout=20, check=RunError).stdout.strip()
-    except (TrimaranError, OSError) as error:
-        return Check(
-            name="apptainer", status="fail", detail=str(error),
-            hint=f"install it anew, or take {found} out of PATH",
-        )
-    return Check(name="apptainer", status="ok", detail=f"{said}, {found}")
-
-
-def _podman() -> Check:
-    """The engine podman: buildah builds its images."""
-    missing = [name for name in ("podman", "buildah") if shutil.which(name) is None]
-    if not missing:
-        return Check(name="podman", status="ok", detail="podman and buildah are installed")
-    if len(missing) == 1:
-        return Check(
-            name="podman", status="warn", detail=f"{missing[0]} is missing",
-            hint="--engine podman takes both podman and buildah",
-        )
-    return Check(name="podman", status="none", detail="not installed; only --engine podman uses it")
+def _engine(name: str, engine: type[Engine]) -> Check:
+    shown = name if engine.container else f"{name} engine"
+    return Check(name=shown, **asdict(engine.condition()))
 
 
 def _namespaces() -> Check:
@@ -159,22 +134,6 @@ def _instructions() -> Check:
         detail=", ".join(flags) or "none of AVX2, AVX-512, AMX",
         hint="" if fast else "no bfloat16 instructions: bf16 trains correctly but slowly here",
     )
-
-
-def _host_engine() -> Check:
-    version = ".".join(str(number) for number in sys.version_info[:2])
-    if sys.version_info[:2] not in {(3, 11), (3, 12), (3, 13)}:
-        return Check(
-            name="host engine", status="warn", detail=f"Python {version}",
-            hint="the locked wheels are for Python 3.11 to 3.13",
-        )
-    if tcmalloc() is None:
-        return Check(
-            name="host engine", status="warn",
-            detail=f"Python {version}; without tcmalloc training is several times slower here",
-            hint="an administrator installs it (Debian: libtcmalloc-minimal4); images have it",
-        )
-    return Check(name="host engine", status="ok", detail=f"Python {version}, tcmalloc")
 
 
 def _user_site() -> Check:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Literal
 
 from trimaran import locks, paths
-from trimaran.engines import inventory, store, workplace
+from trimaran.engines import inventory, selection, store, workplace
+from trimaran.engines.building import Storage
 from trimaran.engines.host import Host
-from trimaran.engines.oci import Podman
+from trimaran.engines.store import Record
 from trimaran.images import definition, wheelhouse
 from trimaran.images.base import assembled_at
 from trimaran.images.definition import Image
@@ -44,7 +45,7 @@ class Holding:
         state: needed by the definitions here, made from older ones, or left by a build
             that was stopped or as damaged; running: not needed here, but a process uses it.
         files: files and folders of it; the first says to others that it is whole.
-        stored: reference of an image in Podman's storage, and its ID.
+        stored: of an image in the storage of an engine: its record.
         place: what a process has the lock of that uses it (see `locks`).
         user: the process that does.
     """
@@ -55,7 +56,7 @@ class Holding:
     made: str
     state: State
     files: tuple[Path, ...]
-    stored: tuple[str, str] | None = None
+    stored: Record | None = None
     place: Path | None = None
     user: str | None = None
 
@@ -68,12 +69,12 @@ class Holding:
         """Remove it.
 
         Raises:
-            BuildError: a process uses it; or Podman is gone, or refuses.
+            BuildError: a process uses it; or its engine is gone, or refuses.
             OSError: the file system does.
         """
         with locks.removing(self.place) if self.place else nullcontext():
             if self.stored:
-                Podman().remove(*self.stored)
+                _storages()[self.stored.engine]().remove(self.stored)
             for file in self.files:
                 if file.is_dir() and not file.is_symlink():
                     shutil.rmtree(file)
@@ -101,6 +102,7 @@ def _images(defined: list[Image]) -> Iterator[Holding]:
     }
     folder = paths.cache("images")
     known: set[Path] = set()
+    storages = _storages()
     for path, record in store.every():
         sif = Path(record.reference)
         own = [folder / sif.name] if sif.parent.resolve() == folder.resolve() else []
@@ -108,15 +110,21 @@ def _images(defined: list[Image]) -> Iterator[Holding]:
         known.update(files)
         needed = contents.get(record.name) == record.content or record.digest in pinned
         yield Holding(
-            "OCI" if record.engine == "podman" else "SIF",
+            "OCI" if record.engine in storages else "SIF",
             f"{record.name}-{record.inputs[:12]}", record.size,
             record.built[:10], "in use" if needed else "superseded", files,
-            (record.reference, record.digest) if record.engine == "podman" else None,
+            record if record.engine in storages else None,
             sif if own else None,
         )
     for path in sorted(folder.glob("*")):
         if path not in known and _is_left_over(path):
             yield _of("SIF", path, "left over", workplace.folders(path))
+
+
+def _storages() -> dict[str, type[Storage]]:
+    """Return the engines that keep images in a storage of their own, by name."""
+    engines = selection.containers().items()
+    return {name: engine for name, engine in engines if issubclass(engine, Storage)}
 
 
 def _environments(defined: list[Image]) -> Iterator[Holding]:

@@ -25,8 +25,8 @@ from trimaran.data.formats.webdataset import BLOCK
 from trimaran.data.packing import idx, pictures
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.errors import RunError
-from trimaran.files import follow_umask, refusal
-from trimaran.net.download import SPARE_BYTES, check_space
+from trimaran.files import check_space, follow_umask, refusal
+from trimaran.net.download import SPARE_BYTES
 from trimaran.reporting import Advance, Reporter
 
 COMPRESSION = 6  # of PNG (0 to 9), the default of the format's libraries

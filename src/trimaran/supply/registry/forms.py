@@ -6,20 +6,18 @@ What is pushed can be pulled without Trimaran: `apptainer pull oras://…` takes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypedDict
 
-from trimaran import paths, process
-from trimaran.engines import BuiltImage, Engine, sif, store
-from trimaran.engines.apptainer import Apptainer
-from trimaran.engines.oci import STORAGE, Podman
-from trimaran.errors import BuildError, UsageError
+from trimaran import engines, paths
+from trimaran.engines import BuiltImage, Engine, sif
+from trimaran.engines.building import Container, Storage
+from trimaran.engines.selection import no_images
+from trimaran.errors import BuildError
 from trimaran.images.definition import Image
 from trimaran.net import download
 from trimaran.reporting import Reporter
-from trimaran.supply import digests
 from trimaran.supply.registry.api import MANIFEST_BYTES, Client, Manifest
 
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -56,7 +54,7 @@ class Pulled:
 class Form(Protocol):
     """Pushes and pulls what one engine runs."""
 
-    name: digests.Form
+    name: engines.Form
 
     def tag(self, image: Image) -> str:
         """Return the tag of the image in this form: both lie in one repository."""
@@ -77,22 +75,19 @@ def of(engine: Engine) -> Form:
     Raises:
         UsageError: the host engine has no images.
     """
-    if isinstance(engine, Apptainer):
+    if isinstance(engine, Storage):
+        return Oci(engine)
+    if isinstance(engine, Container):
         return Sif(engine)
-    if isinstance(engine, Podman):
-        return Oci()
-    raise UsageError(
-        f"the engine '{engine.name}' has no images to push or pull",
-        hint="--engine apptainer or --engine podman",
-    )
+    raise no_images(engine.name)
 
 
 class Sif:
-    """SIF files; pushed by Apptainer, pulled with resume straight from the layer's blob."""
+    """SIF files; pushed by their engine, pulled with resume straight from the layer's blob."""
 
-    name: digests.Form = "sif"
+    name: engines.Form = "sif"
 
-    def __init__(self, engine: Apptainer) -> None:
+    def __init__(self, engine: Container) -> None:
         self.engine = engine
 
     def tag(self, image: Image) -> str:
@@ -117,13 +112,8 @@ class Sif:
         return Offer(layers[0].digest, manifest.digest, layers[0].size)
 
     def push(self, built: BuiltImage, client: Client, tag: str, reporter: Reporter) -> None:
-        """Send the SIF with `apptainer push`."""
-        options = ["--no-https"] if client.plain_http else []
-        _engine(
-            [self.engine.executable, "push", *options, *_login(client), built.reference,
-             f"oras://{client.repository}:{tag}"],
-            reporter,
-        )
+        """Send the SIF."""
+        self.engine.push(built, f"{client.repository}:{tag}", reporter=reporter, **_access(client))
 
     def pull(self, image: Image, client: Client, offer: Offer, reporter: Reporter) -> Pulled:
         """Download the SIF: it gets its name when its SHA-256 is right, and not before."""
@@ -149,9 +139,12 @@ class Sif:
 
 
 class Oci:
-    """OCI images in Podman's storage."""
+    """OCI images in the storage of their engine."""
 
-    name: digests.Form = "oci"
+    name: engines.Form = "oci"
+
+    def __init__(self, engine: Storage) -> None:
+        self.engine = engine
 
     def tag(self, image: Image) -> str:
         """Return the image's tag."""
@@ -170,63 +163,26 @@ class Oci:
         return Offer(manifest.content.config.digest, manifest.digest, _size(manifest))
 
     def push(self, built: BuiltImage, client: Client, tag: str, reporter: Reporter) -> None:
-        """Send the image with `podman push`, which leaves out the layers that are there."""
-        _podman(
-            "push", *_tls(client), *_login(client), built.reference,
-            f"docker://{client.repository}:{tag}", reporter=reporter,
-        )
+        """Send the image."""
+        self.engine.push(built, f"{client.repository}:{tag}", reporter=reporter, **_access(client))
 
     def pull(self, image: Image, client: Client, offer: Offer, reporter: Reporter) -> Pulled:
-        """Pull by the manifest's digest, which Podman verifies, with that of every layer."""
-        source = f"{client.repository}@{offer.manifest}"
-        _podman("pull", *_tls(client), *_login(client), source, reporter=reporter)
-        tag = f"localhost/trimaran/{image.name}:{offer.digest.removeprefix('sha256:')[:12]}"
-        _podman("tag", source, tag, reporter=reporter)
-        shown = process.run(
-            ["podman", *STORAGE, "image", "inspect", "--format", "{{.Id}} {{.Size}}", tag],
-            env=_environment(), check=BuildError,
-        )
-        found, size = shown.stdout.split()
-        if f"sha256:{found}" != offer.digest:
-            raise BuildError(
-                f"podman made another image of {source}, not used:"
-                f" expected {offer.digest}, found sha256:{found}"
-            )
-        return Pulled(tag, int(size))
+        """Pull by the manifest's digest."""
+        return Pulled(*self.engine.pull(
+            f"{client.repository}@{offer.manifest}", image, offer.digest, reporter=reporter,
+            **_access(client),
+        ))
 
 
 def _size(manifest: Manifest) -> int:
     return sum(blob.size for blob in (manifest.content.config, *manifest.content.layers))
 
 
-def _tls(client: Client) -> list[str]:
-    return ["--tls-verify=false"] if client.plain_http else []
+class _Access(TypedDict):
+    login: Path | None
+    tls: bool
 
 
-def _login(client: Client) -> list[str]:
-    return ["--authfile", str(client.login.file)] if client.login else []
-
-
-def _environment() -> dict[str, str]:
-    return store.engine_environment("/usr/bin/podman")
-
-
-def _podman(*words: str, reporter: Reporter) -> None:
-    _engine(["podman", *STORAGE, *words], reporter)
-
-
-def _engine(argv: Sequence[str], reporter: Reporter) -> None:
-    output: list[str] = []
-
-    def keep(line: str) -> None:
-        output.append(line)
-        reporter.detail(line)
-
-    env = store.engine_environment(argv[0] if Path(argv[0]).is_absolute() else "/usr/bin/podman")
-    status = process.stream(argv, " ".join(argv[:2]), reporter, env=env, on_line=keep)
-    if status != 0:
-        tail = "\n".join(output[-10:])
-        raise BuildError(
-            f"`{process.shell_line(argv)}` failed with status {status}:\n{tail}",
-            hint="the same command goes on: what the registry has whole is not sent again",
-        )
+def _access(client: Client) -> _Access:
+    """Return how an engine gets at the registry."""
+    return {"login": client.login.file if client.login else None, "tls": not client.plain_http}

@@ -1,0 +1,120 @@
+"""What the commands of all container engines share: their environment, labels and ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from trimaran import paths, process
+from trimaran.engines import BuiltImage
+from trimaran.errors import BuildError, UsageError
+from trimaran.images import definition
+from trimaran.images.base import Base
+from trimaran.images.definition import Image
+from trimaran.reporting import Reporter
+
+PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
+"""The only variables of the host that an engine's own process gets (PATH is set apart)."""
+
+FOR_THE_NETWORK = (
+    "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "SSL_CERT_FILE", "SSL_CERT_DIR",
+)
+"""What a pull needs as well: the site's proxy and certificates."""
+
+MOMENT = "%Y-%m-%dT%H:%M:%SZ"
+"""How labels and records write a date, in UTC."""
+
+
+def lay_out(image: Image, file: str, folder: Path) -> None:
+    """Copy the definition `file` and the files of `image` into `folder`, as a build sees them.
+
+    All get the same mode: a checkout has that of its owner's umask, and the image gets it.
+    """
+    for name in (file, *image.files):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(definition.file_of(image, name), place)
+        place.chmod(0o644)
+
+
+def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
+    """Return a small environment for an engine's process: no setting of the user leaks in.
+
+    Args:
+        programs: their folders come first in PATH.
+        network: False for a run, which needs none: what it gets is recorded, and the
+            address of a proxy may hold a password.
+    """
+    folders = [str(Path(program).parent) for program in programs]
+    folders += ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+    env = {"PATH": os.pathsep.join(dict.fromkeys(folders))}
+    passed_on = (*PASSED_ON, *(FOR_THE_NETWORK if network else ()))
+    return env | {name: os.environ[name] for name in passed_on if name in os.environ}
+
+
+def label_arguments(base: Base) -> Mapping[str, str]:
+    """Return the build arguments that end up in the image's labels."""
+    return {
+        "BASE_NAME": base.name,
+        "BASE_DIGEST": base.digest,
+        "CREATED": created(),
+        "REVISION": _git("rev-parse", "HEAD") or "unknown",
+        "SOURCE": _public(_git("config", "--get", "remote.origin.url")),
+    }
+
+
+def created() -> str:
+    """Return the date of the image: SOURCE_DATE_EPOCH if set, else now."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    moment = (
+        datetime.fromtimestamp(int(epoch), timezone.utc) if epoch else datetime.now(timezone.utc)
+    )
+    return moment.strftime(MOMENT)
+
+
+def printed(built: BuiltImage, result: process.Result) -> str:
+    """Return what a program inside `built` printed; BuildError, without its text, if it failed."""
+    if result.returncode != 0:
+        tail = "\n".join(result.stderr.splitlines()[-10:])
+        raise BuildError(f"{built.reference}: its Python failed ({result.returncode}):\n{tail}")
+    return result.stdout
+
+
+def launched(built: BuiltImage, launcher: Sequence[str]) -> list[str]:
+    """Return the command that starts the app of `built` by `launcher`; [] without one."""
+    if not launcher:
+        return []
+    app = definition.load(built.name).app
+    if app is None:
+        raise UsageError(f"{built.name} has no app to launch")
+    return [*launcher, "-m", app.module]
+
+
+def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) -> None:
+    """Run an engine's command that sends an image to a registry, or brings one from there."""
+    process.follow(
+        argv, " ".join(argv[:2]), reporter, env=env, what=f"`{process.shell_line(argv)}`",
+        check=BuildError,
+        hint="the same command goes on: what the registry has whole is not sent again",
+    )
+
+
+def _git(*arguments: str) -> str:
+    if shutil.which("git") is None or paths.is_installed(paths.repository()):
+        return ""
+    result = process.run(["git", "-C", str(paths.repository()), *arguments])
+    return result.stdout.strip() if result.returncode == 0 else ""
+
+
+def _public(url: str) -> str:
+    """Return a web address without credentials; anything else is nobody's business."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "unknown"
+    host = parts.hostname + (f":{parts.port}" if parts.port else "")
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
