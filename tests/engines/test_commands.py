@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trimaran import paths
-from trimaran.engines import Bind, BuiltImage, building, commands, store
+from trimaran.engines import Bind, BuiltImage, building, commands, oci, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import base, definition
@@ -41,6 +41,20 @@ def test_the_command_is_exact(engine: Apptainer) -> None:
         "/images/tiny.sif", "train", "--epochs=1",
     )
     assert command.env["APPTAINERENV_OMP_NUM_THREADS"] == "2"
+
+
+def test_the_command_of_podman_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oci, "_missing", list)
+    monkeypatch.setattr(oci, "_runtime", list)
+    command = oci.Podman().command(
+        replace(BUILT, reference="localhost/trimaran/tiny:0"), ["train"], workdir="/out",
+        env={"A": "b c"}, binds=[Bind(Path("/d"), "/data"), Bind(Path("/r"), "/out", True)],
+    )
+    assert command.argv == (
+        "podman", "--storage-driver", "vfs", "run", "--rm", "--network=none", "--read-only",
+        "--workdir=/out", "--volume", "/d:/data:ro", "--volume", "/r:/out:rw", "--env", "A=b c",
+        "localhost/trimaran/tiny:0", "train",
+    )
 
 
 def test_a_launcher_starts_the_app_inside_one_container(engine: Apptainer) -> None:

@@ -86,9 +86,9 @@ class Apptainer(Container):
         return said.strip()
 
     @classmethod
-    def present(cls, records: Iterable[Record]) -> set[Record]:
+    def present(cls, records: Iterable[Record]) -> list[Record]:
         """Return those whose SIF is there."""
-        return {record for record in records if os.path.lexists(record.reference)}
+        return [record for record in records if os.path.lexists(record.reference)]
 
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter

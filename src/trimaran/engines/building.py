@@ -91,7 +91,7 @@ class Container(Engine):
 
     @classmethod
     @abstractmethod
-    def present(cls, records: Iterable[Record]) -> set[Record]:
+    def present(cls, records: Iterable[Record]) -> list[Record]:
         """Return those whose image still is where it was, told without reading it."""
 
     @abstractmethod

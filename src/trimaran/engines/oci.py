@@ -58,15 +58,15 @@ class Podman(Storage):
         return Condition("none", "not installed; only --engine podman uses it")
 
     @classmethod
-    def present(cls, records: Iterable[Record]) -> set[Record]:
+    def present(cls, records: Iterable[Record]) -> list[Record]:
         """Return those whose image the storage has."""
-        found = set(records)
+        found = list(records)
         if not found or "podman" in _missing():
-            return set()
+            return []
         env = commands.own_environment(cls.executable)
         argv = ["podman", *STORAGE, "images", "--all", "--quiet", "--no-trunc"]
         stored = process.run(argv, env=env).stdout.split()
-        return {record for record in found if record.digest in stored}
+        return [record for record in found if record.digest in stored]
 
     def remove(self, record: Record) -> None:
         """Remove the image from the storage, if that still has it under this reference."""
@@ -224,12 +224,15 @@ def _missing() -> list[str]:
     return [name for name in ("podman", "buildah") if shutil.which(name) is None]
 
 
-def _run(workdir: str, network: str = "none") -> list[str]:
+def _runtime() -> list[str]:
     # Where cgroups are not version 2 alone, crun refuses to run as a user; runc does not.
     unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    runtime = ["--runtime=runc"] if not unified and shutil.which("runc") else []
+    return ["--runtime=runc"] if not unified and shutil.which("runc") else []
+
+
+def _run(workdir: str, network: str = "none") -> list[str]:
     return [
-        "podman", *STORAGE, *runtime, "run", "--rm", f"--network={network}",
+        "podman", *STORAGE, *_runtime(), "run", "--rm", f"--network={network}",
         "--read-only",  # /out is the only writable place; /tmp is in memory
         f"--workdir={workdir}",
     ]

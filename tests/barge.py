@@ -1,0 +1,102 @@
+"""A container engine that nobody else knows: one module, whose row a test adds to the list."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from trimaran import paths
+from trimaran.engines import Bind, BuiltImage, Command, Condition, Description
+from trimaran.engines.building import Container, Job
+from trimaran.engines.store import Record
+from trimaran.files import sha256
+from trimaran.reporting import Reporter
+
+PLACE = "barge:Barge"
+
+
+class Barge(Container):
+    """Keeps an image in a file that a program of three lines writes."""
+
+    name = "barge"
+    programs = ("barge",)
+    form = "sif"
+    source = "image.def"
+    beneath = "localimage"
+    suffix = ".barge"
+    executable = "/opt/barge/bin/barge"
+
+    @classmethod
+    def condition(cls) -> Condition:
+        """Return that it floats."""
+        return Condition("ok", "afloat")
+
+    @classmethod
+    def present(cls, records: Iterable[Record]) -> list[Record]:
+        """Return those whose file is there."""
+        return [record for record in records if os.path.lexists(record.reference)]
+
+    def push(
+        self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
+    ) -> None:
+        """Send nothing."""
+
+    def _reference(self, name: str, inputs: str) -> str:
+        return str(paths.cache("images", f"{name}-{inputs[:12]}.barge"))
+
+    @contextmanager
+    def _workplace(self, job: Job) -> Iterator[Path]:
+        folder = paths.cache("images", "part-barge")
+        folder.mkdir(parents=True)
+        yield folder
+
+    def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
+        script = "import pathlib; pathlib.Path('made').write_bytes(open('image.def', 'rb').read())"
+        return Command((sys.executable, "-c", script), self.environment())
+
+    def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:
+        made = folder / "made"
+        digest, size = f"sha256:{sha256(made)}", made.stat().st_size
+        return BuiltImage(job.image.name, self.name, str(made), digest, job.inputs, size)
+
+    def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:
+        Path(made.reference).rename(reference)
+
+    def _pull(self, reference: str, destination: Path) -> None:
+        destination.write_text(reference)
+
+    def _self_test(self, built: BuiltImage) -> list[str]:
+        return [sys.executable, "-c", f"open({built.reference!r})"]
+
+    def python(
+        self,
+        built: BuiltImage,
+        words: Sequence[str],
+        *,
+        binds: Sequence[Bind] = (),
+        env: Mapping[str, str] | None = None,
+        network: bool = False,
+    ) -> Command:
+        """Return the words alone."""
+        return Command((self.executable, "python", *words), self.environment(network=network))
+
+    def command(
+        self,
+        built: BuiltImage,
+        args: Sequence[str],
+        *,
+        binds: Sequence[Bind],
+        env: Mapping[str, str],
+        workdir: str,
+        launcher: Sequence[str] = (),
+    ) -> Command:
+        """Return the command of a run."""
+        shown = [f"{bind.source}:{bind.target}" for bind in binds]
+        return Command((self.executable, "run", *shown, built.reference, *args), dict(env))
+
+    def described(self, built: BuiltImage) -> Description:
+        """Return that it has no labels."""
+        return Description({}, "")

@@ -1,0 +1,128 @@
+"""The one list of engines: what is asked for, what is refused, and that one row adds an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import barge
+from trimaran import cli
+from trimaran.engines import BuiltImage, inventory, selection
+from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.here import here
+from trimaran.errors import BuildError, UsageError
+from trimaran.images import base, definition, render, wheelhouse
+from trimaran.recipes import library
+from trimaran.recipes.library import RecipeFile
+from trimaran.reporting import Silent
+from trimaran.runs import pipeline
+from trimaran.runs.rundir import ImageRecord
+from trimaran.supply.registry import forms
+from trimaran.survey import doctor, holdings
+
+TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
+
+
+@pytest.mark.parametrize("name", selection.ENGINES)
+def test_an_engine_says_of_itself_what_its_row_does(name: str) -> None:
+    engine = selection.every()[name]
+    assert engine.name == name
+    assert engine.container == (name in selection.containers()) == (engine.form is not None)
+
+
+def test_auto_is_apptainer_where_it_is_and_else_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimaran.engines.apptainer.program", lambda: "/usr/bin/apptainer")
+    assert [selection.select(name).name for name in (None, "", "auto")] == 3 * ["apptainer"]
+    monkeypatch.setattr("trimaran.engines.apptainer.program", lambda: None)
+    assert selection.select("auto").name == "host"
+    with pytest.raises(BuildError, match="Apptainer is not installed"):
+        selection.select("apptainer")
+
+
+def test_a_misspelt_engine_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError) as caught:
+        selection.select("podmam")
+    assert caught.value.message == "unknown engine 'podmam'"
+    assert caught.value.hint == "did you mean podman?"
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> barge.Barge:
+    """An engine that only its row makes known."""
+    monkeypatch.setitem(selection.ENGINES, "barge", barge.PLACE)
+    monkeypatch.setattr(base, "unreachable", lambda image: None)
+    monkeypatch.setattr("trimaran.engines.building.root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr(render, "check", lambda image: None)
+    monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
+    monkeypatch.setattr(inventory, "record", lambda *words: None)
+    found = selection.select("barge")
+    assert isinstance(found, barge.Barge)
+    return found
+
+
+def build(engine: barge.Barge) -> BuiltImage:
+    return engine.build(TINY, base=None, offline=False, reporter=Silent())
+
+
+def test_a_new_engine_builds_finds_and_lists(engine: barge.Barge) -> None:
+    built = build(engine)
+    assert engine.find(TINY) == built == engine.find(TINY, built.digest)
+    assert build(engine) == built
+    [row] = here([TINY])["tiny"]
+    assert (row.engine, row.state, row.current) == ("barge", "built", True)
+    Path(built.reference).write_text("changed")
+    assert here([TINY])["tiny"][0].state == "damaged"
+    assert "is damaged" in str(engine.damage(TINY))
+
+
+def test_a_new_engine_is_looked_at_offered_and_cleared_up_after(engine: barge.Barge) -> None:
+    assert ("barge", "ok", "afloat") in [(c.name, c.status, c.detail) for c in doctor.examine()]
+    assert isinstance(forms.of(engine), forms.Sif)
+    assert ImageRecord(
+        name="tiny", engine="barge", reference="x", digest="sha256:0", inputs="0"
+    ).publishable
+    built = build(engine)
+    [held] = [held for held in holdings.find() if held.kind == "SIF"]
+    assert (held.name, held.state) == (Path(built.reference).stem, "superseded")  # tiny is a test's
+    held.remove()
+    assert not Path(built.reference).exists()
+
+
+def test_a_dry_run_shows_the_words_of_a_new_engine(engine: barge.Barge) -> None:
+    recipe = library.load("resnet-imagenet/cpu-quickstart")
+    planned = pipeline.plan(pipeline.Request(recipe, engine, {}))
+    assert planned.command.argv[:2] == ("/opt/barge/bin/barge", "run")
+    assert f"--engine {engine.name}" in planned.missing[-1]
+    assert "barge" in pipeline.script(planned)
+
+
+def test_what_an_engine_cannot_is_told_by_what_it_says_of_itself(
+    engine: barge.Barge, recipe: RecipeFile, tmp_path: Path
+) -> None:
+    def refused(**more: Any) -> str:
+        with pytest.raises(UsageError) as caught:
+            pipeline.check(pipeline.Request(library.load(recipe.name), engine, {}, **more))
+        return caught.value.message
+
+    packed = tmp_path / "data.squashfs"
+    packed.write_bytes(b"hsqs")
+    assert "the engine barge mounts no images" in refused(folder=packed)
+    assert Apptainer.mounts_images
+
+
+def test_an_unknown_engine_of_a_record_is_no_container() -> None:
+    assert not ImageRecord(
+        name="tiny", engine="raft", reference="x", digest="sha256:0", inputs="0"
+    ).publishable
+
+
+def test_the_command_line_takes_it(engine: barge.Barge) -> None:
+    words = ["run", "resnet-imagenet/cpu-quickstart", "--engine", "barge", "--dry-run"]
+    done = CliRunner().invoke(cli.app, words)
+    assert (done.exit_code, "/opt/barge/bin/barge run" in done.output) == (0, True)
+    assert "barge" in CliRunner().invoke(cli.app, ["doctor"]).output
+    built = build(engine)
+    assert Path(built.reference).stem in CliRunner().invoke(cli.app, ["cache", "list"]).output
