@@ -27,6 +27,7 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TRIMARAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("ENGINE", raising=False)
+    monkeypatch.setenv("TRIMARAN_RECIPES", "")  # --recipes and a site file set it
     return work
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -11,6 +12,9 @@ from trimaran.errors import UsageError
 
 SHARE = Path(__file__).resolve().parent / "share"
 """What a wheel carries of the checkout that it was made of: recipes, containers and apps."""
+
+OWN = "TRIMARAN_RECIPES"
+"""Variable that names the user's own folders of definitions, in the form of PATH."""
 
 
 def repository() -> Path:
@@ -31,6 +35,71 @@ def repository() -> Path:
         f"no recipes/ and containers/ in {places[0]}",
         hint="install a wheel, or from a checkout (`make setup`), or set TRIMARAN_ROOT to one",
     )
+
+
+def use_own(folders: Sequence[Path], environ: MutableMapping[str, str]) -> None:
+    """Have definitions found in `folders`, too, by this process and those that it starts.
+
+    Raises:
+        UsageError: a folder is not there, or not laid out as a checkout.
+    """
+    for folder in folders:
+        if os.pathsep in str(folder):
+            raise UsageError(f"{folder}: the name of such a folder cannot have '{os.pathsep}'")
+        _check_own(folder)
+    environ[OWN] = os.pathsep.join(str(folder.absolute()) for folder in folders)
+
+
+def folders() -> list[Path]:
+    """Return the folders that hold definitions: Trimaran's, then the user's own.
+
+    Raises:
+        UsageError: one is not there, or not laid out as a checkout.
+    """
+    found = {repository().resolve(): repository()}
+    for word in filter(None, os.environ.get(OWN, "").split(os.pathsep)):
+        own = Path(word).absolute()
+        _check_own(own)
+        found.setdefault(own.resolve(), own)
+    return list(found.values())
+
+
+def _check_own(folder: Path) -> None:
+    layout = "it is laid out as Trimaran's: recipes/<app>/, recipes/targets/, apps/, containers/"
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder of recipes", hint=layout)
+    if not (folder / "recipes").is_dir():
+        if folder.name == "recipes":
+            layout = f"name the folder above it: {folder.absolute().parent}"
+        raise UsageError(f"no recipes/ in {folder}", hint=layout)
+
+
+def found(*patterns: str, name: Callable[[Path], str]) -> dict[str, Path]:
+    """Return the files that match below any of `folders`, by name and sorted.
+
+    Args:
+        patterns: of paths below such a folder, such as `recipes/targets/*.yaml`.
+        name: what a file is called by.
+
+    Raises:
+        UsageError: two files have one name: none is preferred in silence.
+    """
+    named: dict[str, Path] = {}
+    for folder in folders():
+        for path in (path for pattern in patterns for path in folder.glob(pattern)):
+            other = named.setdefault(name(path), path)
+            if other != path:
+                raise UsageError(
+                    f"two definitions are called '{name(path)}': {other} and {path}",
+                    hint="give your own one another name",
+                )
+    return dict(sorted(named.items()))
+
+
+def app(name: str) -> Path:
+    """Return the folder of the app `name`, wherever it is; Trimaran's where it is nowhere."""
+    places = [folder / "apps" / name for folder in folders()]
+    return next((place for place in places if place.is_dir()), places[0])
 
 
 def is_installed(path: Path) -> bool:

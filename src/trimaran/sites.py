@@ -114,6 +114,7 @@ class Site(strict.Model):
         registry: where images are pushed to and pulled from, `HOST[:PORT]/NAMESPACE`.
         ca_bundle: PEM file with the certificates to trust, instead of the system's.
         proxy: address of the proxy for all downloads.
+        recipes: folders of the user's own recipes, targets, data sets, apps and images.
         binds: folders of the host to show read-only in containers, and where inside.
     """
 
@@ -122,6 +123,7 @@ class Site(strict.Model):
     ca_bundle: Path | None = None
     proxy: Annotated[str, AfterValidator(_proxy)] | None = None
     signatures: Signatures = Field(default_factory=Signatures)
+    recipes: tuple[Path, ...] = ()
     binds: dict[Path, Inside] = Field(default_factory=dict)
 
 
@@ -157,6 +159,7 @@ def load(path: Path | None) -> Site:
     folder = path.absolute().parent
     return site.model_copy(update={
         "ca_bundle": site.ca_bundle and folder / _at_home(site.ca_bundle),
+        "recipes": tuple(folder / _at_home(own) for own in site.recipes),
         "binds": {folder / _at_home(source): inside for source, inside in site.binds.items()},
     })
 

@@ -14,10 +14,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from trimaran import __version__, paths, strict
+from trimaran import __version__, strict
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
-from trimaran.data import cache, dataset_json
+from trimaran.data import cache, contracts, dataset_json
 from trimaran.data.contracts import AnyContract, FileName, Sha256
 from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
@@ -150,7 +150,6 @@ def _members(
     def copied(name: str, path: Path) -> Member:
         return text(name, path.read_text(encoding="utf-8"))
 
-    root = paths.repository() / "recipes"
     target = request.recipe.recipe.target
     contents = runscript.Contents(
         request.recipe, request.changes, built, manifest.image.signature, manifest.data.sha256,
@@ -168,8 +167,8 @@ def _members(
         text(SCRIPT, runscript.render(contents), 0o755),
         copied(rundir.RECIPE, request.recipe.path),
         copied(rundir.CARD, request.recipe.card.path),
-        copied("target.yaml", root / "targets" / f"{target}.yaml"),
-        copied("contract.yaml", root / "data" / f"{contract.name}.yaml"),
+        copied("target.yaml", targets.file_of(target)),
+        copied("contract.yaml", contracts.file_of(contract.name)),
         text(runscript.DATA_SUMS, sums),
         *(
             file(f"data/{name}", place / name, digest)

@@ -12,6 +12,7 @@ from trimaran.cli.common import (
     CaBundle,
     Offline,
     RecipeName,
+    Recipes,
     Settings,
     SiteFile,
     app,
@@ -34,6 +35,7 @@ def bundle(
     base: Base = None,
     offline: Offline = False,
     site: SiteFile = None,
+    recipes: Recipes = None,
     ca_bundle: CaBundle = None,
 ) -> None:
     """Pack a recipe, its image and what it needs into one file for a node without a network.
@@ -48,9 +50,10 @@ def bundle(
     from trimaran.recipes.command import parse_changes
     from trimaran.runs.pipeline import Request
 
+    facts = use_site(site, ca_bundle, recipes)
     request = Request(
         recipe=library.load(recipe), engine=Apptainer(), changes=parse_changes(settings or []),
-        base=base, offline=offline, site=use_site(site, ca_bundle),
+        base=base, offline=offline, site=facts,
     )
     packed = pack.pack(request, output, with_data=with_data, reporter=terminal())
     say(f"{packed.path}: {packed.size:,} bytes, sha256 {packed.sha256}")
@@ -70,6 +73,8 @@ def unbundle(
         bool,
         typer.Option("--import", help="Also put image and data into the cache, for `run`."),
     ] = False,
+    site: SiteFile = None,
+    recipes: Recipes = None,
 ) -> None:
     """Check a bundle and unpack it: every file against its SHA-256, or nothing at all.
 
@@ -80,6 +85,7 @@ def unbundle(
     from trimaran.bundles import unpack
     from trimaran.errors import UsageError
 
+    use_site(site, recipes=recipes)
     reporter = terminal()
     if verify:
         if to is not None or take_in:

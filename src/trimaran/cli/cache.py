@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimaran.cli import common
-from trimaran.cli.common import Json, emit, say, terminal
+from trimaran.cli.common import Json, Recipes, SiteFile, emit, say, terminal, use_site
 
 if TYPE_CHECKING:
     from trimaran.survey.holdings import Holding
@@ -22,7 +22,9 @@ common.app.add_typer(app, name="cache")
 
 
 @app.command("list")
-def cache_list(as_json: Json = False) -> None:
+def cache_list(
+    as_json: Json = False, site: SiteFile = None, recipes: Recipes = None
+) -> None:
     """List images, environments, packages, bases and data in the cache, with their sizes.
 
     Example: trimaran cache list
@@ -30,6 +32,7 @@ def cache_list(as_json: Json = False) -> None:
     from trimaran import paths
     from trimaran.survey import holdings
 
+    use_site(site, recipes=recipes)
     with terminal().bar("measuring the cache", None):
         found = holdings.find()
     _show(found, f"{paths.cache()}", as_json)
@@ -38,8 +41,10 @@ def cache_list(as_json: Json = False) -> None:
 @app.command("prune")
 def cache_prune(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+    site: SiteFile = None,
+    recipes: Recipes = None,
 ) -> None:
-    """Remove what the definitions of this checkout no longer use, and show it first.
+    """Remove what the definitions no longer use, and show it first.
 
     Images of the current definitions, published and pinned ones, and all data stay. Let runs
     of older definitions end first: what a process uses stays, but a run that was stopped cannot
@@ -50,6 +55,7 @@ def cache_prune(
     from trimaran.errors import ExitCode, TrimaranError, UsageError
     from trimaran.survey import holdings
 
+    use_site(site, recipes=recipes)
     with terminal().bar("measuring the cache", None):
         everything = holdings.find()
     for holding in everything:

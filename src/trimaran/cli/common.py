@@ -107,6 +107,7 @@ def _completions(kind: str, incomplete: str) -> list[str]:
     from trimaran.survey import catalog
 
     with suppress(TrimaranError):
+        use_site(None)
         return [name for name in catalog.names(kind) if name.startswith(incomplete)]
     return []
 
@@ -146,6 +147,13 @@ SiteFile = Annotated[
         help="Site file instead of ~/.config/trimaran/site.yaml.",
     ),
 ]
+Recipes = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--recipes", envvar="TRIMARAN_RECIPES", metavar="DIR",
+        help="Find your own recipes, targets, apps and images in DIR, too (again for more).",
+    ),
+]
 CaBundle = Annotated[
     Path | None,
     typer.Option(
@@ -155,12 +163,18 @@ CaBundle = Annotated[
 ]
 
 
-def use_site(file: Path | None, ca_bundle: Path | None = None) -> Site:
-    """Return the site file, after its certificates and proxy took effect for this process."""
-    from trimaran import sites
+def use_site(
+    file: Path | None, ca_bundle: Path | None = None, recipes: list[Path] | None = None
+) -> Site:
+    """Return the site file, after all that it says took effect for this process."""
+    from trimaran import paths, sites
 
     site = sites.load(file)
     sites.apply(site, ca_bundle, os.environ)
+    if recipes:
+        paths.use_own(recipes, os.environ)
+    elif site.recipes and not os.environ.get(paths.OWN):
+        paths.use_own(site.recipes, os.environ)
     return site
 
 

@@ -13,6 +13,7 @@ from trimaran.cli.common import (
     EngineName,
     ImageName,
     Offline,
+    Recipes,
     SiteFile,
     app,
     complete,
@@ -24,14 +25,16 @@ from trimaran.errors import ExitCode
 
 
 @app.command("lock")
-def lock_image(image: ImageName, site: SiteFile = None, ca_bundle: CaBundle = None) -> None:
+def lock_image(
+    image: ImageName, site: SiteFile = None, recipes: Recipes = None, ca_bundle: CaBundle = None
+) -> None:
     """Resolve an image's packages anew and write its lock files.
 
     Example: trimaran lock torch-cpu
     """
     from trimaran.images import definition, lock
 
-    use_site(site, ca_bundle)
+    use_site(site, ca_bundle, recipes)
     lock.lock(definition.load(image), terminal())
 
 
@@ -42,6 +45,8 @@ def render_images(
         typer.Argument(help="One image; all by default.", autocompletion=complete("images")),
     ] = None,
     check: Annotated[bool, typer.Option(help="Only say whether the files are current.")] = False,
+    site: SiteFile = None,
+    recipes: Recipes = None,
 ) -> None:
     """Write image.def and Dockerfile from image.yaml; without IMAGE also the overview of all.
 
@@ -51,6 +56,7 @@ def render_images(
     """
     from trimaran.images import definition, overview, render
 
+    use_site(site, recipes=recipes)
     for name in [image] if image else definition.names():
         model = definition.load(name)
         if check:
@@ -73,6 +79,7 @@ def fetch(
         typer.Option(metavar="DIR", help="Lay out here, too, what a build without Trimaran needs."),
     ] = None,
     site: SiteFile = None,
+    recipes: Recipes = None,
     ca_bundle: CaBundle = None,
 ) -> None:
     """Download the locked packages of an image into the wheelhouse, verified.
@@ -82,7 +89,7 @@ def fetch(
     from trimaran.engines import commands
     from trimaran.images import definition, render, wheelhouse
 
-    use_site(site, ca_bundle)
+    use_site(site, ca_bundle, recipes)
     reporter = terminal()
     for model in definition.chain(definition.load(image)):
         items = wheelhouse.fetch(model, offline=offline, reporter=reporter, python=python)
@@ -107,6 +114,7 @@ def build(
         ),
     ] = False,
     site: SiteFile = None,
+    recipes: Recipes = None,
     ca_bundle: CaBundle = None,
 ) -> None:
     """Build an image, and the framework image below it, from its wheelhouse; then test it.
@@ -118,7 +126,7 @@ def build(
     from trimaran.engines.selection import select
     from trimaran.images import definition
 
-    use_site(site, ca_bundle)
+    use_site(site, ca_bundle, recipes)
     if check:
         _compare(image, engine, base)
         return
@@ -145,7 +153,9 @@ def _compare(name: str, engine: str, base: str | None) -> None:
 
 
 @app.command("test-image")
-def self_test(image: ImageName, engine: EngineName = "auto") -> None:
+def self_test(
+    image: ImageName, engine: EngineName = "auto", site: SiteFile = None, recipes: Recipes = None
+) -> None:
     """Run the self-test of a built image.
 
     Example: trimaran test-image torch-cpu
@@ -154,6 +164,7 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
     from trimaran.engines.selection import select
     from trimaran.images import definition
 
+    use_site(site, recipes=recipes)
     chosen, reporter = select(engine), terminal()
     with reporter.bar(f"verifying {image}", None):
         built = require(chosen, definition.load(image))
@@ -183,6 +194,7 @@ def extend_image(
     engine: EngineName = "auto",
     offline: Offline = False,
     site: SiteFile = None,
+    recipes: Recipes = None,
     ca_bundle: CaBundle = None,
 ) -> None:
     """Add packages beside a built image, without building it anew: an environment for run --venv.
@@ -196,7 +208,7 @@ def extend_image(
     from trimaran.errors import UsageError
     from trimaran.images import definition
 
-    use_site(site, ca_bundle)
+    use_site(site, ca_bundle, recipes)
     if not pip:
         raise UsageError("say what the packages are: --pip", hint=f"extend {image} --pip PACKAGE")
     place = out.absolute()

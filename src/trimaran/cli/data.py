@@ -13,6 +13,7 @@ from trimaran.cli.common import (
     DataName,
     Json,
     Offline,
+    Recipes,
     SiteFile,
     emit,
     say,
@@ -33,13 +34,16 @@ Workers = Annotated[
 
 
 @app.command("list")
-def data_list(as_json: Json = False) -> None:
+def data_list(
+    as_json: Json = False, site: SiteFile = None, recipes: Recipes = None
+) -> None:
     """List data sets and whether they are here.
 
     Example: trimaran data list
     """
     from trimaran.survey import catalog
 
+    use_site(site, recipes=recipes)
     emit(catalog.table("data"), "data", as_json)
 
 
@@ -54,6 +58,7 @@ def data_get(
     ] = None,
     offline: Offline = False,
     site: SiteFile = None,
+    recipes: Recipes = None,
     ca_bundle: CaBundle = None,
 ) -> None:
     """Download, verify and pack a data set.
@@ -64,7 +69,7 @@ def data_get(
     """
     from trimaran.data import cache
 
-    use_site(site, ca_bundle)
+    use_site(site, ca_bundle, recipes)
     say(cache.get(cache.load(name), offline=offline, reporter=terminal(), source=source))
 
 
@@ -145,6 +150,8 @@ def data_verify(
         ),
     ],
     workers: Workers = None,
+    site: SiteFile = None,
+    recipes: Recipes = None,
 ) -> None:
     """Check a data set: hashes, indexes, counts, and whether every image can be decoded.
 
@@ -154,6 +161,7 @@ def data_verify(
     from trimaran.data.contracts import Licensed
     from trimaran.errors import RunError, unknown_name
 
+    use_site(site, recipes=recipes)
     place = Path(what)
     if what in cache.names():
         contract = cache.load(what)

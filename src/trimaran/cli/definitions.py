@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli.common import Json, app, complete_by_kind, emit, say
+from trimaran.cli.common import (
+    Json,
+    Recipes,
+    SiteFile,
+    app,
+    complete_by_kind,
+    emit,
+    say,
+    use_site,
+)
 
 
 class Kind(str, Enum):
@@ -25,6 +34,8 @@ class Kind(str, Enum):
 def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)],
     as_json: Json = False,
+    site: SiteFile = None,
+    recipes: Recipes = None,
 ) -> None:
     """List apps, images, targets, recipes or data sets.
 
@@ -32,6 +43,7 @@ def list_(
     """
     from trimaran.survey import catalog
 
+    use_site(site, recipes=recipes)
     rows = catalog.complete(kind.value) if as_json else catalog.table(kind.value)
     emit(rows, kind.value, as_json)
 
@@ -43,6 +55,8 @@ def show(
         str,
         typer.Argument(help="Its name.", autocompletion=complete_by_kind, show_default=False),
     ],
+    site: SiteFile = None,
+    recipes: Recipes = None,
 ) -> None:
     """Show one app, image, target, recipe or data set as JSON, checked and complete.
 
@@ -50,6 +64,7 @@ def show(
     """
     from trimaran.survey import catalog
 
+    use_site(site, recipes=recipes)
     say(json.dumps(catalog.details(kind.value, name), indent=2))
 
 

@@ -12,6 +12,7 @@ from trimaran.cli.common import (
     EngineName,
     ImageName,
     Json,
+    Recipes,
     SiteFile,
     app,
     emit,
@@ -31,6 +32,8 @@ def inspect(
         Path | None,
         typer.Option(metavar="FILE", help="Also write it to publish in site/results/images/."),
     ] = None,
+    site: SiteFile = None,
+    recipes: Recipes = None,
 ) -> None:
     """Say how large a built image is, what makes it so, its licences and how fast it starts.
 
@@ -40,6 +43,7 @@ def inspect(
     from trimaran.images import definition
     from trimaran.supply import inspection, licences
 
+    use_site(site, recipes=recipes)
     with terminal().bar(f"looking into {image}", None):
         found = inspection.examine(select(engine), definition.load(image))
     if evidence is not None:
@@ -70,6 +74,8 @@ def list_materials(
         Path, typer.Option("--out", "-o", metavar="FILE", help="File to write; not overwritten.")
     ],
     engine: EngineName = "auto",
+    site: SiteFile = None,
+    recipes: Recipes = None,
 ) -> None:
     """Write the software bill of materials of a built image, as CycloneDX JSON.
 
@@ -84,6 +90,7 @@ def list_materials(
     from trimaran.images import definition
     from trimaran.supply import sbom
 
+    use_site(site, recipes=recipes)
     if out.exists():
         raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
     if not out.parent.is_dir():
@@ -97,7 +104,11 @@ def list_materials(
 
 @app.command("audit")
 def audit_image(
-    image: ImageName, as_json: Json = False, site: SiteFile = None, ca_bundle: CaBundle = None
+    image: ImageName,
+    as_json: Json = False,
+    site: SiteFile = None,
+    recipes: Recipes = None,
+    ca_bundle: CaBundle = None,
 ) -> None:
     """Ask PyPI for known vulnerabilities of an image's locked Python packages, by pip-audit.
 
@@ -109,7 +120,7 @@ def audit_image(
     from trimaran.images import definition
     from trimaran.supply import audit
 
-    use_site(site, ca_bundle)
+    use_site(site, ca_bundle, recipes)
     reporter = terminal()
     with reporter.bar("asking for known vulnerabilities", None):
         found = audit.audit(definition.load(image))

@@ -10,6 +10,7 @@ from trimaran.cli.common import (
     CaBundle,
     EngineName,
     ImageName,
+    Recipes,
     SiteFile,
     app,
     say,
@@ -37,6 +38,7 @@ def push(
     engine: EngineName = "auto",
     insecure: Insecure = False,
     site: SiteFile = None,
+    recipes: Recipes = None,
     ca_bundle: CaBundle = None,
 ) -> None:
     """Publish a built image, and record its digest.
@@ -51,7 +53,7 @@ def push(
     from trimaran.images import definition
     from trimaran.supply import registry
 
-    where = registry.configured(place, use_site(site, ca_bundle))
+    where = registry.configured(place, use_site(site, ca_bundle, recipes))
     pushed = registry.push(
         definition.load(image), select(engine), registry=where, insecure=insecure,
         reporter=terminal(),
@@ -73,6 +75,7 @@ def pull(
     engine: EngineName = "auto",
     insecure: Insecure = False,
     site: SiteFile = None,
+    recipes: Recipes = None,
     ca_bundle: CaBundle = None,
 ) -> None:
     """Get a published image by its digest, for runs to use.
@@ -85,7 +88,7 @@ def pull(
     from trimaran.images import definition
     from trimaran.supply import registry
 
-    where = registry.configured(place, use_site(site, ca_bundle))
+    where = registry.configured(place, use_site(site, ca_bundle, recipes))
     built = registry.pull(
         definition.load(image), select(engine), registry=where, digest=digest, insecure=insecure,
         reporter=terminal(),

@@ -14,6 +14,7 @@ from trimaran.cli.common import (
     Json,
     Offline,
     RecipeName,
+    Recipes,
     Settings,
     SiteFile,
     app,
@@ -68,6 +69,7 @@ def run(
     base: Base = None,
     offline: Offline = False,
     site: SiteFile = None,
+    recipes: Recipes = None,
     ca_bundle: CaBundle = None,
     overlay: Overlay = None,
     venv: Venv = None,
@@ -86,7 +88,7 @@ def run(
     from trimaran.recipes.command import parse_changes
     from trimaran.runs import extending, pipeline
 
-    facts = use_site(site, ca_bundle)
+    facts = use_site(site, ca_bundle, recipes)
     chosen, file = select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=parse_changes(settings or []),
@@ -105,7 +107,12 @@ def run(
 
 
 @app.command("resume")
-def resume_run(run_dir: RunDirectory, site: SiteFile = None, ca_bundle: CaBundle = None) -> None:
+def resume_run(
+    run_dir: RunDirectory,
+    site: SiteFile = None,
+    recipes: Recipes = None,
+    ca_bundle: CaBundle = None,
+) -> None:
     """Let a stopped run go on from its newest checkpoint, and judge it.
 
     Recipe, data and image must be those that it began with. Each time that it goes on
@@ -115,7 +122,7 @@ def resume_run(run_dir: RunDirectory, site: SiteFile = None, ca_bundle: CaBundle
     """
     from trimaran.runs import resume
 
-    facts = use_site(site, ca_bundle)
+    facts = use_site(site, ca_bundle, recipes)
     record, verdict = resume.resume(run_dir, facts, terminal())
     conclude(run_dir, record, verdict)
 
@@ -128,6 +135,8 @@ def report_run(
         Path | None,
         typer.Option(metavar="FILE", help="Also write the evidence, to publish in site/results/."),
     ] = None,
+    site: SiteFile = None,
+    recipes: Recipes = None,
 ) -> None:
     """Judge a finished run again and rewrite its report.
 
@@ -135,6 +144,7 @@ def report_run(
     """
     from trimaran.runs import report
 
+    use_site(site, recipes=recipes)
     record, verdict = report.write(run_dir)
     if evidence is not None:
         report.write_evidence(record, verdict, evidence)

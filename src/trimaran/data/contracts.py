@@ -225,7 +225,7 @@ AnyContract = Contract | Licensed
 
 def names() -> list[str]:
     """Return the names of all data contracts, sorted."""
-    return sorted(path.stem for path in (paths.repository() / "recipes/data").glob("*.yaml"))
+    return list(_files())
 
 
 def load(name: str) -> AnyContract:
@@ -234,13 +234,27 @@ def load(name: str) -> AnyContract:
     Raises:
         UsageError: no such contract (the nearest are named) or faults in its file.
     """
-    if name not in names():
-        raise unknown_name("data set", name, names())
-    path = paths.repository() / "recipes/data" / f"{name}.yaml"
+    path = file_of(name)
     contract = strict.load_one(_model, path)
     if contract.name != name:
         raise UsageError(f"{path}: name: '{contract.name}' must be '{name}', as the file is called")
     return contract
+
+
+def file_of(name: str) -> Path:
+    """Return the file of the contract called `name`.
+
+    Raises:
+        UsageError: there is no such contract; the nearest are named.
+    """
+    files = _files()
+    if name not in files:
+        raise unknown_name("data set", name, list(files))
+    return files[name]
+
+
+def _files() -> dict[str, Path]:
+    return paths.found("recipes/data/*.yaml", name=lambda path: path.stem)
 
 
 def _model(content: object) -> type[Contract] | type[Licensed]:

@@ -173,7 +173,7 @@ _LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
 
 def names() -> list[str]:
     """Return the names of all images of the checkout, sorted."""
-    return sorted(path.parent.name for path in _files())
+    return list(_files())
 
 
 def load(name: str) -> Image:
@@ -182,10 +182,10 @@ def load(name: str) -> Image:
     Raises:
         UsageError: no such image (the nearest names are suggested), or a faulty file.
     """
-    for path in _files():
-        if path.parent.name == name:
-            return read(path)
-    raise unknown_name("image", name, names())
+    files = _files()
+    if name not in files:
+        raise unknown_name("image", name, list(files))
+    return read(files[name])
 
 
 def read(path: Path) -> Image:
@@ -270,12 +270,11 @@ def caches(image: Image) -> dict[str, str]:
 
 
 def package_folder(name: str) -> Path:
-    """Return the folder of the package `apps/<name>` of this repository."""
-    folder = paths.repository() / "apps" / name
-    if not (folder / "pyproject.toml").is_file():
-        known = [p.parent.name for p in (paths.repository() / "apps").glob("*/pyproject.toml")]
-        raise unknown_name("package", name, known)
-    return folder
+    """Return the folder of the package `apps/<name>`."""
+    known = paths.found("apps/*/pyproject.toml", name=lambda path: path.parent.name)
+    if name not in known:
+        raise unknown_name("package", name, list(known))
+    return known[name].parent
 
 
 def file_of(image: Image, name: str) -> Path:
@@ -330,6 +329,8 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _files() -> list[Path]:
-    root = paths.repository() / "containers"
-    return sorted([*root.glob("frameworks/*/image.yaml"), *root.glob("apps/*/image.yaml")])
+def _files() -> dict[str, Path]:
+    return paths.found(
+        "containers/frameworks/*/image.yaml", "containers/apps/*/image.yaml",
+        name=lambda path: path.parent.name,
+    )

@@ -112,7 +112,7 @@ class CardFile:
 
 def names() -> list[str]:
     """Return the names of all apps that have a card, sorted."""
-    return sorted(path.parent.name for path in (paths.repository() / "apps").glob(f"*/{CARD}"))
+    return list(paths.found(f"apps/*/{CARD}", name=lambda path: path.parent.name))
 
 
 def load(app: str) -> CardFile:
@@ -121,7 +121,7 @@ def load(app: str) -> CardFile:
     Raises:
         UsageError: there is no such app (the nearest are named), or faults in its card.
     """
-    path = paths.repository() / "apps" / app / CARD
+    path = paths.app(app) / CARD
     if app not in names():
         if path.parent.is_dir():
             raise UsageError(

@@ -42,17 +42,20 @@ class RecipeFile:
 
 def names() -> list[str]:
     """Return the names of all recipes, sorted; a series is one."""
-    root = paths.repository() / "recipes"
-    return sorted(
-        f"{path.parent.name}/{path.stem}"
-        for path in root.glob("*/*.yaml")
-        if path.parent.name not in {"targets", "data"}
-    )
+    return list(files())
 
 
-def file_of(name: str) -> Path:
+def files() -> dict[str, Path]:
+    """Return the files of all recipes by their names, sorted."""
+    found = paths.found("recipes/*/*.yaml", name=lambda path: f"{path.parent.name}/{path.stem}")
+    return {
+        name: path for name, path in found.items() if path.parent.name not in {"targets", "data"}
+    }
+
+
+def file_of(name: str) -> Path | None:
     """Return where the recipe called `name` is, which may name a point of it, if it is there."""
-    return paths.repository() / "recipes" / f"{name.partition('@')[0]}.yaml"
+    return files().get(name.partition("@")[0])
 
 
 def definition(name: str) -> Recipe:
@@ -61,15 +64,16 @@ def definition(name: str) -> Recipe:
     Raises:
         UsageError: no such recipe (the nearest are named) or faults in its file.
     """
-    if name not in names():
-        raise unknown_name("recipe", name, names())
-    path = file_of(name)
+    known = files()
+    if name not in known:
+        raise unknown_name("recipe", name, list(known))
+    path = known[name]
     recipe = strict.load(Recipe, path)
     _check_identity(path, recipe)
     _refuse(path, checks.faults(recipe, cards.load(recipe.app).card))
     before = recipe.initial
-    if before is not None and before.recipe not in names():
-        unknown = unknown_name("recipe", before.recipe, names())
+    if before is not None and before.recipe not in known:
+        unknown = unknown_name("recipe", before.recipe, list(known))
         raise UsageError(f"{path}: initial: {unknown.message}", hint=unknown.hint)
     return recipe
 
@@ -80,8 +84,9 @@ def load(name: str) -> RecipeFile:
     Raises:
         UsageError: as `definition`; or `name` says no point of a series.
     """
-    app = definition(name.partition("@")[0]).app
-    return load_copy(file_of(name), name, cards.load(app))
+    file = name.partition("@")[0]
+    app = definition(file).app
+    return load_copy(files()[file], name, cards.load(app))
 
 
 def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:

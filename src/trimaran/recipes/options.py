@@ -108,4 +108,4 @@ def _unknown(command: str, key: str, known: Mapping[str, Option]) -> str:
 
 
 def _path(app: str) -> Path:
-    return paths.repository() / "apps" / app / "options.json"
+    return paths.app(app) / "options.json"

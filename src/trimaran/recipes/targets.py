@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -51,14 +52,28 @@ class Target(strict.Model):
 
 def names() -> list[str]:
     """Return the names of all targets, sorted."""
-    return sorted(path.stem for path in (paths.repository() / "recipes/targets").glob("*.yaml"))
+    return list(_files())
 
 
 def load(name: str) -> Target:
     """Load the target called `name`."""
-    if name not in names():
-        raise unknown_name("target", name, names())
-    return strict.load(Target, paths.repository() / "recipes/targets" / f"{name}.yaml")
+    return strict.load(Target, file_of(name))
+
+
+def file_of(name: str) -> Path:
+    """Return the file of the target called `name`.
+
+    Raises:
+        UsageError: there is no such target; the nearest are named.
+    """
+    files = _files()
+    if name not in files:
+        raise unknown_name("target", name, list(files))
+    return files[name]
+
+
+def _files() -> dict[str, Path]:
+    return paths.found("recipes/targets/*.yaml", name=lambda path: path.stem)
 
 
 def differences(target: Target, host: HostFacts) -> list[str]:

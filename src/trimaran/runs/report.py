@@ -136,9 +136,8 @@ def _added(record: RunRecord) -> str:
 def _is_here(record: RunRecord) -> bool:
     """Return whether this checkout has the recipe that was run and its card, byte by byte."""
     said = record.recipe
-    app = said.name.partition("/")[0]
-    here = said.name.partition("@")[0] in library.names()
-    if not here or sha256(library.file_of(said.name)) != said.sha256:
+    app, path = said.name.partition("/")[0], library.file_of(said.name)
+    if path is None or sha256(path) != said.sha256:
         return False
     return said.card_sha256 is None or (
         app in cards.names() and cards.load(app).sha256 == said.card_sha256
