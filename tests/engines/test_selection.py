@@ -19,7 +19,7 @@ from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
 from trimaran.runs import pipeline
-from trimaran.runs.rundir import ImageRecord
+from trimaran.runs.record import ImageRecord
 from trimaran.supply.registry import forms
 from trimaran.survey import doctor, holdings
 

@@ -122,7 +122,7 @@ def test_pip_refuses_a_tampered_wheel_inside_the_build(
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
     engine = Apptainer()
     monkeypatch.setattr(engine, "find", lambda image: None)
-    monkeypatch.setattr("trimaran.engines.store.records", lambda image, engine: [])
+    monkeypatch.setattr("trimaran.engines.store.records", lambda *words: [])
     with pytest.raises(BuildError, match="DO NOT MATCH THE HASHES"):
         engine.build(tiny, base=None, offline=True, reporter=Silent())
 
@@ -231,7 +231,7 @@ def test_no_space_is_said_before_the_build(
 ) -> None:
     engine = Apptainer()
     monkeypatch.setattr(engine, "find", lambda image: None)
-    monkeypatch.setattr("trimaran.engines.store.records", lambda image, engine: [])
+    monkeypatch.setattr("trimaran.engines.store.records", lambda *words: [])
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(BuildError, match=r"MB needed in .*, 0 MB free"):
