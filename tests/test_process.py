@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -169,3 +171,18 @@ def test_a_line_to_paste_gives_the_same_words_and_shows_them_plainly(shell: str)
 def test_any_word_survives_being_pasted(word: str) -> None:
     said = process.run(["sh"], stdin=f"printf '[%s]' {process.quoted(word)}").stdout
     assert said.replace("\r\n", "\n") == f"[{word}]".replace("\r\n", "\n").replace("\r", "\n")
+
+
+def test_a_stop_that_comes_while_the_child_starts_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Started(subprocess.Popen[str]):
+        def __init__(self, *words: Any, **options: Any) -> None:
+            super().__init__(*words, **options)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        process.stream(["sleep", "60"], None, Silent())
+    assert time.monotonic() - began < 30

@@ -159,9 +159,10 @@ def stream(
     """
     with (
         reporter.bar(title, None) if title else nullcontext(),
+        _Stopper(reporter.note) as stopper,  # first: a stop may come while the child starts
         _child(argv, env, cwd, keep_open) as child,
-        _Stopper(child, reporter.note) as stopper,
     ):
+        stopper.watch(child)
         try:
             status = _pump(child, log, on_line or reporter.detail)
         except BaseException:
@@ -247,20 +248,27 @@ class _Stopper:
         stopped: whether anybody has asked for it.
     """
 
-    def __init__(self, child: subprocess.Popen[str], tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
         self.stopped = False
-        self._child, self._tell = child, tell
+        self._child: subprocess.Popen[str] | None = None
+        self._tell = tell
         self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, daemon=True)
         self._handling = handling(self.stop)
 
     def __enter__(self) -> _Stopper:
-        self._thread.start()
         self._handling.__enter__()
         return self
 
+    def watch(self, child: subprocess.Popen[str]) -> None:
+        """Pass on to `child` what is asked for from now on, and what was before."""
+        self._child = child
+        self._thread.start()
+
     def __exit__(self, *_: object) -> None:
         self._handling.__exit__(None, None, None)
+        if self._child is None:
+            return
         self._asked.put(False)
         self._thread.join()
         if self.stopped:
@@ -286,6 +294,7 @@ class _Stopper:
 
     def _send(self, signum: signal.Signals) -> None:
         """Send `signum` to the group; SIGKILL also to what has left the group, as ranks do."""
+        assert self._child is not None  # noqa: S101 - narrows the type; `watch` gave it
         others: list[psutil.Process] = []
         if signum == signal.SIGKILL:
             with suppress(psutil.Error):
