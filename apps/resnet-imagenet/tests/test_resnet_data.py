@@ -9,9 +9,9 @@ import torch
 
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader, Plan
-from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import lanes
+from trainkit.data.dataset import open_dataset
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from resnet_imagenet import data
-from resnet_imagenet.dataset import open_dataset
+from trainkit.data.dataset import open_dataset
 from trainkit.exits import DataError
 
 

@@ -14,8 +14,8 @@ from resnet_shards import FORMATS, WRITERS, converted, image_folder, recordio_fr
 
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader, Plan
-from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Way
+from trainkit.data.dataset import open_dataset
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy

@@ -12,11 +12,11 @@ import torch
 
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader
-from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.inputs import open_inputs
 from resnet_imagenet.pipelines import Way
 from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.sizes import image_sizes
+from trainkit.data.dataset import open_dataset
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
 

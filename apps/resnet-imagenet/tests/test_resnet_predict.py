@@ -20,7 +20,7 @@ from trainkit.console import Counter
 @pytest.fixture
 def pictures(tmp_path: Path, tiny: Path) -> Path:
     """Return a folder with three images of the test split and one other file."""
-    from resnet_imagenet.dataset import open_dataset
+    from trainkit.data.dataset import open_dataset
 
     folder = tmp_path / "pictures"
     folder.mkdir()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from resnet_imagenet.__main__ import COMMANDS, main, parser
-from resnet_imagenet.dataset import open_dataset
+from trainkit.data.dataset import open_dataset
 
 pytestmark = pytest.mark.slow
 

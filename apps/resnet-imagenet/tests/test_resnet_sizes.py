@@ -8,9 +8,9 @@ import torch
 
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader
-from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Way
 from resnet_imagenet.sizes import ImageSizes, image_sizes
+from trainkit.data.dataset import open_dataset
 from trainkit.torch.strategy import TorchStrategy
 
 

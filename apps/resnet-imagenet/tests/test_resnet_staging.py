@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from resnet_shards import image_folder
 
-from resnet_imagenet import staging
-from resnet_imagenet.dataset import open_dataset
-from resnet_imagenet.staging import stage
+from trainkit.data import staging
+from trainkit.data.dataset import open_dataset
+from trainkit.data.staging import stage
 from trainkit.exits import ArgumentError, DataError
 
 

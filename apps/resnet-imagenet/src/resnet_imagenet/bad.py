@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from resnet_imagenet import pipelines
-from resnet_imagenet.formats.mapped import Bytes
 from resnet_imagenet.pipelines import Preprocessing, Way
+from trainkit.data.formats.mapped import Bytes
 from trainkit.exits import DataError
 
 Sample = tuple[Bytes, Any, Any]

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from resnet_imagenet.bad import BadRecords, Sample, undecodable
-from resnet_imagenet.dataset import Dataset, Records
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import IN_FLIGHT, Batch, Producer, lanes
 from resnet_imagenet.sizes import ImageSizes
 from resnet_imagenet.windows import DRAWS
+from trainkit.data.dataset import Dataset, Records
 from trainkit.torch.strategy import TorchStrategy
 
 Where = tuple[int, int]  # epoch, step

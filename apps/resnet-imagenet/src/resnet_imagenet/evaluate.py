@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from resnet_imagenet import model
 from resnet_imagenet.data import Batches, Loader
-from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.inputs import decoding
 from resnet_imagenet.method import HALF
 from resnet_imagenet.pipelines import Preprocessing, Way
@@ -24,6 +23,7 @@ from resnet_imagenet.state import trained_weights
 from trainkit import checkpoint
 from trainkit.checkpoint import Checkpoints, State
 from trainkit.console import Counter
+from trainkit.data.dataset import open_dataset
 from trainkit.exits import DataError
 from trainkit.outputs import CHECKPOINTS
 from trainkit.torch.parts import load_network

@@ -23,13 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from resnet_imagenet.data import Loader
-from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.evaluate import load_checkpoint, restore_network
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import DALI_THREADS, ExportSettings
 from resnet_imagenet.windows import CENTRE
 from trainkit import atomic
 from trainkit.checkpoint import State
+from trainkit.data.dataset import open_dataset
 from trainkit.exits import ArgumentError, DataError
 from trainkit.provenance import versions
 from trainkit.torch.strategy import TorchStrategy

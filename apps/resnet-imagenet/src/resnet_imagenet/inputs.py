@@ -11,10 +11,10 @@ import torch
 from resnet_imagenet import data
 from resnet_imagenet.bad import BadRecords
 from resnet_imagenet.data import Batches
-from resnet_imagenet.dataset import open_dataset
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import TrainSettings
-from resnet_imagenet.staging import stage
+from trainkit.data.dataset import open_dataset
+from trainkit.data.staging import stage
 from trainkit.torch.strategy import TorchStrategy
 
 # Shapes that --synthetic imitates: CIFAR-10 for the small networks, ImageNet for the others.

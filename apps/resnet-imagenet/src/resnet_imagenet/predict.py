@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from resnet_imagenet.bad import undecodable
 from resnet_imagenet.evaluate import load_checkpoint, restore_network
-from resnet_imagenet.formats.images import SUFFIXES, is_image
-from resnet_imagenet.formats.mapped import Bytes
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
 from trainkit.console import Counter
+from trainkit.data.formats.images import SUFFIXES, is_image
+from trainkit.data.formats.mapped import Bytes
 from trainkit.exits import DataError
 from trainkit.streams import mute
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_imagenet.formats.mapped import Bytes, map_shard, number_table
+from trainkit.data.formats.mapped import Bytes, map_shard, number_table
 from trainkit.exits import DataError
 
 MAGIC = 0xCED7230A

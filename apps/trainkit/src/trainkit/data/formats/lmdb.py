@@ -13,8 +13,8 @@ from typing import Any
 import lmdb
 import numpy as np
 
-from resnet_imagenet.formats.mapped import Bytes, check_size
-from resnet_imagenet.formats.protobuf import fields, signed
+from trainkit.data.formats.mapped import Bytes, check_size
+from trainkit.data.formats.protobuf import fields, signed
 from trainkit.exits import DataError
 
 DATA, LABEL, ENCODED = 4, 5, 7  # field numbers of Datum

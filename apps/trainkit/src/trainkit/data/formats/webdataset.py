@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resnet_imagenet.formats.mapped import Bytes, map_shard, read_index
+from trainkit.data.formats.mapped import Bytes, map_shard, read_index
 from trainkit.exits import DataError
 
 TAR_BLOCK = 512

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resnet_imagenet.dataset import open_dataset
+from trainkit.data.dataset import open_dataset
 from trainkit.exits import ArgumentError, DataError
 
 CHUNK = 1 << 24

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from resnet_imagenet.formats.mapped import Bytes, map_shard
+from trainkit.data.formats.mapped import Bytes, map_shard
 from trainkit.exits import DataError
 
 

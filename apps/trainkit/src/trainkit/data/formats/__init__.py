@@ -10,13 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from resnet_imagenet.formats.hdf5 import Hdf5Shard
-from resnet_imagenet.formats.images import ImageFolder
-from resnet_imagenet.formats.lmdb import LmdbShard
-from resnet_imagenet.formats.mapped import Bytes
-from resnet_imagenet.formats.recordio import RecordIoShard
-from resnet_imagenet.formats.tfrecord import TfRecordShard
-from resnet_imagenet.formats.webdataset import WebDatasetShard
+from trainkit.data.formats.hdf5 import Hdf5Shard
+from trainkit.data.formats.images import ImageFolder
+from trainkit.data.formats.lmdb import LmdbShard
+from trainkit.data.formats.mapped import Bytes
+from trainkit.data.formats.recordio import RecordIoShard
+from trainkit.data.formats.tfrecord import TfRecordShard
+from trainkit.data.formats.webdataset import WebDatasetShard
 
 
 class Shard(Protocol):

@@ -18,9 +18,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from resnet_imagenet.formats import SHARDS, Shard
-from resnet_imagenet.formats.images import list_splits
-from resnet_imagenet.formats.mapped import Bytes
+from trainkit.data.formats import SHARDS, Shard
+from trainkit.data.formats.images import list_splits
+from trainkit.data.formats.mapped import Bytes
 from trainkit.exits import DataError
 
 MODES = {1: "grey", 3: "RGB"}

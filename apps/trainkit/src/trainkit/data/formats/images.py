@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_imagenet.formats.mapped import Bytes
+from trainkit.data.formats.mapped import Bytes
 from trainkit.exits import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pnm", ".ppm", ".pgm")

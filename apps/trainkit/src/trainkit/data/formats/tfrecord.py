@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_imagenet.formats.mapped import Bytes, map_shard, number_table
-from resnet_imagenet.formats.protobuf import field, fields, signed, varint
+from trainkit.data.formats.mapped import Bytes, map_shard, number_table
+from trainkit.data.formats.protobuf import field, fields, signed, varint
 from trainkit.exits import DataError
 
 HEAD, TAIL = 12, 4  # bytes of a frame around its message
