@@ -21,11 +21,11 @@ from torch.nn import functional
 
 from resnet_imagenet import inputs, model
 from resnet_imagenet import train as training
-from resnet_imagenet.bad import BadRecords
 from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.pipelines import Preprocessing
 from resnet_imagenet.settings import TrainSettings
 from trainkit import checkpoint
+from trainkit.data.bad import BadRecords
 from trainkit.signals import StopFlag
 from trainkit.torch.parts import tensor_of
 from trainkit.torch.strategy import TorchStrategy

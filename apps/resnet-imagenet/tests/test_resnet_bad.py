@@ -11,10 +11,10 @@ import torch
 from resnet_shards import converted
 
 from resnet_imagenet import data
-from resnet_imagenet.bad import BadRecords
 from resnet_imagenet.data import Loader
 from resnet_imagenet.pipelines import Way
 from trainkit import checkpoint
+from trainkit.data.bad import BadRecords
 from trainkit.data.dataset import open_dataset
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from resnet_imagenet import data
-from resnet_imagenet.data import Loader, Plan
+from resnet_imagenet.data import Loader
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import lanes
+from resnet_imagenet.windows import DRAWS
 from trainkit.data.dataset import open_dataset
+from trainkit.data.order import Plan
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
@@ -144,7 +146,7 @@ def test_small_images_are_padded_cropped_and_flipped(tmp_path: Path, tiny: Path)
         )
     }
     images, _ = next(loader(tiny).epoch(0))
-    draws = plan.draws(0, 0)
+    draws = plan.draws(0, 0, DRAWS)
     black = (0 - dataset.mean[0]) / dataset.std[0]
     for row, number in enumerate(plan.order(0)[:16].tolist()):
         padded = torch.full((20, 20), black)
@@ -171,12 +173,12 @@ def test_each_epoch_and_step_has_draws_of_its_own() -> None:
     """Else each image would be cropped and flipped in the same way in every epoch."""
     plan, other = Plan(100, 16, 1, training=True), Plan(100, 16, 2, training=True)
     draws = [
-        chosen.draws(epoch, step).tobytes()
+        chosen.draws(epoch, step, DRAWS).tobytes()
         for chosen in (plan, other) for epoch in (0, 1, 2) for step in (0, 1, 2)
     ]
     assert len(set(draws)) == len(draws)
-    assert plan.draws(1, 2).tobytes() == draws[5]
-    values = plan.draws(0, 0)
+    assert plan.draws(1, 2, DRAWS).tobytes() == draws[5]
+    values = plan.draws(0, 0, DRAWS)
     assert (values.shape, values.dtype) == ((16, 23), np.float32)
     rows = {row.tobytes() for row in values}
     assert len(rows) == 16  # each image its own

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from resnet_shards import FORMATS, WRITERS, converted, image_folder, recordio_frames
 
 from resnet_imagenet import data
-from resnet_imagenet.data import Loader, Plan
+from resnet_imagenet.data import Loader
 from resnet_imagenet.pipelines import Way
 from trainkit.data.dataset import open_dataset
+from trainkit.data.order import Plan
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from resnet_imagenet import data
-from resnet_imagenet.bad import BadRecords
 from resnet_imagenet.data import Batches
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import TrainSettings
+from trainkit.data.bad import BadRecords
 from trainkit.data.dataset import open_dataset
 from trainkit.data.staging import stage
 from trainkit.torch.strategy import TorchStrategy

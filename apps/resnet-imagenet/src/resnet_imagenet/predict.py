@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from resnet_imagenet.bad import undecodable
+from resnet_imagenet.defects import undecodable
 from resnet_imagenet.evaluate import load_checkpoint, restore_network
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import Producer

@@ -9,8 +9,6 @@ a training on them 0.95 times as fast.
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -24,8 +22,9 @@ from torch.utils.dlpack import from_dlpack
 from resnet_imagenet import pipelines
 from resnet_imagenet.host import Finisher
 from resnet_imagenet.pipelines import Preprocessing, Way
+from trainkit.data import producer
+from trainkit.data.producer import AHEAD
 
-AHEAD = 2  # finished batches that wait for the network
 LANES = 2
 IN_FLIGHT = LANES * (pipelines.QUEUE + 2) + AHEAD + 1
 """Batches, at most, that were taken from the source and not yet handed out."""
@@ -39,10 +38,11 @@ def lanes(to: Preprocessing, way: Way) -> int:
     return LANES if shared else 1
 
 
-class Producer:
+class Producer(producer.Producer[Batch]):
     """Batches of (images (N, C, H, W) channels_last, labels (N,)) from sources, in turns.
 
-    The arguments are those of `pipelines.pipeline`, but for two:
+    `next` raises RuntimeError where an image of the batch, or of one of the next `IN_FLIGHT`,
+    cannot be decoded. The arguments are those of `pipelines.pipeline`, but for two:
 
     Args:
         sources: one for each lane; the first has the batches 0, L, 2 L, … of L lanes.
@@ -59,26 +59,7 @@ class Producer:
         ahead: int = AHEAD,
     ) -> None:
         way = replace(way, threads=way.threads // len(sources))
-        self._lanes = [Lane(to, source, way, batch) for source in sources]
-        self._turns = itertools.cycle(self._lanes)
-        self._limit = ahead
-        self._ahead: deque[Future[Batch]] = deque()
-
-    def next(self) -> Batch:
-        """Return the next batch.
-
-        Raises:
-            RuntimeError: an image of it, or of one of the next `IN_FLIGHT` batches, cannot
-                be decoded. The producer is of no use then.
-        """
-        while len(self._ahead) <= self._limit:
-            self._ahead.append(next(self._turns).start())
-        return self._ahead.popleft().result()
-
-    def close(self) -> None:
-        """End the threads, without waiting."""
-        for lane in self._lanes:
-            lane.close()
+        super().__init__([Lane(to, source, way, batch) for source in sources], ahead=ahead)
 
 
 class Lane:

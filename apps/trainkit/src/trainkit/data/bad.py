@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
-import numpy as np
-
-from resnet_imagenet import pipelines
-from resnet_imagenet.pipelines import Preprocessing, Way
-from trainkit.data.formats.mapped import Bytes
 from trainkit.exits import DataError
 
-Sample = tuple[Bytes, Any, Any]
-"""An encoded image, its label (1,), its draws (DRAWS,)."""
+S = TypeVar("S")
 
 
 def warn(text: str) -> None:
@@ -72,44 +65,23 @@ class BadRecords:
 
 
 def undecodable(
-    to: Preprocessing, way: Way, samples: Sequence[Sample]
+    samples: Sequence[S], fails: Callable[[Sequence[S]], bool], defect: Callable[[S], str | None]
 ) -> Iterator[tuple[int, str]]:
-    """Yield number and defect of those `samples` that the pipeline cannot process, by halving."""
-    if not fails(to, way, samples):
+    """Yield number and defect of those `samples` that cannot be processed, by halving.
+
+    Args:
+        samples: of a batch.
+        fails: whether a batch of samples cannot be processed.
+        defect: what is wrong with one, or None if the fault is not its own.
+    """
+    if not fails(samples):
         return
     if len(samples) > 1:
         half = len(samples) // 2
-        yield from undecodable(to, way, samples[:half])
-        rest = undecodable(to, way, samples[half:])
+        yield from undecodable(samples[:half], fails, defect)
+        rest = undecodable(samples[half:], fails, defect)
         yield from ((half + number, text) for number, text in rest)
         return
-    text = defect(samples[0][0])
-    if text is not None:  # else the pipeline itself is at fault, or the machine
+    text = defect(samples[0])
+    if text is not None:  # else what processes them is at fault, or the machine
         yield 0, text
-
-
-def fails(to: Preprocessing, way: Way, samples: Sequence[Sample]) -> bool:
-    """Return whether the pipeline fails with a batch of `samples`."""
-    encoded, labels, draws = zip(*samples, strict=True)
-    inputs: list[Any] = [list(encoded), np.stack(labels)]
-    if way.training:
-        inputs.append(np.stack(draws))
-    source = itertools.repeat(tuple(inputs))
-    try:
-        pipelines.pipeline(to, source, way, batch=len(samples)).run()
-    except RuntimeError:
-        return True
-    return False
-
-
-def defect(encoded: Bytes) -> str | None:
-    """Return what is wrong with one image file, or None if it can be decoded as a whole.
-
-    DALI's own text names its operators and no cause, so the content speaks instead.
-    """
-    try:
-        pipelines.decoding(itertools.repeat([encoded])).run()
-    except RuntimeError:
-        start = encoded[:8].tobytes()
-        return f"cannot be decoded as an image ({len(encoded)} bytes, beginning with {start!r})"
-    return None
