@@ -21,8 +21,9 @@ from resnet_imagenet.sizes import ImageSizes
 from resnet_imagenet.windows import DRAWS
 from trainkit.data import loader
 from trainkit.data.bad import BadRecords
-from trainkit.data.dataset import Dataset, Records
+from trainkit.data.dataset import Dataset
 from trainkit.data.loader import Share
+from trainkit.data.records import Records
 from trainkit.torch.strategy import TorchStrategy
 
 SMALL = 64  # images of one size up to this many pixels are used whole

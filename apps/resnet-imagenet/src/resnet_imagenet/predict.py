@@ -19,7 +19,7 @@ from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
 from trainkit.console import Counter
-from trainkit.data.formats.images import SUFFIXES, is_image
+from trainkit.data.formats.folder import SUFFIXES, is_image
 from trainkit.data.formats.mapped import Bytes
 from trainkit.exits import DataError
 from trainkit.streams import mute

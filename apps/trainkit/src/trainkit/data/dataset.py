@@ -1,26 +1,23 @@
-"""A data set: what `dataset.json` says, and the samples of its splits, checked when opened.
+"""A data set: what `dataset.json` says of it; its splits are opened as `records`.
 
     <folder>/dataset.json, <split>-NNNNN.<ending>, for some formats <split>-NNNNN.idx
 
-`formats` knows where in a shard a record is. The shards are mapped into memory, so that
-a record is a view of its bytes: no read, no copy, any order. A folder of images without
-`dataset.json` is read as it is.
+A folder of images without `dataset.json` is read as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from trainkit.data.formats import SHARDS, Shard
-from trainkit.data.formats.images import list_splits
-from trainkit.data.formats.mapped import Bytes
+from trainkit.data.formats import FOLDER, FORMATS, PLAIN_ONLY
+from trainkit.data.formats.folder import list_splits
+from trainkit.data.kinds import Kind, Labels, SampleKind
+from trainkit.data.records import Records
 from trainkit.exits import DataError
 
 MODES = {1: "grey", 3: "RGB"}
@@ -33,7 +30,7 @@ class Dataset:
     """What `dataset.json` says; sizes in pixels, `mean` and `std` per channel in 0..1.
 
     `height` and `width` are None for images of varying sizes. `format` is a key of
-    `formats.SHARDS`.
+    `formats.FORMATS`. `classes` may be empty where `kind.labels` is "none".
     """
 
     folder: Path
@@ -43,7 +40,7 @@ class Dataset:
     channels: int
     height: int | None
     width: int | None
-    encoding: str
+    kind: Kind
     mean: tuple[float, ...]
     std: tuple[float, ...]
     splits: dict[str, list[dict[str, Any]]]
@@ -54,12 +51,17 @@ class Dataset:
             known = ", ".join(sorted(self.splits))
             raise DataError(f"{self.folder / 'dataset.json'}: no split '{split}' (it has {known})")
         try:
-            return Records(self, self.splits[split])
+            records = Records(
+                self.folder, self.format, self.kind, len(self.classes), self.splits[split]
+            )
         except (KeyError, TypeError) as error:
             raise DataError(
                 f"{self.folder / 'dataset.json'}: missing or malformed entry ({error}) "
                 f"in a shard of '{split}'"
             ) from error
+        if not len(records):
+            raise DataError(f"{self.folder / 'dataset.json'}: a split without samples")
+        return records
 
     def fingerprint(self) -> str:
         """Return the name with a hash of all shards' checksums: equal only for equal data.
@@ -74,22 +76,33 @@ class Dataset:
         return "val" if "val" in self.splits else "test"
 
 
-def open_dataset(folder: Path) -> Dataset:
-    """Return the data set in `folder`: a packed one, or a folder of images (`formats.images`).
+def open_dataset(
+    folder: Path,
+    *,
+    labels: Collection[str] = ("class",),
+    samples: Collection[str] = ("image",),
+) -> Dataset:
+    """Return the data set in `folder`: a packed one, or a folder of images (`formats.folder`).
+
+    Args:
+        folder: where it is.
+        labels: what the caller can take samples to be labelled with.
+        samples: what it can take them to be.
 
     Raises:
-        DataError: the folder or its `dataset.json` is missing or malformed.
+        DataError: the folder or its `dataset.json` is missing or malformed, or its samples
+            are of another kind.
     """
     path = folder / "dataset.json"
     if not path.exists() and (folder / "train").is_dir():
         classes, listed = list_splits(folder)
         mean, std = IMAGENET_MEAN, IMAGENET_STD
         name = folder.resolve().name
-        return Dataset(folder, "folder", name, classes, 3, None, None, "", mean, std, listed)
+        return Dataset(folder, FOLDER, name, classes, 3, None, None, Kind(), mean, std, listed)
     try:
         document = json.loads(path.read_text())
-        if document["schema"] != 1 or document["format"] not in SHARDS.keys() - {"folder"}:
-            known = ", ".join(sorted(SHARDS.keys() - {"folder"}))
+        if document["schema"] != 1 or document["format"] not in FORMATS.keys() - {FOLDER}:
+            known = ", ".join(sorted(FORMATS.keys() - {FOLDER}))
             raise DataError(f"{path}: needs schema 1 and a format of {known}")
         dataset = _from_document(folder, document)
     except FileNotFoundError as error:
@@ -103,7 +116,34 @@ def open_dataset(folder: Path) -> Dataset:
         raise DataError(f"{path}: missing or malformed entry ({error})") from error
     if dataset.channels not in MODES or len(dataset.mean) != dataset.channels:
         raise DataError(f"{path}: needs 1 or 3 channels, and a mean and std for each")
+    _check_kind(dataset, path, labels, samples)
     return dataset
+
+
+def _check_kind(
+    dataset: Dataset, path: Path, labels: Collection[str], samples: Collection[str]
+) -> None:
+    """Refuse kinds of samples that nobody knows, the format cannot hold, or the caller not use."""
+    kind = dataset.kind
+    entries = (
+        ("labels", kind.labels, get_args(Labels), labels),
+        ("sample", kind.sample, get_args(SampleKind), samples),
+    )
+    for key, value, known, wanted in entries:
+        if value not in known:
+            raise DataError(f"{path}: '{key}' is {value!r}, not one of {', '.join(known)}")
+        if value not in wanted:
+            raise DataError(
+                f"{path}: '{key}' is {value}; here data sets are read where it is "
+                + " or ".join(wanted)
+            )
+    if dataset.format in PLAIN_ONLY and not kind.plain:
+        raise DataError(
+            f"{path}: labels {kind.labels}, sample {kind.sample} cannot be in {dataset.format}: "
+            "its published layout holds one class and one image"
+        )
+    if not dataset.classes and kind.labels != "none":
+        raise DataError(f"{path}: no classes, and 'labels' is {kind.labels}")
 
 
 def _from_document(folder: Path, document: dict[str, Any]) -> Dataset:
@@ -116,56 +156,10 @@ def _from_document(folder: Path, document: dict[str, Any]) -> Dataset:
         channels=image["channels"],
         height=image["height"],
         width=image["width"],
-        encoding=image["encoding"],
+        kind=Kind(
+            document.get("labels", "class"), document.get("sample", "image"), image["encoding"]
+        ),
         mean=tuple(image["mean"]),
         std=tuple(image["std"]),
         splits={name: split["shards"] for name, split in document["splits"].items()},
     )
-
-
-class Records:
-    """The samples of one split, numbered through its shards in order."""
-
-    def __init__(self, dataset: Dataset, entries: Sequence[dict[str, Any]]) -> None:
-        self.dataset = dataset
-        kind = SHARDS[dataset.format]
-        self._shards = [kind(dataset.folder, entry, dataset.encoding) for entry in entries]
-        self._ends = list(accumulate(len(shard) for shard in self._shards))
-        if not self._ends or not self._ends[-1]:
-            raise DataError(f"{dataset.folder / 'dataset.json'}: a split without samples")
-
-    def __len__(self) -> int:
-        return self._ends[-1]
-
-    def encoded(self, number: int) -> Bytes:
-        """Return the bytes of the image file of sample `number`, a view into its shard.
-
-        Raises:
-            DataError: the record is malformed.
-        """
-        shard, number = self._find(number)
-        return shard.encoded(number)
-
-    def label(self, number: int) -> int:
-        """Return the class of sample `number`.
-
-        Raises:
-            DataError: the record is malformed, or its label is no class of the data set.
-        """
-        shard, within = self._find(number)
-        label, classes = shard.label(within), len(self.dataset.classes)
-        if 0 <= label < classes:
-            return label
-        raise DataError(
-            f"{shard.describe(within)}: its class is {label}, not a number from 0 to {classes - 1}"
-        )
-
-    def describe(self, number: int) -> str:
-        """Return the shard and the record of sample `number`, for an error message."""
-        shard, number = self._find(number)
-        return shard.describe(number)
-
-    def _find(self, number: int) -> tuple[Shard, int]:
-        """Return the shard that has sample `number`, and its number there."""
-        at = bisect_right(self._ends, number)
-        return self._shards[at], number - (self._ends[at - 1] if at else 0)

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainkit.data.bad import BadRecords
-from trainkit.data.dataset import Records
 from trainkit.data.order import Plan
+from trainkit.data.records import Records
 from trainkit.strategy import Strategy
 
 B = TypeVar("B")

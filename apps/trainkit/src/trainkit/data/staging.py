@@ -17,9 +17,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from trainkit.data.dataset import open_dataset
+from trainkit.data.formats import FOLDER
+from trainkit.data.kinds import Labels, SampleKind
 from trainkit.exits import ArgumentError, DataError
 
 CHUNK = 1 << 24
@@ -77,8 +79,8 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
         ArgumentError: `directory` cannot be written or is too small; a folder of images.
         DataError: a shard is missing, or its copy has another size or checksum.
     """
-    dataset = open_dataset(folder)
-    if dataset.format == "folder":
+    dataset = open_dataset(folder, labels=get_args(Labels), samples=get_args(SampleKind))
+    if dataset.format == FOLDER:
         raise ArgumentError(
             f"--stage copies shards, and {folder} is not packed: see `trimaran data`"
         )

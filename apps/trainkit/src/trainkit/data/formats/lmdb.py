@@ -15,6 +15,7 @@ import numpy as np
 
 from trainkit.data.formats.mapped import Bytes, check_size
 from trainkit.data.formats.protobuf import fields, signed
+from trainkit.data.kinds import Kind
 from trainkit.exits import DataError
 
 DATA, LABEL, ENCODED = 4, 5, 7  # field numbers of Datum
@@ -43,7 +44,7 @@ _OPEN: weakref.WeakValueDictionary[Path, _Environment] = weakref.WeakValueDictio
 class LmdbShard:
     """One LMDB folder; `file` of its entry names the `data.mdb` in it."""
 
-    def __init__(self, folder: Path, entry: dict[str, Any], encoding: str) -> None:
+    def __init__(self, folder: Path, entry: dict[str, Any], kind: Kind) -> None:
         self.path = check_size(folder, entry)
         place = self.path.parent.resolve()
         try:
@@ -63,20 +64,20 @@ class LmdbShard:
     def __len__(self) -> int:
         return int(self._samples)
 
-    def encoded(self, number: int) -> Bytes:
+    def frames(self, number: int) -> list[Bytes]:
         """Return the bytes of an image file, a view."""
         datum = self._datum(number)
         image = datum.get(DATA)
         if not isinstance(image, memoryview) or not datum.get(ENCODED):
             raise DataError(f"{self.describe(number)} has no encoded image file (raw pixels?)")
-        return np.frombuffer(image, np.uint8)
+        return [np.frombuffer(image, np.uint8)]
 
-    def label(self, number: int) -> int:
+    def labels(self, number: int) -> list[int]:
         """Return the label; Protocol Buffers may leave out a 0."""
         value = self._datum(number).get(LABEL, 0)
         if not isinstance(value, int):
             raise DataError(f"{self.describe(number)}: its label is not a number")
-        return signed(value)
+        return [signed(value)]
 
     def describe(self, number: int) -> str:
         """Return shard and key."""

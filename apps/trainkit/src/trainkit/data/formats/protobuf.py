@@ -61,6 +61,14 @@ def varint(message: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a number without end")
 
 
+def varints(packed: memoryview) -> Iterator[int]:
+    """Yield the numbers of a packed field."""
+    at = 0
+    while at < len(packed):
+        value, at = varint(packed, at)
+        yield value
+
+
 def signed(value: int) -> int:
     """Return a varint as int64 (int32 is stored as if it were one)."""
     return value - (1 << 64) if value >> 63 else value

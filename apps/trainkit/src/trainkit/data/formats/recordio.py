@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trainkit.data.formats.mapped import Bytes, map_shard, number_table
+from trainkit.data.kinds import Kind
 from trainkit.exits import DataError
 
 MAGIC = 0xCED7230A
@@ -27,7 +28,7 @@ HEADER = struct.Struct("<IfQQ")
 class RecordIoShard:
     """One RecordIO file with its index."""
 
-    def __init__(self, folder: Path, entry: dict[str, Any], encoding: str) -> None:
+    def __init__(self, folder: Path, entry: dict[str, Any], kind: Kind) -> None:
         self.path, self._bytes = map_shard(folder, entry)
         index, table = number_table(folder, entry)
         self._keys, self._starts = table[:, 0], table[:, 1]
@@ -42,18 +43,18 @@ class RecordIoShard:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def encoded(self, number: int) -> Bytes:
+    def frames(self, number: int) -> list[Bytes]:
         """Return the bytes of an image file, a view (a copy if it is stored in parts)."""
-        return self._payload(number)[HEADER.size :]
+        return [self._payload(number)[HEADER.size :]]
 
-    def label(self, number: int) -> int:
+    def labels(self, number: int) -> list[int]:
         """Return the label in the header."""
         payload = self._payload(number)
         flag, label, _, _ = HEADER.unpack_from(payload.data)
         if flag or label != int(label):
             what = f"{flag} labels" if flag else f"the label {label}"
             raise DataError(f"{self.describe(number)} has {what}, not one whole number")
-        return int(label)
+        return [int(label)]
 
     def describe(self, number: int) -> str:
         """Return shard, key and byte position."""

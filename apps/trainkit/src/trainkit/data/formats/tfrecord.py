@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from trainkit.data.formats.mapped import Bytes, map_shard, number_table
-from trainkit.data.formats.protobuf import field, fields, signed, varint
+from trainkit.data.formats.protobuf import field, fields, signed, varints
+from trainkit.data.kinds import Kind
 from trainkit.exits import DataError
 
 HEAD, TAIL = 12, 4  # bytes of a frame around its message
@@ -25,7 +26,7 @@ FEATURES, ENTRY, KEY, VALUE, BYTES_LIST, INT64_LIST, ITEMS = 1, 1, 1, 2, 1, 3, 1
 class TfRecordShard:
     """One TFRecord file with its index."""
 
-    def __init__(self, folder: Path, entry: dict[str, Any], encoding: str) -> None:
+    def __init__(self, folder: Path, entry: dict[str, Any], kind: Kind) -> None:
         self.path, self._bytes = map_shard(folder, entry)
         index, self._table = number_table(folder, entry)
         if not len(self._table):
@@ -39,20 +40,21 @@ class TfRecordShard:
     def __len__(self) -> int:
         return len(self._table)
 
-    def encoded(self, number: int) -> Bytes:
-        """Return the bytes of `image/encoded`, a view."""
+    def frames(self, number: int) -> list[Bytes]:
+        """Return the bytes of each value of `image/encoded`, views."""
         values = self._feature(number, IMAGE, BYTES_LIST)
-        image = next((value for key, value in values if key == ITEMS), None)
-        if not isinstance(image, memoryview):
-            raise DataError(f"{self.describe(number)} has no {IMAGE.decode()}")
-        return np.frombuffer(image, np.uint8)
+        return [np.frombuffer(value, np.uint8) for value in values if not isinstance(value, int)]
 
-    def label(self, number: int) -> int:
-        """Return the first number of `image/class/label`."""
-        for key, value in self._feature(number, LABEL, INT64_LIST):
-            if key == ITEMS:  # packed into bytes, or, as old writers do, a field each
-                return signed(value if isinstance(value, int) else varint(value, 0)[0])
-        raise DataError(f"{self.describe(number)} has no {LABEL.decode()}")
+    def labels(self, number: int) -> list[int]:
+        """Return the numbers of `image/class/label`."""
+        found: list[int] = []
+        try:
+            for value in self._feature(number, LABEL, INT64_LIST):
+                # Packed into bytes, or, as old writers do, a field each.
+                found += map(signed, [value] if isinstance(value, int) else varints(value))
+        except ValueError as error:
+            raise DataError(f"{self.describe(number)}: {LABEL.decode()} has {error}") from error
+        return found
 
     def describe(self, number: int) -> str:
         """Return shard, number and byte position."""
@@ -64,8 +66,8 @@ class TfRecordShard:
         length = self._bytes[start : start + 8].tobytes()
         return int.from_bytes(length, "little") + HEAD + TAIL
 
-    def _feature(self, number: int, name: bytes, kind: int) -> list[tuple[int, int | memoryview]]:
-        """Return the items of the feature `name`; an empty list if there is none."""
+    def _feature(self, number: int, name: bytes, kind: int) -> list[int | memoryview]:
+        """Return the values of the feature `name`."""
         start, size = self._table[number].tolist()
         if self._length(number) != size:
             raise DataError(f"{self.describe(number)} has another length than its index says")
@@ -81,9 +83,10 @@ class TfRecordShard:
                     continue
                 value = field(entry, VALUE)
                 items = field(value, kind) if value is not None else None
-                return list(fields(items)) if items is not None else []
+                if items is not None:
+                    return [item for key, item in fields(items) if key == ITEMS]
         except ValueError as error:
             raise DataError(
                 f"{self.describe(number)} is not a tf.train.Example ({error})"
             ) from error
-        return []
+        raise DataError(f"{self.describe(number)} has no {name.decode()}")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from trainkit.data.formats.mapped import Bytes
+from trainkit.data.kinds import Kind
 from trainkit.exits import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pnm", ".ppm", ".pgm")
@@ -24,24 +25,24 @@ SPLITS = ("train", "val", "test")
 class ImageFolder:
     """The images of one split."""
 
-    def __init__(self, folder: Path, entry: dict[str, Any], encoding: str) -> None:
+    def __init__(self, folder: Path, entry: dict[str, Any], kind: Kind) -> None:
         self.path = folder / entry["file"]
         self._images: list[tuple[int, str]] = entry["images"]
 
     def __len__(self) -> int:
         return len(self._images)
 
-    def encoded(self, number: int) -> Bytes:
-        """Return the content of an image file."""
+    def frames(self, number: int) -> list[Bytes]:
+        """Return the content of an image file, alone."""
         path = self.path / self._images[number][1]
         try:
-            return np.fromfile(path, np.uint8)
+            return [np.fromfile(path, np.uint8)]
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
-    def label(self, number: int) -> int:
+    def labels(self, number: int) -> list[int]:
         """Return the number of the folder's name among the classes."""
-        return self._images[number][0]
+        return [self._images[number][0]]
 
     def describe(self, number: int) -> str:
         """Return the path of the image file."""
