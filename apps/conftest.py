@@ -11,3 +11,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Helpers of an app's tests are modules beside them.
 APPS = Path(__file__).parent
 sys.path += map(str, sorted([*APPS.glob("*/tests"), *APPS.glob("*/tests/on_*")]))
+
+from packed_images import numbered, tiny  # noqa: E402, F401 - fixtures: small data sets
+from written_shards import convert  # noqa: E402, F401 - the same in any format

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from resnet_shards import converted
+from written_shards import converted
 
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader
@@ -134,16 +134,6 @@ def test_one_too_many_lists_all(bad_folder: Path) -> None:
 def test_without_the_option_the_first_is_the_error(bad_folder: Path) -> None:
     with pytest.raises(DataError, match=r"\.rec: record \d+ .*; --max-bad-records N tolerates"):
         list(loader(bad_folder, BadRecords()).epoch(0))
-
-
-def test_records_of_other_ranks_and_of_the_checkpoint_count_once() -> None:
-    bad = BadRecords(3, known=["a"])
-    bad.tell = lambda text: pytest.fail(text)
-    bad.add("a")
-    bad.merge(["a", "b", "b", "c"])
-    assert bad.found == ["a", "b", "c"]
-    with pytest.raises(DataError, match="4 records"):
-        bad.merge(["d"])
 
 
 def test_a_truncated_photograph_counts_as_bad(photographs: Path, tmp_path: Path) -> None:

@@ -169,46 +169,6 @@ def tiny_in_order(folder: Path):
     ).epoch(0)
 
 
-def test_each_epoch_and_step_has_draws_of_its_own() -> None:
-    """Else each image would be cropped and flipped in the same way in every epoch."""
-    plan, other = Plan(100, 16, 1, training=True), Plan(100, 16, 2, training=True)
-    draws = [
-        chosen.draws(epoch, step, DRAWS).tobytes()
-        for chosen in (plan, other) for epoch in (0, 1, 2) for step in (0, 1, 2)
-    ]
-    assert len(set(draws)) == len(draws)
-    assert plan.draws(1, 2, DRAWS).tobytes() == draws[5]
-    values = plan.draws(0, 0, DRAWS)
-    assert (values.shape, values.dtype) == ((16, 23), np.float32)
-    rows = {row.tobytes() for row in values}
-    assert len(rows) == 16  # each image its own
-    assert values.min() >= 0
-    assert values.max() < 1
-    assert values.mean() == pytest.approx(0.5, abs=0.05)
-
-
-def test_each_epoch_has_an_order_of_its_own_and_evaluation_none() -> None:
-    orders = [
-        tuple(Plan(50, 16, seed, training=True).order(epoch).tolist())
-        for seed in (1, 2) for epoch in (0, 1, 2)
-    ]
-    assert len(set(orders)) == 6
-    assert all(sorted(order) == list(range(50)) for order in orders)
-    for epoch in (0, 1):
-        assert Plan(50, 16, 1, training=False).order(epoch).tolist() == list(range(50))
-
-
-@pytest.mark.parametrize(("samples", "batch", "ranks"), [(22, 8, 2), (22, 9, 3), (17, 8, 4)])
-def test_ranks_have_all_samples_of_a_batch_once(samples: int, batch: int, ranks: int) -> None:
-    plan = Plan(samples, batch, 1, training=True)
-    assert plan.steps == -(-samples // batch)
-    for step in range(plan.steps):
-        whole = list(range(min(batch, samples - step * batch)))
-        parts = [whole[plan.share(step, rank, ranks)] for rank in range(ranks)]
-        assert [n for part in parts for n in part] == whole
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
 @pytest.mark.parametrize(("epoch", "step"), [(0, 1), (3, 5)])
 def test_small_images_are_changed_by_the_draws_of_their_epoch_and_step(
     tiny: Path, epoch: int, step: int
@@ -225,6 +185,14 @@ def test_small_images_are_changed_by_the_draws_of_their_epoch_and_step(
         y, x = int(draw[20] * 9), int(draw[21] * 9)
         wanted = padded[y : y + 12, x : x + 12]
         assert torch.allclose(image, wanted.flip(1) if draw[22] < 0.5 else wanted, atol=1e-6)
+
+
+def test_small_images_are_used_whole_and_photographs_at_224(tiny: Path, photographs: Path) -> None:
+    small = data.preprocessing(open_dataset(tiny), None)
+    assert (small.size, small.native) == (12, (12, 12))
+    large = data.preprocessing(open_dataset(photographs), None)
+    assert (large.size, large.native, large.channels) == (224, None, 3)
+    assert data.preprocessing(open_dataset(photographs), 160).size == 160
 
 
 def test_photographs_become_224_pixels_of_three_channels(photographs: Path) -> None:

@@ -97,3 +97,9 @@ def test_synthetic_images_imitate_the_data_sets_of_the_papers(
     assert 0 <= int(labels.min()) < int(labels.max()) < classes
     assert len(np.unique(labels)) > 5
     assert sum(1 for _ in zip(range(5), found.train.epoch(0, steps - 2), strict=False)) == 2
+
+
+def test_a_training_reads_the_staged_copy(tiny: Path, tmp_path: Path, train) -> None:
+    node = tmp_path / "node"
+    assert train(tiny, tmp_path / "run", "--max-steps", "2", "--stage", str(node)) == 0
+    assert len(list(node.rglob("train-*.tar"))) == 3

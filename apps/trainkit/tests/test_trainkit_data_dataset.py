@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from resnet_imagenet import data
 from trainkit.data.dataset import open_dataset
 from trainkit.exits import DataError
 
@@ -56,14 +55,6 @@ def test_records_are_numbered_through_the_shards(numbered: Path) -> None:
     assert [records.label(n) for n in (0, 39, 40, 41, 79, 80, 99)] == [0, 1, 0, 1, 1, 0, 1]
     places = [records.describe(n).split("train-")[1].split(" ")[0] for n in (39, 40, 79, 80)]
     assert places == ["00000.tar:", "00001.tar:", "00001.tar:", "00002.tar:"]
-
-
-def test_small_images_are_used_whole_and_photographs_at_224(tiny: Path, photographs: Path) -> None:
-    small = data.preprocessing(open_dataset(tiny), None)
-    assert (small.size, small.native) == (12, (12, 12))
-    large = data.preprocessing(open_dataset(photographs), None)
-    assert (large.size, large.native, large.channels) == (224, None, 3)
-    assert data.preprocessing(open_dataset(photographs), 160).size == 160
 
 
 def test_a_missing_folder_says_how_to_get_one(tmp_path: Path) -> None:

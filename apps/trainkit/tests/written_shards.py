@@ -6,12 +6,13 @@ import hashlib
 import json
 import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import h5py
-import lmdb
 import numpy as np
+import pytest
+
+from trainkit.data.dataset import open_dataset
 
 PER_SHARD = 40
 RECORDIO_MAGIC = struct.pack("<I", 0xCED7230A)
@@ -96,6 +97,7 @@ def datum(image: bytes, label: int) -> bytes:
 
 
 def lmdb_shard(stem: Path, images: Sequence[bytes], labels: Sequence[int]) -> Path:
+    lmdb = pytest.importorskip("lmdb")
     folder = stem.with_suffix(".lmdb")
     with (
         lmdb.open(str(folder), map_size=1 << 26, lock=False) as database,
@@ -107,6 +109,7 @@ def lmdb_shard(stem: Path, images: Sequence[bytes], labels: Sequence[int]) -> Pa
 
 
 def hdf5(stem: Path, images: Sequence[bytes], labels: Sequence[int]) -> Path:
+    h5py = pytest.importorskip("h5py")
     path = stem.with_suffix(".h5")
     with h5py.File(path, "w") as file:
         file["images"] = np.frombuffer(b"".join(images), np.uint8)
@@ -156,3 +159,41 @@ def image_folder(folder: Path, samples: dict, classes: int) -> Path:
             path = folder / split / f"class {label}" / f"{number:05d}.{ending}"
             path.write_bytes(image)
     return folder
+
+
+def samples_of(folder: Path) -> dict:
+    dataset = open_dataset(folder)
+    found = {}
+    for split in dataset.splits:
+        records = dataset.records(split)
+        numbers = range(len(records))
+        images = [records.encoded(n).tobytes() for n in numbers]
+        found[split] = (images, [records.label(n) for n in numbers])
+    return found
+
+
+Convert = Callable[[Path, str], Path]
+
+
+@pytest.fixture(scope="session")
+def convert(tmp_path_factory: pytest.TempPathFactory) -> Convert:
+    """Return a function that gives a data set in another format, made once."""
+    made: dict[tuple[Path, str], Path] = {}
+
+    def run(source: Path, kind: str) -> Path:
+        if (source, kind) not in made:
+            folder = tmp_path_factory.mktemp(kind) / source.name
+            made[source, kind] = converted(source, folder, kind, samples_of(source))
+        return made[source, kind]
+
+    return run
+
+
+def list_checksum(folder: Path, index: Path) -> None:
+    """Have `dataset.json` list the checksum of an index, as the tool writes it."""
+    document = json.loads((folder / "dataset.json").read_text())
+    for split in document["splits"].values():
+        for entry in split["shards"]:
+            if entry.get("index") == index.name:
+                entry["index_sha256"] = hashlib.sha256(index.read_bytes()).hexdigest()
+    (folder / "dataset.json").write_text(json.dumps(document))
