@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -16,6 +17,11 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["toys"]  # apps: their tests run where their framework is (make test-apps)
+
+# Tests and their children work in other folders, and are to find the same tree there.
+if "PYTHONPATH" in os.environ:
+    places = os.environ["PYTHONPATH"].split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(place).absolute()) for place in places)
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,7 @@ def start(
     image: ImageRecord = IMAGE,
 ) -> RunRecord:
     exact = command(recipe, changed or {}, image)
-    return rundir.start(directory, recipe, changed or {}, image, DATA, exact)
+    return rundir.start(directory, recipe, changed or {}, image, [DATA], exact)
 
 
 def finish(

@@ -88,7 +88,7 @@ def test_a_run_directory(checkout: Path, tmp_path: Path, umask: int) -> None:
     )
     used = DataRecord(name="fashion-mnist", path="/data", sha256="cd" * 32)
     recipe = library.load("resnet-imagenet/cpu-smoke")
-    record = rundir.start(directory, recipe, {}, image, used, Command(("app",), {}))
+    record = rundir.start(directory, recipe, {}, image, [used], Command(("app",), {}))
     with rundir.alone(directory):
         rundir.finish(directory, record, "completed", 0)
     assert other_rights(directory, umask) == []

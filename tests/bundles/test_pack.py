@@ -184,7 +184,7 @@ def test_run_json_with_a_foreign_name_of_a_folder_is_read(own_place: Path) -> No
     assert evidence is not None
     record = json.loads(evidence.read_text())["run"]
     record["image"]["reference"] = "FOLDER"
-    record["data"]["path"] = "/data"
+    record["data"]["path"] = "/data"  # of version 1, which has one data set
     record["host"]["hostname"] = "node"
     record["command"] = {"argv": [], "env": {}, "shell": ""}
     content = json.dumps(record).encode().replace(b"FOLDER", b"/caf\xe9")

@@ -33,6 +33,7 @@ from trimaran.runs.record import GitRecord, RunRecord
 
 GOLDEN = Path(__file__).parents[1] / "golden/run.sh"
 RECIPE = "resnet-imagenet/cpu-quickstart"
+DATA = "fashion-mnist"
 ODD: dict[str, Argument] = {"note": "a,b 'c' \"d\" $HOME `id` \\ ü", "flag": True, "steps": 3}
 ENGINE = r"""#!/bin/sh
 case $1 in --version) echo "${APPTAINER_IS:-apptainer version 1.4.5}"; exit ;; esac
@@ -53,7 +54,8 @@ def contents(changes: dict[str, Argument], included: bool = False) -> Contents:
     built = BuiltImage(recipe.recipe.image.name, "apptainer", "/i.sif", "sha256:" + "2" * 64,
                        "3" * 64, 1)
     git = GitRecord(revision="5" * 40, dirty=False)
-    return Contents(recipe, changes, built, None, "4" * 64, included, git)
+    return Contents(recipe, changes, built, None, dict.fromkeys(recipe.recipe.data, "4" * 64),
+                    included, git)
 
 
 @dataclass
@@ -141,7 +143,7 @@ def test_it_runs_what_trimaran_run_would(place: Place, monkeypatch: pytest.Monke
     engine = Apptainer(str(place.engine))
     image = replace(given.built, reference=str(place.bundle / "image.sif"))
     exact = pipeline.command(
-        pipeline.Request(given.recipe, engine, ODD), image, place.data, out
+        pipeline.Request(given.recipe, engine, ODD), image, {DATA: place.data}, out
     )
     # Equal to the byte because these paths need quotes in CSV; run.sh always has them.
     assert place.recorded("argv") == list(exact.argv[1:])
@@ -168,7 +170,7 @@ def test_an_image_for_gpus_sees_those_of_the_other_machine(
     assert place.run("--data", place.data.name, "--out", "o,ut").returncode == 0
     image = replace(given.built, reference=str(place.bundle / "image.sif"))
     request = pipeline.Request(given.recipe, Apptainer(str(place.engine)), {})
-    exact = pipeline.command(request, image, place.data, place.root / "o,ut")
+    exact = pipeline.command(request, image, {DATA: place.data}, place.root / "o,ut")
     assert place.recorded("argv") == list(exact.argv[1:])
     assert ("--nv" in exact.argv) is driver
 
@@ -207,7 +209,7 @@ def test_it_leaves_a_run_directory_that_trimaran_reads(place: Place) -> None:
     assert found.ended >= found.started
     assert found.recipe.changed == ODD
     assert found.image.reference == str(place.bundle / "image.sif")
-    assert found.data.path == str(place.data)
+    assert found.data[0].path == str(place.data)
     assert found.environment == {"torch": "2"}
     assert found.command.argv == [str(place.engine), *place.recorded("argv")]
     assert shlex.split(found.command.shell) == [
@@ -287,7 +289,7 @@ def test_data_in_the_bundle_and_a_run_directory_of_its_own(tmp_path: Path) -> No
     assert place.run().returncode == 0
     made = list((place.root / "runs" / RECIPE).glob("*/run.json"))
     assert len(made) == 1
-    assert record(made[0].parent)["data"]["path"] == str(place.bundle / "data")
+    assert record(made[0].parent)["data"][0]["path"] == str(place.bundle / "data")
 
 
 def test_damage_is_found_before_anything_runs(place: Place) -> None:

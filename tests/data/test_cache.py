@@ -300,26 +300,26 @@ def test_ctrl_c_is_said_and_leaves_nothing_half_made(
 def test_folder_of_the_user_is_checked(contract: Contract, get: Get, tmp_path: Path) -> None:
     own = tmp_path / "own"
     shutil.copytree(get(), own)
-    cache.check(contract, own, {"train": 23, "test": 5}, "webdataset")
+    cache.check(contract, own, {"train": 23, "test": 5}, "webdataset", ["class"])
     with pytest.raises(RunError, match="split train has 23 samples, 24 are needed"):
-        cache.check(contract, own, {"train": 24}, "webdataset")
+        cache.check(contract, own, {"train": 24}, "webdataset", ["class"])
     with pytest.raises(RunError, match="format is webdataset, the recipe needs lmdb") as other:
-        cache.check(contract, own, {}, "lmdb")
+        cache.check(contract, own, {}, "lmdb", ["class"])
     assert "data pack SOURCE -o PACKED --format lmdb" in other.value.hint
     with pytest.raises(RunError, match="split val is missing"):
-        cache.check(contract, own, {"val": 1}, "webdataset")
+        cache.check(contract, own, {"val": 1}, "webdataset", ["class"])
     (own / "test-00000.tar").unlink()
     with pytest.raises(RunError, match=r"test-00000\.tar is missing"):
-        cache.check(contract, own, {}, "webdataset")
+        cache.check(contract, own, {}, "webdataset", ["class"])
     with pytest.raises(UsageError, match="holds no packed data set"):
-        cache.check(contract, tmp_path, {}, "webdataset")
+        cache.check(contract, tmp_path, {}, "webdataset", ["class"])
     document = json.loads((own / dataset_json.DATASET).read_text()) | {"name": "other"}
     (own / dataset_json.DATASET).write_text(json.dumps(document))
     with pytest.raises(RunError, match="holds 'other', not 'small'"):
-        cache.check(contract, own, {}, "webdataset")
+        cache.check(contract, own, {}, "webdataset", ["class"])
     (own / dataset_json.DATASET).write_text("{")
     with pytest.raises(UsageError, match=r"dataset\.json"):
-        cache.check(contract, own, {}, "webdataset")
+        cache.check(contract, own, {}, "webdataset", ["class"])
 
 
 def test_folder_of_the_user_needs_no_origin(
@@ -330,5 +330,5 @@ def test_folder_of_the_user_needs_no_origin(
     document = json.loads((own / dataset_json.DATASET).read_text())
     del document["origin"]
     (own / dataset_json.DATASET).write_text(json.dumps(document))
-    cache.check(contract, own, {"train": 23}, "webdataset")
+    cache.check(contract, own, {"train": 23}, "webdataset", ["class"])
     assert cache.verify_folder(contract, own, records=True, reporter=told) == []

@@ -109,7 +109,7 @@ def test_what_an_engine_cannot_is_told_by_what_it_says_of_itself(
 
     packed = tmp_path / "data.squashfs"
     packed.write_bytes(b"hsqs")
-    assert "the engine barge mounts no images" in refused(folder=packed)
+    assert "the engine barge mounts no images" in refused(folders={"fashion-mnist": packed})
     assert Apptainer.mounts_images
 
 

@@ -216,7 +216,7 @@ record() {
     files=$5
     cat >"$out/.run.json.part" <<END
 {
-  "schema_version": 1,
+  "schema_version": 2,
   "status": ${status},
   "trimaran": "0.1.0",
   "recipe": {
@@ -235,11 +235,13 @@ record() {
     "publishable": true
   },
   "modified": [],
-  "data": {
-    "name": "fashion-mnist",
-    "path": ${data_path},
-    "sha256": "4444444444444444444444444444444444444444444444444444444444444444"
-  },
+  "data": [
+    {
+      "name": "fashion-mnist",
+      "path": ${data_path_0},
+      "sha256": "4444444444444444444444444444444444444444444444444444444444444444"
+    }
+  ],
   "initial": null,
   "git": {
     "revision": "5555555555555555555555555555555555555555",
@@ -385,7 +387,7 @@ shell=$(json "$(shell_line env -i "$@")")
 
 host_facts
 image_path=$(json "$image")
-data_path=$(json "$data")
+data_path_0=$(json "$data")
 started="\"$(now)\""
 began=$(date +%s)
 # Without -p, so that of two that start in the same second only one gets the folder.

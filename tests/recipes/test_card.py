@@ -16,7 +16,7 @@ from trimaran.recipes.options import AppOptions
 
 CARD: dict[str, Any] = {
     "schema": 1, "title": "A made-up app", "framework": "torch", "module": "made_up",
-    "verbs": {"train": "train it"}, "data": {"kinds": ["images"], "sets": "one"},
+    "verbs": {"train": "train it"}, "data": {"kinds": ["class"], "sets": "one"},
     "metrics": {"psnr": {"key": "eval_psnr", "unit": "dB", "better": "higher"}},
 }
 
@@ -62,8 +62,8 @@ def test_what_is_left_out_has_a_default(checkout: Path) -> None:
         ({"metrics": {"psnr": {"key": "a", "better": "higher", "least": 2, "most": 1}}},
          "metrics.psnr: least: 2 is not below most, 1"),
         ({"data": {"kinds": [], "sets": "one"}}, "data: kinds: none, but sets: one"),
-        ({"data": {"kinds": ["images"], "sets": "zero"}}, "data: kinds: images, but sets: zero"),
-        ({"data": {"kinds": ["images"], "sets": "two"}}, "'zero', 'one' or 'several'"),
+        ({"data": {"kinds": ["class"], "sets": "zero"}}, "data: kinds: class, but sets: zero"),
+        ({"data": {"kinds": ["class"], "sets": "two"}}, "'zero', 'one' or 'several'"),
     ],
 )
 def test_faults_are_refused_with_file_and_line(

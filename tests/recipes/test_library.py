@@ -78,7 +78,7 @@ def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
             "torchrun starts the tasks of one node",
         ),
         ({"surprise": 1}, "surprise: unknown key (allowed: schema, summary, app"),
-        ({"data": {}}, "data: Dictionary should have at least 1 item"),
+        ({"data": {}}, "data: resnet-imagenet reads one data set(s), here are 0"),
     ],
 )
 def test_faults_are_refused(checkout: Path, change: dict[str, Any], message: str) -> None:

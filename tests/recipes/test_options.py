@@ -15,7 +15,7 @@ from trimaran.engines.host import Host
 from trimaran.errors import UsageError
 from trimaran.recipes import library, options
 from trimaran.reporting import Silent
-from trimaran.runs import pipeline
+from trimaran.runs import inputs, pipeline
 
 APP = "resnet-imagenet"
 
@@ -82,7 +82,7 @@ def test_a_wrong_change_is_refused_before_data_and_image(
     described: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = write(described, {"model": "resnet20"})
-    monkeypatch.setattr(pipeline, "prepare_data", lambda *_: pytest.fail("got data"))
+    monkeypatch.setattr(inputs, "prepare", lambda *_, **__: pytest.fail("got data"))
     request = pipeline.Request(recipe, Host(), {"modle": "resnet18", "epochs": -1})
     with pytest.raises(UsageError) as caught:
         pipeline.execute(request, Silent())

@@ -49,7 +49,7 @@ def test_the_checkpoint_is_bound_read_only_and_given_to_the_app(
     request = pipeline.Request(second, engine, {}, initial=checkpoint)
     pipeline.check(request)
     built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "0", 1)
-    exact = pipeline.command(request, built, tmp_path, tmp_path / "run")
+    exact = pipeline.command(request, built, {"fashion-mnist": tmp_path}, tmp_path / "run")
     assert exact.argv[-1] == "--initial=/initial.npz"
     assert f"type=bind,source={checkpoint},destination=/initial.npz,ro" in exact.argv
 

@@ -24,7 +24,7 @@ title: Sharper pictures
 framework: tensorflow
 module: sharpen
 verbs: {learn: learn to sharpen pictures}
-data: {kinds: [pairs], sets: one}
+data: {kinds: [none], sets: one}
 metrics:
   psnr: {key: eval_psnr, unit: dB, better: higher, digits: 1, result: psnr, panel: "sharpness, dB"}
   mse:
@@ -59,7 +59,7 @@ def run(checkout: Path, directory: Path, psnr: float = 30.0) -> None:
     write(checkout, PSNR, MSE)
     recipe = library.load("sharpen/cpu-smoke")
     data = DataRecord(name="fashion-mnist", path="/data", sha256="cd" * 32)
-    record = rundir.start(directory, recipe, {}, SIF, data, command(recipe, {}, SIF))
+    record = rundir.start(directory, recipe, {}, SIF, [data], command(recipe, {}, SIF))
     lines = [{"key": "run_start"}]
     for step, mse in enumerate((0.5, 0.0019, 0.02), start=1):
         where = {"step": step, "epoch_num": step}

@@ -73,7 +73,7 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     data = DATA.model_copy(update={"path": str(own_place)})
     exact = command(recipe, {"seed": 3}, image)
     record = rundir.start(
-        directory, recipe, {"seed": 3}, image, data,
+        directory, recipe, {"seed": 3}, image, [data],
         Command(exact.argv, {"HOME": str(own_place)}),
     )
     write_outcome(directory, 0.95)
@@ -95,7 +95,7 @@ def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place
     head, *words = command(recipe, {}, SIF).argv
     venv = "type=bind,source=/my/venv,destination=/venv,ro"
     record = rundir.start(
-        directory, recipe, {}, SIF, DATA, Command((head, "--mount", venv, *words), {}),
+        directory, recipe, {}, SIF, [DATA], Command((head, "--mount", venv, *words), {}),
         [Modification(kind="venv", path="/my/venv", sha256="ef" * 32)],
     )
     write_outcome(directory, 0.9)
@@ -143,13 +143,14 @@ def test_a_reference_of_another_image_is_told_wherever_the_verdict_is(
 def test_a_run_of_before_there_were_cards_is_judged_by_that_of_the_checkout(
     recipe: RecipeFile, own_place: Path, checkout: Path
 ) -> None:
-    """As older versions left it: no copy of the card, and nothing of it in run.json."""
+    """As older versions left it: no card, nothing of it in run.json, and there one data set."""
     directory = own_place / "run"
     finish(directory, recipe, 0.95)
     whole = report.write(directory)[1]
     (directory / "app.yaml").unlink()
     record = json.loads((directory / "run.json").read_text())
     del record["recipe"]["card_sha256"]
+    record |= {"schema_version": 1, "data": record["data"][0]}
     (directory / "run.json").write_text(json.dumps(record))
     assert report.write(directory)[1] == whole
     (checkout / "apps/resnet-imagenet/app.yaml").unlink()

@@ -22,7 +22,7 @@ from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.images import definition
 from trimaran.recipes import library
 from trimaran.reporting import Silent
-from trimaran.runs import extending, initial, pipeline, rundir, training
+from trimaran.runs import extending, initial, inputs, pipeline, rundir, training
 from trimaran.runs import resume as resumption
 from trimaran.runs.record import DataRecord, ImageRecord, RunRecord
 from trimaran.sites import Site
@@ -63,6 +63,11 @@ class Engine:
         return Command((*self.words, workdir, *args), {"PATH": os.environ["PATH"]})
 
 
+def data(place: Path) -> DataRecord:
+    """What is read in a run below `place`."""
+    return DataRecord(name="fashion-mnist", path=str(place / "data"), sha256="cd" * 32)
+
+
 @pytest.fixture
 def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
@@ -72,7 +77,7 @@ def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(resumption, "select", lambda name: made)
     monkeypatch.setattr(cache, "load", lambda name: name)
     monkeypatch.setattr(definition, "load", lambda name: name)
-    monkeypatch.setattr(pipeline, "prepare_data", lambda *_: (own_place / "data", "cd" * 32))
+    monkeypatch.setattr(inputs, "prepare", lambda *_, **__: [data(own_place)])
     return made
 
 
@@ -85,9 +90,9 @@ def begin(engine: Engine, directory: Path, **more: Any) -> RunRecord:
     used = ImageRecord(
         name=IMAGE, engine="host", reference="/venv", digest=None, inputs=built.inputs,
     )
-    facts = DataRecord(name="fashion-mnist", path=str(directory.parent / "data"), sha256="cd" * 32)
-    exact = pipeline.command(request, built, directory.parent / "data", directory)
-    record = rundir.start(directory, recipe, {"epochs": 2}, used, facts, exact, **more)
+    facts = data(directory.parent)
+    exact = pipeline.command(request, built, {facts.name: Path(facts.path)}, directory)
+    record = rundir.start(directory, recipe, {"epochs": 2}, used, [facts], exact, **more)
     with rundir.alone(directory) as lock, pytest.raises(RunError) as stopped:
         training.perform(directory, record, exact, lock, Silent())
     assert f"it goes on with: trimaran resume {directory}" in str(stopped.value.hint)
@@ -177,7 +182,8 @@ def test_other_data_are_refused(
     engine: Engine, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(engine, own_place / "run")
-    monkeypatch.setattr(pipeline, "prepare_data", lambda *_: (own_place / "data", "ef" * 32))
+    other = data(own_place).model_copy(update={"sha256": "ef" * 32})
+    monkeypatch.setattr(inputs, "prepare", lambda *_, **__: [other])
     with pytest.raises(UsageError, match="has other data than those the run began with"):
         resumption.resume(own_place / "run", Site(), Silent())
 

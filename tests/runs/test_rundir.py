@@ -13,7 +13,7 @@ from trimaran.engines.host import Host
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
-from trimaran.runs import pipeline, rundir
+from trimaran.runs import inputs, pipeline, rundir
 
 
 def test_a_new_run_never_takes_an_existing_folder(recipe: RecipeFile, own_place: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_place_that_cannot_be_made_is_refused_before_data_and_image(
     recipe: RecipeFile, own_place: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (own_place / "file").touch()
-    monkeypatch.setattr(pipeline, "prepare_data", lambda *_: pytest.fail("got data"))
+    monkeypatch.setattr(inputs, "prepare", lambda *_, **__: pytest.fail("got data"))
     request = pipeline.Request(recipe, Host(), {}, out=own_place / place)
     with pytest.raises(RunError, match="cannot make the run directory") as caught:
         pipeline.execute(request, Silent())

@@ -40,7 +40,7 @@ def begun(checkout: Path, out: Path) -> Iterator[tuple[RunRecord, int]]:
     path.write_text(yaml.safe_dump(GOOD))
     data = DataRecord(name="fashion-mnist", path="/data", sha256="cd" * 32)
     recipe = library.load("resnet-imagenet/cpu-smoke")
-    record = rundir.start(out, recipe, {}, IMAGE, data, app(""))
+    record = rundir.start(out, recipe, {}, IMAGE, [data], app(""))
     with rundir.alone(out) as lock:
         yield record, lock
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from trimaran import __version__, strict
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.contracts import AnyContract, FileName, Sha256
+from trimaran.data.contracts import FileName, Sha256
 from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
@@ -27,9 +28,15 @@ from trimaran.images import definition
 from trimaran.recipes import targets
 from trimaran.recipes.recipe import Digest
 from trimaran.reporting import Reporter
-from trimaran.runs import pipeline, rundir
+from trimaran.runs import inputs, pipeline, rundir
 from trimaran.runs.pipeline import Request
-from trimaran.runs.record import GitRecord, RecipeRecord, SignatureRecord
+from trimaran.runs.record import (
+    DataRecord,
+    GitRecord,
+    RecipeRecord,
+    SignatureRecord,
+    as_list,
+)
 
 MANIFEST = "bundle.json"
 SCRIPT = "run.sh"
@@ -53,9 +60,10 @@ class BundledImage(strict.Model):
 
 
 class BundledData(strict.Model):
-    """The data set; `sha256` is that of its `dataset.json`."""
+    """A data set; `folder` is where it is in the bundle, `sha256` that of its `dataset.json`."""
 
     name: str
+    folder: Annotated[str, Field(pattern=r"^data(/[a-z0-9-]+)?$")] = "data"
     sha256: Sha256
     included: bool
 
@@ -70,7 +78,7 @@ class Manifest(strict.Model):
     apptainer: str
     recipe: RecipeRecord
     image: BundledImage
-    data: BundledData
+    data: Annotated[list[BundledData], BeforeValidator(as_list)]
     git: GitRecord
 
 
@@ -104,11 +112,13 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
             hint="bundle the recipe of the first stage, or use `trimaran run … --initial FILE`",
         )
     pipeline.check(request)
-    contract = cache.load(request.recipe.data_name)
-    if request.folder is not None and cache.is_image(request.folder):
-        raise UsageError(f"a bundle takes a folder of packed data, {request.folder} is a file")
-    with reporter.step(1, STEPS, f"data: {contract.name}"):
-        place, dataset = pipeline.prepare_data(request, contract, reporter)
+    for name, place in request.folders.items():
+        if cache.is_image(place):
+            raise UsageError(f"a bundle takes a folder of {name}, packed: {place} is a file")
+    with reporter.step(1, STEPS, pipeline.data_title(request.recipe)):
+        data = inputs.prepare(
+            request.recipe, request.folders, offline=request.offline, reporter=reporter
+        )
     with reporter.step(2, STEPS, f"image: {recipe.image.name}"):
         built = pipeline.prepare_image(request, definition.load(recipe.image.name), reporter)
         signature = pipeline.check_signature(request, built)
@@ -123,18 +133,22 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
                 card_sha256=request.recipe.card.sha256, changed=request.changes,
             ),
             image=_image(built, signature),
-            data=BundledData(
-                name=contract.name, sha256=dataset, included=with_data
-            ),
+            data=[
+                BundledData(
+                    name=one.name, folder="data" + inputs.below(recipe, one.name),
+                    sha256=one.sha256, included=with_data,
+                )
+                for one in data
+            ],
             git=rundir.git_state(request.recipe.path.parent),
         )
-        members = _members(request, manifest, contract, built, place)
+        members = _members(request, manifest, built, data)
         digest = archive.write(output, folder, members, reporter)
     return Packed(output, digest, output.stat().st_size, manifest)
 
 
 def _members(
-    request: Request, manifest: Manifest, contract: AnyContract, built: BuiltImage, place: Path
+    request: Request, manifest: Manifest, built: BuiltImage, data: Sequence[DataRecord]
 ) -> list[Member]:
     """Return the members in their order: what people read first, the big ones last."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
@@ -152,15 +166,20 @@ def _members(
 
     target = request.recipe.recipe.target
     contents = runscript.Contents(
-        request.recipe, request.changes, built, manifest.image.signature, manifest.data.sha256,
-        manifest.data.included, manifest.git,
+        request.recipe, request.changes, built, manifest.image.signature,
+        {one.name: one.sha256 for one in data}, any(one.included for one in manifest.data),
+        manifest.git,
     )
     readme = runscript.template("bundle-readme.txt.j2", {
-        "manifest": manifest, "recipe": request.recipe.recipe, "contract": contract,
-        "target": targets.load(target),
+        "manifest": manifest, "recipe": request.recipe.recipe, "target": targets.load(target),
+        "contracts": [cache.load(one.name) for one in data], "included": contents.included,
     })
-    shards = _packed_files(place)
-    sums = "".join(f"{digest}  {name}\n" for name, digest in shards.items())
+    below = {one.name: inputs.below(request.recipe.recipe, one.name).lstrip("/") for one in data}
+    files = {
+        Path(below[one.name], name).as_posix(): (Path(one.path, name), digest)
+        for one in data for name, digest in _packed_files(Path(one.path)).items()
+    }
+    sums = "".join(f"{digest}  {name}\n" for name, (_, digest) in files.items())
     return [
         text("README.txt", readme),
         text(MANIFEST, manifest.model_dump_json(indent=2, by_alias=True) + "\n"),
@@ -168,12 +187,16 @@ def _members(
         copied(rundir.RECIPE, request.recipe.path),
         copied(rundir.CARD, request.recipe.card.path),
         copied("target.yaml", targets.file_of(target)),
-        copied("contract.yaml", contracts.file_of(contract.name)),
+        *(
+            copied(f"contract{below[one.name] and '-'}{below[one.name]}.yaml",
+                   contracts.file_of(one.name))
+            for one in data
+        ),
         text(runscript.DATA_SUMS, sums),
         *(
-            file(f"data/{name}", place / name, digest)
-            for name, digest in shards.items()
-            if manifest.data.included or name == dataset_json.DATASET
+            file(f"data/{name}", path, digest)
+            for name, (path, digest) in files.items()
+            if contents.included or path.name == dataset_json.DATASET
         ),
         file(runscript.IMAGE, Path(built.reference), str(built.digest).removeprefix("sha256:")),
     ]

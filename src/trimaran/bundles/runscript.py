@@ -25,7 +25,7 @@ from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import pipeline
+from trimaran.runs import inputs, pipeline
 from trimaran.runs.record import (
     CommandRecord,
     DataRecord,
@@ -50,7 +50,7 @@ class Contents:
         changes: its arguments replaced by `--set`.
         built: the image, wherever it is now.
         signature: who has signed it, if recipe or site asked when it was packed.
-        dataset: SHA-256 of `dataset.json`.
+        datasets: SHA-256 of each `dataset.json`, by name of the data set.
         included: whether the data are in the bundle.
         git: state of the checkout.
     """
@@ -59,7 +59,7 @@ class Contents:
     changes: Mapping[str, Argument]
     built: BuiltImage
     signature: SignatureRecord | None
-    dataset: str
+    datasets: Mapping[str, str]
     included: bool
     git: GitRecord
 
@@ -76,7 +76,8 @@ def render(contents: Contents) -> str:
         "version": __version__,
         "recipe": contents.recipe.name,
         "recipe_word": shlex.quote(f"runs/{contents.recipe.name}"),
-        "data": contents.recipe.data_name,
+        "data": " and ".join(contents.datasets),
+        "folders": [inputs.below(contents.recipe.recipe, name) for name in contents.datasets],
         "included": contents.included,
         "image": IMAGE,
         "data_sums": DATA_SUMS,
@@ -120,7 +121,11 @@ def _command(contents: Contents) -> tuple[list[str], list[str]]:
         pipeline.Request(contents.recipe, engine, dict(contents.changes)),
         BuiltImage(contents.built.name, engine.name, f"{own}-image", contents.built.digest,
                    contents.built.inputs, contents.built.size),
-        Path(f"{own},data"), Path(f"{own},out"),
+        {
+            name: Path(f"{own},data{inputs.below(contents.recipe.recipe, name)}")
+            for name in contents.datasets
+        },
+        Path(f"{own},out"),
     )
     # What depends on the machine is for the other one to say.
     machine = {USERNS, *gpu.APPTAINER.values()}
@@ -166,7 +171,10 @@ def _record(contents: Contents) -> str:
             name=built.name, engine=built.engine, reference="", digest=built.digest,
             inputs=built.inputs, signature=contents.signature,
         ),
-        data=DataRecord(name=recipe.data_name, path="", sha256=contents.dataset),
+        data=[
+            DataRecord(name=name, path="", sha256=digest)
+            for name, digest in contents.datasets.items()
+        ],
         git=contents.git,
         command=CommandRecord(argv=[], env={}, shell=""),
         host=HostFacts(
@@ -180,11 +188,12 @@ def _record(contents: Contents) -> str:
     same = ("status", "started", "ended", "seconds", "exit_status", "files")
     _leave_open(document, mark, {key: key for key in same})
     _leave_open(document["image"], mark, {"reference": "image_path"})
-    _leave_open(document["data"], mark, {"path": "data_path"})
+    for number, data in enumerate(document["data"]):
+        _leave_open(data, mark, {"path": f"data_path_{number}"})
     _leave_open(document["command"], mark, {"argv": "argv", "env": "environment", "shell": "shell"})
     _leave_open(document["host"], mark, {key: key for key in document["host"] if key != "python"})
     text = re.sub(r"[\\$`]", r"\\\g<0>", json.dumps(document, indent=2))
-    return re.sub(f'"{mark}-([a-z_]+)"', r"${\1}", text)
+    return re.sub(f'"{mark}-([a-z0-9_]+)"', r"${\1}", text)
 
 
 def _leave_open(part: dict[str, object], mark: str, variables: Mapping[str, str]) -> None:

@@ -91,8 +91,9 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
             known = image.model_dump(exclude={"signature"})
             store.save(store.Record(reference=str(sif), **known))
         reporter.note(f"  {sif}")
-        if used.included:
-            _take_in_data(folder / "data", used.name, reporter)
+        for one in used:
+            if one.included:
+                _take_in_data(folder / one.folder, one.name, reporter)
     except OSError as error:
         raise RunError(f"cannot write into the cache: {refusal(error, paths.cache())}") from error
     if image.name not in definition.names() or (
@@ -162,23 +163,29 @@ def _manifest(file: Path, bundle: Archive) -> Manifest:
 
 def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
     """Return the SHA-256 of each file that `bundle.json` or `dataset.json` names."""
-    dataset = f"data/{dataset_json.DATASET}"
     listed = {
         IMAGE: manifest.image.digest.removeprefix("sha256:"),
         rundir.RECIPE: manifest.recipe.sha256,
-        dataset: manifest.data.sha256,
     }
     if manifest.recipe.card_sha256 is not None:
         listed[rundir.CARD] = manifest.recipe.card_sha256
-    if manifest.data.included and dataset in bundle.sums:
-        with tempfile.TemporaryDirectory() as place:
-            (Path(place) / dataset_json.DATASET).write_bytes(bundle.text(dataset))
-            try:
-                found = dataset_json.read(Path(place))
-            except UsageError as error:
-                raise RunError(
-                    error.message.replace(place, f"{file}: data"), hint=error.hint
-                ) from error
-        for name, digest in dataset_json.hashes(found).items():
-            listed[f"data/{name}"] = digest
+    for one in manifest.data:
+        dataset = f"{one.folder}/{dataset_json.DATASET}"
+        listed[dataset] = one.sha256
+        if one.included and dataset in bundle.sums:
+            for name, digest in _shards(file, bundle, one.folder).items():
+                listed[f"{one.folder}/{name}"] = digest
     return listed
+
+
+def _shards(file: Path, bundle: Archive, folder: str) -> dict[str, str]:
+    """Return the SHA-256 of each file that `dataset.json` in `folder` of the bundle names."""
+    with tempfile.TemporaryDirectory() as place:
+        text = bundle.text(f"{folder}/{dataset_json.DATASET}")
+        (Path(place) / dataset_json.DATASET).write_bytes(text)
+        try:
+            return dataset_json.hashes(dataset_json.read(Path(place)))
+        except UsageError as error:
+            raise RunError(
+                error.message.replace(place, f"{file}: {folder}"), hint=error.hint
+            ) from error

@@ -26,10 +26,11 @@ from trimaran.cli.common import (
 )
 from trimaran.errors import ExitCode
 
-DataFolder = Annotated[
-    Path | None,
+DataFolders = Annotated[
+    list[str] | None,
     typer.Option(
-        "--data", metavar="PATH", help="Packed data to use: a folder, or a SquashFS image of one."
+        "--data", metavar="[NAME=]PATH",
+        help="Packed data to use: a folder, or a SquashFS image of one (again for more).",
     ),
 ]
 Initial = Annotated[
@@ -62,7 +63,7 @@ DryRun = Annotated[
 def run(
     recipe: RecipeName,
     engine: EngineName = "auto",
-    data: DataFolder = None,
+    data: DataFolders = None,
     initial: Initial = None,
     out: RunFolder = None,
     settings: Settings = None,
@@ -86,13 +87,14 @@ def run(
     from trimaran.images import definition
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
-    from trimaran.runs import extending, pipeline
+    from trimaran.runs import extending, inputs, pipeline
 
     facts = use_site(site, ca_bundle, recipes)
     chosen, file = select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=parse_changes(settings or []),
-        folder=data, initial=initial, out=out, base=base, offline=offline, site=facts,
+        folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
+        offline=offline, site=facts,
         extension=extending.extension(
             definition.load(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,7 @@ from trimaran.data.contracts import AnyContract, FormatName, Licensed
 from trimaran.data.contracts import Contract as Contract
 from trimaran.data.contracts import load as load
 from trimaran.data.contracts import names as names
+from trimaran.data.formats.records import SampleWord
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.files import make_folder, refusal, sha256
 from trimaran.reporting import Reporter
@@ -229,7 +230,8 @@ def verify_folder(
 
 
 def check(
-    contract: AnyContract, place: Path, samples: Mapping[str, int], kind: FormatName
+    contract: AnyContract, place: Path, samples: Mapping[str, int], form: FormatName,
+    kinds: Collection[SampleWord],
 ) -> str:
     """Check quickly, without hashing, that `place` holds what a run needs.
 
@@ -237,7 +239,8 @@ def check(
         contract: the data set that is needed.
         place: a folder of the user, a SquashFS image of one, or the folder in the cache.
         samples: how many samples each split must have, by the recipe.
-        kind: the format that the recipe names.
+        form: the format that the recipe names.
+        kinds: what the app can read.
 
     Returns:
         The SHA-256 of `dataset.json`.
@@ -257,10 +260,12 @@ def check(
     faults = [*dataset_json.mismatches(contract, dataset, samples),
               *dataset_json.unpinned(contract, digest), *faults]
     hint = f"`trimaran data get {contract.name}` makes it"
-    if dataset.format != kind:
-        faults.insert(0, f"its format is {dataset.format}, the recipe needs {kind}")
+    if dataset.kind.word not in kinds:
+        faults.append(f"its samples are '{dataset.kind.word}', the app reads {', '.join(kinds)}")
+    if dataset.format != form:
+        faults.insert(0, f"its format is {dataset.format}, the recipe needs {form}")
         hint = (
-            f"`trimaran data pack SOURCE -o PACKED --format {kind}` makes it of the same source,"
+            f"`trimaran data pack SOURCE -o PACKED --format {form}` makes it of the same source,"
             " `--data PACKED` takes it"
         )
     if faults:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from trimaran import paths, strict
+from trimaran.data.formats.records import SampleWord
 from trimaran.errors import UsageError, unknown_name
 
 CARD = "app.yaml"
@@ -72,7 +73,10 @@ class Metric(strict.Model):
 class DataNeeds(strict.Model):
     """What the app reads: kinds of samples, and how many data sets at once."""
 
-    kinds: list[Word] = Field(default_factory=list, description="kinds of samples, such as images")
+    kinds: list[SampleWord] = Field(
+        default_factory=list,
+        description="images of one class, of any number of classes, without; or sequences of them",
+    )
     sets: Literal["zero", "one", "several"]
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from trimaran.errors import nearest
 from trimaran.parsing import Location
 from trimaran.recipes import options
 from trimaran.recipes.card import Card, Metric
-from trimaran.recipes.recipe import Expectation, Recipe
+from trimaran.recipes.recipe import SYNTHETIC, Expectation, Recipe
 
 Faults = Mapping[Location, str]
 """What is wrong, by the place in the recipe's file."""
@@ -19,7 +19,20 @@ def faults(recipe: Recipe, card: Card) -> Faults:
     if recipe.verb not in card.verbs:
         problem = f"{recipe.app} has no verb '{recipe.verb}' ({nearest(recipe.verb, card.verbs)})"
         return {("verb",): problem}
-    return {**expectation_faults(recipe, card), **_argument_faults(recipe)}
+    return {
+        **_data_fault(recipe, card), **expectation_faults(recipe, card), **_argument_faults(recipe),
+    }
+
+
+def _data_fault(recipe: Recipe, card: Card) -> Faults:
+    """Compare the number of data sets; none are needed where the app makes up its samples."""
+    count = len(recipe.data)
+    least, most = {"zero": (0, 0), "one": (1, 1), "several": (1, count)}[card.data.sets]
+    if recipe.args.get(SYNTHETIC) is True:
+        least = 0
+    if least <= count <= most:
+        return {}
+    return {("data",): f"{recipe.app} reads {card.data.sets} data set(s), here are {count}"}
 
 
 def expectation_faults(recipe: Recipe, card: Card) -> Faults:

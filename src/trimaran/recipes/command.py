@@ -49,14 +49,15 @@ def real_changes(recipe: Recipe, card: Card, changes: Mapping[str, Argument]) ->
 
 
 def app_arguments(
-    recipe: Recipe, changes: Mapping[str, Argument], *, data: str, out: str
+    recipe: Recipe, changes: Mapping[str, Argument], *, data: str | None, out: str
 ) -> list[str]:
     """Return the arguments of the app: verb, folders, then the recipe's own in its order.
 
+    `data` is None where it reads no data.
     A true value becomes `--key`, a false one `--no-key`, anything else `--key=value`,
     one word each, so that no value can be taken for another option.
     """
-    words = [recipe.verb, f"--data={data}", f"--out={out}"]
+    words = [recipe.verb, *([] if data is None else [f"--data={data}"]), f"--out={out}"]
     for key, value in {**recipe.args, **changes}.items():
         if isinstance(value, bool):
             words.append(f"--{key}" if value else f"--no-{key}")

@@ -34,11 +34,6 @@ class RecipeFile:
     recipe: Recipe
     card: CardFile
 
-    @property
-    def data_name(self) -> str:
-        """Name of the recipe's one data set."""
-        return next(iter(self.recipe.data))
-
 
 def names() -> list[str]:
     """Return the names of all recipes, sorted; a series is one."""

@@ -165,7 +165,7 @@ class Recipe(strict.Model):
     target: Name
     purpose: Purpose
     image: ImageChoice
-    data: dict[Name, DataUse] = Field(min_length=1, max_length=1)
+    data: dict[Name, DataUse] = Field(description="what it reads, as the app's card allows")
     initial: Initial | None = Field(
         default=None, description="checkpoint of another recipe whose weights the run begins with"
     )

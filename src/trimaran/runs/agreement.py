@@ -5,7 +5,7 @@ None of them is signed, so this finds damage and careless changes, not a forger 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trimaran.data import contracts
@@ -17,14 +17,14 @@ from trimaran.parsing import parse_json
 from trimaran.recipes.card import Card
 from trimaran.recipes.command import app_arguments, launcher, real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
-from trimaran.runs import rundir
+from trimaran.runs import inputs, rundir
 from trimaran.runs.extending import VENV_INSIDE
 from trimaran.runs.record import RunRecord
 from trimaran.runs.rundir import METRICS, RESULT
 from trimaran.runs.verdict import Event
 
-DATA_INSIDE, OUT_INSIDE = "/data", "/out"
-"""Where a container sees data and run directory."""
+OUT_INSIDE = "/out"
+"""Where a container sees the run directory."""
 
 
 def check(
@@ -67,14 +67,20 @@ def check(
 
 def other_data(record: RunRecord) -> str | None:
     """Return in what the data of a run are not those that their contract pins, if they are not."""
-    if record.data.name not in contracts.names():
-        return None  # nobody says here what they are
-    contract = contracts.load(record.data.name)
-    pinned = contract.packed.known if isinstance(contract, Contract) and contract.packed else ()
-    if pinned and record.data.sha256 not in pinned:
-        return (f"the run read another {record.data.name} than its contract pins"
-                f" (dataset.json {record.data.sha256[:12]}…)")
-    return None
+    others = [
+        f"the run read another {data.name} than its contract pins (dataset.json"
+        f" {data.sha256[:12]}…)"
+        for data in record.data
+        if (pinned := _pinned(data.name)) and data.sha256 not in pinned
+    ]
+    return "; ".join(others) or None
+
+
+def _pinned(name: str) -> Collection[str]:
+    if name not in contracts.names():
+        return ()  # nobody says here what they are
+    contract = contracts.load(name)
+    return contract.packed.known if isinstance(contract, Contract) and contract.packed else ()
 
 
 def _result(path: Path) -> Mapping[str, object]:
@@ -106,11 +112,15 @@ def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
     words, inside = list(record.command.argv), record.image.engine in selection.containers()
     if record.initial is not None and words and words[-1].startswith("--initial="):
         words.pop()
-    data, out = (DATA_INSIDE, OUT_INSIDE) if inside else (record.data.path, "")
+    folders = {data.name: Path(data.path) for data in record.data}
+    if list(folders) != list(recipe.data):
+        yield (f"run.json: the run read {', '.join(folders) or 'no data'},"
+               f" the recipe has {', '.join(recipe.data) or 'none'}")
+    data, out = inputs.argument(recipe, folders, container=inside), OUT_INSIDE if inside else ""
     wanted = app_arguments(recipe, record.recipe.changed, data=data, out=out)
-    found = words[-len(wanted):]
-    if not inside and len(found) > 2 and found[2].startswith("--out="):
-        found[2] = wanted[2]  # the folder may be elsewhere now
+    found, place = words[-len(wanted):], wanted.index(f"--out={out}")
+    if not inside and len(found) > place and found[place].startswith("--out="):
+        found[place] = wanted[place]  # the folder may be elsewhere now
     if found != wanted:
         other = next((word for word in wanted if word not in found), wanted[0])
         yield f"run.json: the command is not that of the recipe with its changes ({other})"
@@ -161,12 +171,12 @@ def _metrics(
     if steps != sorted(steps):
         yield f"{METRICS}: its steps go backwards"
     arguments = {**recipe.args, **record.recipe.changed}
-    _, use = next(iter(recipe.data.items()))
     wanted: dict[str, set[object]] = {}
     if "seed" in arguments:
         wanted["seed"] = {arguments["seed"]}
     reads = arguments.get(SYNTHETIC) is not True
-    if reads and not real_changes(recipe, card, record.recipe.changed):
+    if reads and len(recipe.data) == 1 and not real_changes(recipe, card, record.recipe.changed):
+        use = next(iter(recipe.data.values()))
         others: set[object] = {count for split, count in use.samples.items() if split != "train"}
         wanted["train_samples"] = {use.samples.get("train")}
         wanted["eval_samples"] = others or wanted["train_samples"]

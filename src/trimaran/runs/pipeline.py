@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trimaran import process
-from trimaran.data import cache
-from trimaran.data.contracts import AnyContract
 from trimaran.engines import Bind, BuiltImage, Command, Engine
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
@@ -16,9 +15,10 @@ from trimaran.recipes.command import app_arguments, launcher
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
 from trimaran.reporting import Reporter
-from trimaran.runs import initial, report, rundir, training
+from trimaran.runs import initial, inputs, report, rundir, training
+from trimaran.runs.agreement import OUT_INSIDE
 from trimaran.runs.extending import Extension
-from trimaran.runs.record import DataRecord, ImageRecord, RunRecord, SignatureRecord
+from trimaran.runs.record import ImageRecord, RunRecord, SignatureRecord
 from trimaran.runs.verdict import Verdict
 from trimaran.sites import Site
 from trimaran.supply import registry
@@ -32,7 +32,7 @@ class Request:
 
     Attributes:
         changes: arguments of the recipe replaced by `--set`.
-        folder: packed data set to use instead of the cached one.
+        folders: packed data sets to use instead of the cached ones, by name.
         initial: checkpoint that a second stage begins with.
         out: run directory to make.
         base: base image to build on instead of the pinned one.
@@ -44,7 +44,7 @@ class Request:
     recipe: RecipeFile
     engine: Engine
     changes: dict[str, Argument]
-    folder: Path | None = None
+    folders: Mapping[str, Path] = field(default_factory=dict)
     initial: Path | None = None
     out: Path | None = None
     base: str | None = None
@@ -76,11 +76,8 @@ def plan(request: Request) -> Plan:
     check(request)
     directory = rundir.new_directory(request.recipe, request.out)
     image = definition.load(request.recipe.recipe.image.name)
-    contract = cache.load(request.recipe.data_name)
-    folder = request.folder or cache.folder(contract)
-    missing = []
-    if not cache.is_image(folder) and not (folder / "dataset.json").is_file():
-        missing.append(f"data set {contract.name}: trimaran data get {contract.name}")
+    folders = inputs.places(request.recipe, request.folders)
+    missing = inputs.missing(request.recipe, request.folders)
     built = request.engine.find(image, request.pinned)
     if built is None:
         fault = request.engine.damage(image, request.pinned)
@@ -93,7 +90,7 @@ def plan(request: Request) -> Plan:
             f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"
             f" {request.engine.name}; then print this again"
         )
-    return Plan(command(request, built, folder, directory), directory, tuple(missing),
+    return Plan(command(request, built, folders, directory), directory, tuple(missing),
                 options.unchecked(request.recipe.recipe.app))
 
 
@@ -112,9 +109,10 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
         if unchecked := options.unchecked(request.recipe.recipe.app):
             reporter.warn(unchecked)
         image = definition.load(request.recipe.recipe.image.name)
-        contract = cache.load(request.recipe.data_name)
-        with reporter.step(1, STEPS, f"data: {contract.name}"):
-            folder, dataset = prepare_data(request, contract, reporter)
+        with reporter.step(1, STEPS, data_title(request.recipe)):
+            data = inputs.prepare(
+                request.recipe, request.folders, offline=request.offline, reporter=reporter
+            )
         with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
             built = prepare_image(request, image, reporter)
             signature = check_signature(request, built)
@@ -122,12 +120,12 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
             name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
             inputs=built.inputs, signature=signature,
         )
-        exact = command(request, built, folder, directory)
+        folders = {one.name: Path(one.path) for one in data}
+        exact = command(request, built, folders, directory)
         with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
             reporter.note(f"  {directory}")
-            found = DataRecord(name=contract.name, path=str(folder), sha256=dataset)
             begun = rundir.start(
-                directory, request.recipe, request.changes, used, found, exact,
+                directory, request.recipe, request.changes, used, data, exact,
                 request.extension.modifications(), initial.record(request.initial),
             )
             training.perform(directory, begun, exact, lock, reporter)
@@ -136,29 +134,9 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
     return directory, record, verdict
 
 
-def prepare_data(
-    request: Request, contract: AnyContract, reporter: Reporter
-) -> tuple[Path, str]:
-    """Return the packed data, got if need be, and the SHA-256 of its `dataset.json`.
-
-    Every shard of a folder is verified by its hash, those in a SquashFS image by their sizes.
-
-    Raises:
-        RunError: the data cannot be had, or are not what the recipe needs.
-    """
-    folder = request.folder
-    if folder is None:  # every shard of it is verified there
-        folder = cache.get(contract, offline=request.offline, reporter=reporter)
-    use = request.recipe.recipe.data[contract.name]
-    digest = cache.check(contract, folder, use.samples, use.format)
-    if request.folder is not None and not cache.is_image(folder):
-        faults = cache.verify_folder(contract, folder, records=False, reporter=reporter)
-        if faults:
-            raise RunError(
-                "\n".join(faults), hint="pack it again into a new folder: trimaran data pack"
-            )
-    reporter.note(f"  {folder}")
-    return folder.absolute(), digest
+def data_title(recipe: RecipeFile) -> str:
+    """Return what the step that prepares the data is called."""
+    return "data: " + (", ".join(recipe.recipe.data) or "none")
 
 
 def prepare_image(request: Request, image: definition.Image, reporter: Reporter) -> BuiltImage:
@@ -244,41 +222,43 @@ def check(request: Request) -> None:
             f"the image must be signed, and the engine {request.engine.name} has no signatures",
             hint="use --engine apptainer; asked for by the recipe (image.signed_by) or site file",
         )
-    if request.folder and cache.is_image(request.folder) and not request.engine.mounts_images:
-        raise UsageError(
-            f"--data {request.folder}: the engine {request.engine.name} mounts no images",
-            hint="use --engine apptainer, or give a folder",
-        )
+    inputs.check(request.recipe, request.folders, request.engine)
     initial.check(request.recipe, request.initial)
     for source in request.site.binds:
         if not source.exists():
             raise UsageError(f"binds of the site file: {source} is not there")
 
 
-def command(request: Request, built: BuiltImage, folder: Path, directory: Path) -> Command:
+def command(
+    request: Request, built: BuiltImage, folders: Mapping[str, Path], directory: Path
+) -> Command:
     """Return the exact command of a run: the only place where it is put together.
 
     Args:
         request: the recipe, its changes, and the engine.
         built: the image to run.
-        folder: the packed data set, or a SquashFS image of one, shown read-only.
+        folders: the packed data sets, or SquashFS images of them, shown read-only.
         directory: the run directory, the only writable place.
     """
+    recipe, container = request.recipe.recipe, request.engine.container
+    out, first = Bind(directory, OUT_INSIDE, writable=True), initial.bind(request.initial)
     binds = [
-        Bind(folder.absolute(), "/data", image=cache.is_image(folder)),
-        Bind(directory, "/out", writable=True),
-        *initial.bind(request.initial),
+        *inputs.binds(recipe, folders),
+        out,
+        *first,
         *(Bind(source, inside) for source, inside in request.site.binds.items()),
         *request.extension.binds(),
     ]
-    inside = [bind.target if request.engine.container else str(bind.source) for bind in binds]
-    recipe = request.recipe.recipe
-    words = app_arguments(recipe, request.changes, data=inside[0], out=inside[1])
-    if request.initial:
-        words.append(f"--initial={inside[2]}")
+
+    def seen(bind: Bind) -> str:
+        return bind.target if container else str(bind.source)
+
+    data = inputs.argument(recipe, folders, container=container)
+    words = app_arguments(recipe, request.changes, data=data, out=seen(out))
+    words += [f"--initial={seen(bind)}" for bind in first]
     return request.engine.command(
         replace(built, overlay=request.extension.overlay), words, binds=binds,
-        env=request.extension.environment(recipe.env), workdir=inside[1],
+        env=request.extension.environment(recipe.env), workdir=seen(out),
         launcher=launcher(recipe),
     )
 

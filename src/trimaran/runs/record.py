@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, computed_field
+from pydantic import BaseModel, BeforeValidator, Field, computed_field
 
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
@@ -85,6 +85,11 @@ class ResumptionRecord(BaseModel):
     host: HostFacts
 
 
+def as_list(data: object) -> object:
+    """Return the data sets of `run.json` or a bundle; version 1 had one, and not in a list."""
+    return [data] if isinstance(data, dict) else data
+
+
 class RunRecord(BaseModel):
     """`run.json`: written when the run starts, completed when it ends.
 
@@ -93,13 +98,13 @@ class RunRecord(BaseModel):
     left, from the moment on when it ended.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2
     status: Status
     trimaran: str
     recipe: RecipeRecord
     image: ImageRecord
     modified: list[Modification] = Field(default_factory=list)
-    data: DataRecord
+    data: Annotated[list[DataRecord], BeforeValidator(as_list)]
     initial: InitialRecord | None = None
     git: GitRecord
     command: CommandRecord

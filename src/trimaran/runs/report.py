@@ -39,7 +39,7 @@ class Evidence(BaseModel):
 _PRIVATE: dict[str, IncEx | bool] = {
     "command": True,
     "image": {"reference"},
-    "data": {"path"},
+    "data": {"__all__": {"path"}},
     "initial": {"path"},
     "host": {"hostname"},
     "resumed": {"__all__": {"host": {"hostname"}}},

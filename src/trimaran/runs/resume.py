@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from trimaran.data import cache
 from trimaran.engines import BuiltImage, Command
 from trimaran.engines.selection import select
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
+from trimaran.recipes import options
 from trimaran.reporting import Reporter
-from trimaran.runs import initial, pipeline, report, rundir, training
+from trimaran.runs import initial, inputs, pipeline, report, rundir, training
 from trimaran.runs.extending import Extension
 from trimaran.runs.pipeline import STEPS, Request
 from trimaran.runs.record import RunRecord
@@ -47,7 +47,7 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> tuple[RunRecord, 
             )
         rundir.refuse_foreign(directory)
         request = _request(directory, record, site)
-        with reporter.step(1, STEPS, f"data: {record.data.name}"):
+        with reporter.step(1, STEPS, pipeline.data_title(request.recipe)):
             _check_data(request, record, reporter)
         with reporter.step(2, STEPS, f"image: {record.image.name} ({record.image.engine})"):
             exact = _command(request, record, directory, reporter)
@@ -70,17 +70,27 @@ def _request(directory: Path, record: RunRecord, site: Site) -> Request:
         raise UsageError(f"{first}, with which the run began, is gone or has changed since")
     request = Request(
         recipe=report.recipe_as_run(directory, record), engine=select(record.image.engine),
-        changes=record.recipe.changed, folder=Path(record.data.path), initial=first,
+        changes=record.recipe.changed, folders=_folders(record), initial=first,
         site=site, extension=extension,
     )
     pipeline.check(request)
+    recipe = request.recipe.recipe
+    if fault := options.faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume"):
+        raise UsageError(f"a run of {record.recipe.name} cannot go on: {fault}",
+                         hint=f"run it again: trimaran run {record.recipe.name}")
     return request
 
 
 def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None:
-    _, digest = pipeline.prepare_data(request, cache.load(record.data.name), reporter)
-    if digest != record.data.sha256:
-        raise UsageError(f"{record.data.path} has other data than those the run began with")
+    found = inputs.prepare(request.recipe, request.folders, offline=True, reporter=reporter)
+    begun = {data.name: data.sha256 for data in record.data}
+    for data in found:
+        if data.sha256 != begun.get(data.name):
+            raise UsageError(f"{data.path} has other data than those the run began with")
+
+
+def _folders(record: RunRecord) -> dict[str, Path]:
+    return {data.name: Path(data.path) for data in record.data}
 
 
 def _command(
@@ -93,7 +103,7 @@ def _command(
     """
     with reporter.bar(f"verifying {record.image.name}", None):
         built = _image(request, record)
-    exact = pipeline.command(request, built, Path(record.data.path), directory)
+    exact = pipeline.command(request, built, _folders(record), directory)
     others = [word for word in exact.argv if word not in record.command.argv]
     if list(exact.argv) != record.command.argv:
         raise RunError(

@@ -139,7 +139,7 @@ def start(
     recipe: RecipeFile,
     changed: dict[str, Argument],
     image: ImageRecord,
-    data: DataRecord,
+    data: list[DataRecord],
     command: Command,
     modified: Sequence[Modification] = (),
     initial: InitialRecord | None = None,
