@@ -14,8 +14,8 @@ import yaml
 
 import datasets
 from samples import GOOD
-from trimaran import paths
-from trimaran.engines import building, store
+from trimaran import hostfacts, paths
+from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
 from trimaran.recipes import library
@@ -29,7 +29,7 @@ Member = tuple[tarfile.TarInfo, bytes]
 
 def request(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     """Return the wish for a run of a recipe on the small data set, with a built image."""
-    monkeypatch.setattr(building, "root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: False)
     shutil.copytree(
         Path(__file__).with_name("images") / "tiny", checkout / "containers/frameworks/tiny"
     )

@@ -34,7 +34,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
 
     found = Apptainer("/opt/apptainer/bin/apptainer")
     base = Base("localimage", "/base.sif", "debian", "sha256:1")
-    monkeypatch.setattr("trimaran.engines.building.root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr("trimaran.hostfacts.root_lacks_capabilities", lambda: False)
     monkeypatch.setattr(render, "check", lambda image: None)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
     monkeypatch.setattr(found, "_base", lambda *words: base)

@@ -32,6 +32,10 @@ DRM = Path("/sys/class/drm")
 AMD = "4098"  # vendor in PCI's list, 0x1002
 
 
+CAP_SYS_RESOURCE = 24
+"""Number of the capability that engines ask for as root, and that containers often lack."""
+
+
 class HostFacts(BaseModel):
     """What `run.json` records about the host.
 
@@ -70,6 +74,16 @@ def host_facts() -> HostFacts:
         accelerators=[*_nvidia(), *amd()],
         python=platform.python_version(),
     )
+
+
+def root_lacks_capabilities() -> bool:
+    """Whether this is root in a container that withholds what engines want of it."""
+    if os.geteuid() != 0:
+        return False
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("CapEff:"):
+            return not int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1
+    return False
 
 
 def _processor() -> tuple[str, set[str]]:

@@ -118,7 +118,7 @@ LONG = {
     "data/packing/arrays.py": ["pack"],
     "data/squashfs.py": ["make"],
     "bundles/archive.py": ["write", "check"],
-    "images/wheelhouse.py": ["fetch"],
+    "images/wheelhouse.py": ["_get_all"],
     "engines/environment.py": ["make", "_contents"],
     "data/licensed.py": ["_check"],
     "net/transfer.py": ["copy", "receive"],

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from trimaran import paths
-from trimaran.engines import Bind, BuiltImage, building, commands, oci, store
+from trimaran import hostfacts, paths
+from trimaran.engines import Bind, BuiltImage, commands, oci, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import base, definition
+from trimaran.images import archives, base, definition
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -24,7 +24,7 @@ BUILT = BuiltImage("tiny", "apptainer", "/images/tiny.sif", "sha256:0", "0", 1)
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
-    monkeypatch.setattr(building, "root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: False)
     return Apptainer("/opt/apptainer/bin/apptainer")
 
 
@@ -88,7 +88,7 @@ def test_the_process_gets_no_setting_of_the_user(
 def test_root_without_capabilities_runs_in_a_user_namespace_and_cannot_build(
     engine: Apptainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "root_lacks_capabilities", lambda: True)
+    monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: True)
     assert "--userns" in engine.command(BUILT, [], binds=[], env={}, workdir="/").argv
     with pytest.raises(BuildError) as caught:
         engine.build(TINY, base=None, offline=True, reporter=Silent())
@@ -173,9 +173,9 @@ def test_the_users_base_is_taken_as_it_is(tmp_path: Path) -> None:
     layer, archive = tmp_path / "layer.tar", tmp_path / "image.tar"
     with tarfile.open(layer, "w") as tar:
         tar.addfile(tarfile.TarInfo("file"), io.BytesIO())
-    digest = base.pack_archive(layer, archive, 0)
+    digest = archives.pack(layer, archive, 0)
     first = archive.read_bytes()
-    assert base.pack_archive(layer, archive, 0) == digest
+    assert archives.pack(layer, archive, 0) == digest
     assert archive.read_bytes() == first
     assert resolve(True, str(archive)).bootstrap == "docker-archive"
     assert resolve(True, "docker://host/a@sha256:1") == base.Base(
@@ -199,7 +199,7 @@ def test_a_layer_has_no_holes(tmp_path: Path) -> None:
     subprocess.run(["tar", "--sparse", "--format=pax", "--sort=name", "-cf", sparse, "-C", tree,
                     "."], check=True)
     assert b"GNU.sparse" in sparse.read_bytes()
-    base.fill_holes(sparse, layer)
+    archives.fill_holes(sparse, layer)
     assert b"GNU.sparse" not in layer.read_bytes()
     with tarfile.open(sparse) as before, tarfile.open(layer) as after:
         for one, other in zip(before, after, strict=True):

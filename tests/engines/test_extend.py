@@ -35,6 +35,9 @@ class Engine:
     def find(self, image: Image) -> BuiltImage | None:
         return self.built
 
+    def damage(self, image: Image) -> str | None:
+        return None
+
     def python(
         self, built: BuiltImage, words: Sequence[str], *, binds: Sequence[Bind],
         env: Mapping[str, str], network: bool,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.engines import BuiltImage, building, gpu
+from trimaran import hostfacts
+from trimaran.engines import BuiltImage, gpu
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError
@@ -17,7 +18,7 @@ FOR_GPUS = [name for name in definition.names() if gpu.vendor(name)]
 
 
 def options(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
-    monkeypatch.setattr(building, "root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: False)
     built = BuiltImage(name, "apptainer", "/x.sif", "sha256:0", "0", 1)
     argv = Apptainer("/bin/apptainer").command(built, [], binds=[], env={}, workdir="/").argv
     return [word for word in argv if word in gpu.APPTAINER.values()]

@@ -54,7 +54,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> barge.Barge:
     """An engine that only its row makes known."""
     monkeypatch.setitem(selection.ENGINES, "barge", barge.PLACE)
     monkeypatch.setattr(base, "unreachable", lambda image: None)
-    monkeypatch.setattr("trimaran.engines.building.root_lacks_capabilities", lambda: False)
+    monkeypatch.setattr("trimaran.hostfacts.root_lacks_capabilities", lambda: False)
     monkeypatch.setattr(render, "check", lambda image: None)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
     monkeypatch.setattr(inventory, "record", lambda *words: None)

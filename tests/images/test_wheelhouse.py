@@ -12,7 +12,7 @@ import pytest
 import hostile
 from trimaran import paths
 from trimaran.errors import BuildError
-from trimaran.images import definition, indexes, lock, wheelhouse
+from trimaran.images import definition, indexes, lock, wheelhouse, wheels
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -26,10 +26,10 @@ def offered(*names: str) -> list[indexes.File]:
     return [indexes.File(name, f"https://index/{name}", digest(name), None) for name in names]
 
 
-def choose(files: list[indexes.File], locked: list[indexes.File] | None = None) -> wheelhouse.Item:
+def choose(files: list[indexes.File], locked: list[indexes.File] | None = None) -> wheels.Item:
     entry = lock.Locked("some-thing", "1.0", None, tuple(f.sha256 for f in locked or files))
-    tags = wheelhouse.supported_tags("3.11")
-    return wheelhouse.best(entry, files, tags, indexes.Sources((), ()))
+    tags = wheels.supported_tags("3.11")
+    return wheels.best(entry, files, tags, indexes.Sources((), ()))
 
 
 def test_the_most_specific_wheel_for_the_image_is_chosen() -> None:
@@ -54,10 +54,10 @@ def test_a_wheel_whose_hash_is_not_locked_does_not_count() -> None:
         choose(files, offered("another"))
 
 
-def place_everything(cache_content: bytes = b"content") -> list[wheelhouse.Item]:
+def place_everything(cache_content: bytes = b"content") -> list[wheels.Item]:
     """Fill the cache with a resolved set of one wheel."""
     sha = hashlib.sha256(b"content").hexdigest()
-    item = wheelhouse.Item("wheels", "six-1.17.0-py2.py3-none-any.whl", sha, None, ())
+    item = wheels.Item("wheels", "six-1.17.0-py2.py3-none-any.whl", sha, None, ())
     item.kept.parent.mkdir(parents=True)
     item.kept.write_bytes(cache_content)
     return [item]
@@ -66,7 +66,7 @@ def place_everything(cache_content: bytes = b"content") -> list[wheelhouse.Item]
 def test_a_tampered_wheel_is_refused_before_any_build(monkeypatch: pytest.MonkeyPatch) -> None:
     items = place_everything(b"tampered")
     monkeypatch.setattr(wheelhouse, "_debs", lambda image: [])
-    monkeypatch.setattr(wheelhouse, "_wheels", lambda image, offline, reporter: items)
+    monkeypatch.setattr(wheels, "locked", lambda image, offline, reporter: items)
     reporter = Silent()
     with pytest.raises(BuildError) as caught:
         wheelhouse.fetch(TINY, offline=True, reporter=reporter)
@@ -127,7 +127,7 @@ def test_indexes_are_read_in_both_forms_and_a_silent_one_is_passed_over(
 
 
 def test_the_wheelhouse_is_in_the_cache() -> None:
-    item = wheelhouse.Item("wheels", "a.whl", "ab", None, ())
+    item = wheels.Item("wheels", "a.whl", "ab", None, ())
     assert item.kept == paths.cache("wheelhouse", "files", "ab", "a.whl")
 
 

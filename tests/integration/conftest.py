@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import tinyapp
-from trimaran import paths
-from trimaran.engines import apptainer, building
+from trimaran import hostfacts, paths
+from trimaran.engines import apptainer
 from trimaran.engines.oci import STORAGE
 from trimaran.images import definition
 
@@ -43,7 +43,7 @@ def missing(engine: str) -> str | None:
         return "docker-registry is not installed"
     if engine == "mpich" and shutil.which("mpirun.mpich") is None:
         return "MPICH is not installed"
-    if engine in ("apptainer", "podman") and building.root_lacks_capabilities():
+    if engine in ("apptainer", "podman") and hostfacts.root_lacks_capabilities():
         return "this root has no CAP_SYS_RESOURCE: run the tests as an ordinary user"
     return None
 

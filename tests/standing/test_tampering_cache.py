@@ -26,6 +26,7 @@ from trimaran.data.contracts import Contract
 from trimaran.engines import BuiltImage, inventory
 from trimaran.engines.host import Host
 from trimaran.images import base, definition, wheelhouse
+from trimaran.images.wheels import Item
 from trimaran.reporting import Silent
 
 TINY = Path(__file__).parents[1] / "images/tiny"
@@ -77,7 +78,7 @@ def packages(world: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> Case:
         monkeypatch.delenv(variable, raising=False)
     deb = world / "files/x.deb"
     deb.write_bytes(b"package" * 100)
-    package = wheelhouse.Item(
+    package = Item(
         "debs", "x.deb", hashlib.sha256(deb.read_bytes()).hexdigest(), None, (deb.as_uri(),)
     )
     monkeypatch.setattr(wheelhouse, "_debs", lambda image: [package])

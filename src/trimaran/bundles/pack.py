@@ -19,14 +19,13 @@ from trimaran import __version__, strict
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.contracts import FileName, Sha256
+from trimaran.data.contracts import FileName
 from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
 from trimaran.images import definition
 from trimaran.recipes import targets
-from trimaran.recipes.recipe import Digest
 from trimaran.reporting import Reporter
 from trimaran.runs import inputs, pipeline, rundir
 from trimaran.runs.pipeline import Request
@@ -37,6 +36,7 @@ from trimaran.runs.record import (
     SignatureRecord,
     as_list,
 )
+from trimaran.strict import Digest, Sha256
 
 MANIFEST = "bundle.json"
 SCRIPT = "run.sh"

@@ -20,7 +20,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from trimaran import __version__, hostfacts
 from trimaran.engines import BuiltImage, commands, gpu
 from trimaran.engines.apptainer import USERNS, Apptainer
-from trimaran.engines.building import CAP_SYS_RESOURCE
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes.library import RecipeFile
@@ -84,7 +83,7 @@ def render(contents: Contents) -> str:
         "signers": contents.recipe.recipe.image.signed_by,
         "kfd": hostfacts.KFD, "drm": hostfacts.DRM, "amd": hostfacts.AMD,
         "flags": [flag for flags in hostfacts.FLAGS.values() for flag in flags],
-        "capability": CAP_SYS_RESOURCE,
+        "capability": hostfacts.CAP_SYS_RESOURCE,
         "device": None if vendor is None else shlex.quote(str(gpu.DEVICES[vendor])),
         "passed_on": commands.PASSED_ON,
         "environment": environment,

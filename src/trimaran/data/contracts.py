@@ -16,9 +16,9 @@ from pydantic import AfterValidator, Field, model_validator
 from trimaran import paths, strict
 from trimaran.errors import UsageError, unknown_name
 from trimaran.files import sha256 as sha256_of
+from trimaran.strict import Sha256
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Url = Annotated[str, Field(pattern=r"^(https?|file)://\S+$")]
 

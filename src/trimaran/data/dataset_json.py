@@ -16,11 +16,11 @@ from trimaran.data.contracts import (
     FormatName,
     Name,
     RelativePath,
-    Sha256,
 )
 from trimaran.data.formats.records import Kind, Labels, SampleKind
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
+from trimaran.strict import Sha256
 
 DATASET = "dataset.json"
 Count = Annotated[int, Field(ge=0)]

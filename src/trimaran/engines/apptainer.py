@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from trimaran import paths, process
+from trimaran import hostfacts, paths, process
 from trimaran.engines import (
     Bind,
     BuiltImage,
     Command,
     Condition,
     Description,
-    building,
     commands,
     gpu,
     sif,
@@ -213,7 +212,7 @@ def _isolation() -> list[str]:
     # empty home; --cleanenv: no variable of the host but those given on purpose.
     # --no-eval: else a shell in the container expands `$` and backquotes in their values.
     flags = ["--containall", "--no-home", "--cleanenv", "--no-eval"]
-    if building.root_lacks_capabilities():
+    if hostfacts.root_lacks_capabilities():
         # As root, Apptainer would set limits that this root may not set; in a user
         # namespace it does not try.
         flags.append(USERNS)

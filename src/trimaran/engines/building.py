@@ -6,7 +6,6 @@ looked at, and the words of its commands. The order of the steps and the records
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from trimaran import locks, process
+from trimaran import hostfacts, locks, process
 from trimaran.engines import BuiltImage, Command, Engine, commands, inventory, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
@@ -22,23 +21,11 @@ from trimaran.images import base as bases
 from trimaran.images import definition, render, wheelhouse
 from trimaran.images.base import Base
 from trimaran.images.definition import Image
+from trimaran.images.wheels import Item
 from trimaran.reporting import Advance, Reporter
-
-CAP_SYS_RESOURCE = 24
-"""Number of the capability that engines ask for as root, and that containers often lack."""
 
 UNPACKED_PER_BYTE = 4.0
 """Space that a build takes, per byte of its wheelhouse or of the image below."""
-
-
-def root_lacks_capabilities() -> bool:
-    """Whether this is root in a container that withholds what engines want of root."""
-    if os.geteuid() != 0:
-        return False
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("CapEff:"):
-            return not int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1
-    return False
 
 
 @dataclass(frozen=True)
@@ -55,7 +42,7 @@ class Job:
     image: Image
     below: BuiltImage | None
     under: Base
-    items: Sequence[wheelhouse.Item]
+    items: Sequence[Item]
     content: str
 
     @property
@@ -172,7 +159,7 @@ class Container(Engine):
         # An image from elsewhere needs no framework image, and who cannot build may have it.
         if base is None and (there := self._intact(image, reporter)) is not None:
             return there
-        if root_lacks_capabilities():
+        if hostfacts.root_lacks_capabilities():
             raise BuildError(
                 f"this root has no CAP_SYS_RESOURCE, which {self.name} needs as root",
                 hint="build as an ordinary user (rootless), or use ENGINE=host",

@@ -19,7 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import BaseModel
 
 from trimaran import parsing, process
-from trimaran.engines import Bind, BuiltImage, Engine, commands
+from trimaran.engines import Bind, BuiltImage, Command, Engine, commands, require
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import sha256, write_atomic
@@ -38,6 +38,11 @@ python, *words = sys.argv[1:]
 wheels = glob.glob("/usr/share/python-wheels/pip-*.whl")
 os.execv(python, [python, *([wheels[0] + "/pip"] if wheels else ["-m", "pip"]), *words])
 """
+_OPTIONS = (
+    # Wheels alone: images have no compiler, and nothing of a package is executed here.
+    "--only-binary", ":all:", "--no-compile", "--no-cache-dir", "--no-input",
+    "--disable-pip-version-check", "--root-user-action=ignore", "--progress-bar", "off",
+)
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
@@ -91,18 +96,8 @@ def extend(
         raise no_images(engine.name)
     for text in asked:
         _check(text)
-    built = engine.find(image)
-    if built is None:
-        raise BuildError(
-            f"{image.name} is not built for {engine.name}",
-            hint=f"trimaran build {image.name} --engine {engine.name}",
-        )
-    if os.path.lexists(out):
-        raise UsageError(f"{out} exists", hint="name another place by --out, or remove it")
-    try:
-        out.mkdir(parents=True)
-    except OSError as error:
-        raise UsageError(f"cannot make {out}: {error.strerror}") from error
+    built = require(engine, image)
+    _make_new(out)
     try:
         folders = [*map(Path.absolute, find_links), *indexes.configured().find_links]
         with reporter.bar(f"installing {' '.join(asked)}", None):
@@ -117,6 +112,15 @@ def extend(
         shutil.rmtree(out, ignore_errors=True)
         raise
     return found
+
+
+def _make_new(out: Path) -> None:
+    if os.path.lexists(out):
+        raise UsageError(f"{out} exists", hint="name another place by --out, or remove it")
+    try:
+        out.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {out}: {error.strerror}") from error
 
 
 def _check(text: str) -> None:
@@ -158,15 +162,7 @@ def _fill(
 
     def python(*words: str) -> None:
         command = engine.python(built, words, binds=binds, env=env, network=not offline)
-        output: list[str] = []
-
-        def keep(line: str) -> None:
-            output.append(line)
-            reporter.detail(line)
-
-        status = process.stream(command.argv, None, reporter, env=command.env, on_line=keep)
-        if status != 0:
-            errors = [line for line in output if line.startswith("ERROR:")] or output[-10:]
+        if errors := _errors(command, reporter):
             raise BuildError(
                 f"{' '.join(asked)} cannot be installed beside {built.name}:\n" + "\n".join(errors),
                 hint="with --offline, wheels come from --find-links alone" if offline else None,
@@ -178,14 +174,24 @@ def _fill(
     )
     python(
         "-c", _PIP, str(out / "bin/python"), "install", "--report", str(work / "report.json"),
-        # Wheels alone: images have no compiler, and nothing of a package is executed here.
-        "--only-binary", ":all:", "--no-compile", "--no-cache-dir", "--no-input",
-        "--disable-pip-version-check", "--root-user-action=ignore", "--progress-bar", "off",
-        *(["--no-index"] if offline else []), *asked,
+        *_OPTIONS, *(["--no-index"] if offline else []), *asked,
     )
     report = parsing.parse_json((work / "report.json").read_text(encoding="utf-8"))
     shutil.rmtree(work)
     return [_added(entry) for entry in report["install"]]
+
+
+def _errors(command: Command, reporter: Reporter) -> list[str]:
+    """Run `command`; return what it called an error, or said last, where it failed."""
+    output: list[str] = []
+
+    def keep(line: str) -> None:
+        output.append(line)
+        reporter.detail(line)
+
+    if process.stream(command.argv, None, reporter, env=command.env, on_line=keep) == 0:
+        return []
+    return [line for line in output if line.startswith("ERROR:")] or output[-10:] or ["failed"]
 
 
 def _network(work: Path) -> dict[str, str]:

@@ -7,12 +7,9 @@ image, so its labels and digest say what it really is.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
 import shutil
-import tarfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -24,8 +21,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from trimaran import locks, paths, process
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
+from trimaran.images import archives
 from trimaran.images.debian import ARCHIVES, KEYRING
-from trimaran.images.parts import SYSTEM_PATH, RegistryBase
+from trimaran.images.parts import RegistryBase
 from trimaran.net import web
 from trimaran.reporting import Reporter
 
@@ -190,7 +188,7 @@ def from_user(given: str) -> Base:
     """
     path = Path(given)
     if path.is_file():
-        agent = "localimage" if path.suffix == ".sif" else _archive_kind(path)
+        agent = "localimage" if path.suffix == ".sif" else archives.kind(path)
         return Base(agent, str(path.resolve()), path.name, f"sha256:{sha256(path)}")
     if given.startswith(("/", "./", "../", "~")) or path.suffix in (".sif", ".tar"):
         raise UsageError(f"--base {given}: no such file")
@@ -247,70 +245,12 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
             hint=None if os.geteuid() == 0 else "it needs newuidmap (apt-get install uidmap)",
             env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
         )
-        fill_holes(sparse, layer)
+        archives.fill_holes(sparse, layer)
         day = datetime.fromtimestamp(int(epoch), timezone.utc).strftime("%Y-%m-%d")
         archive = folder / "image.tar"
-        digest = pack_archive(layer, archive, int(epoch))
+        digest = archives.pack(layer, archive, int(epoch))
         name = f"Debian {suite} minbase, assembled by mmdebstrap on {day}"
         return _keep(archive, destination, Base("docker-archive", destination.name, name, digest))
-
-
-def fill_holes(sparse: Path, layer: Path) -> None:
-    """Copy the tar file `sparse` to `layer`, with zeros in place of holes.
-
-    mmdebstrap 1.6 leaves holes out, and podman 4 writes such a layer back longer than it was.
-    """
-    with tarfile.open(sparse) as found, tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as tar:
-        for entry in found:
-            content = found.extractfile(entry) if entry.isreg() else None
-            entry.pax_headers = {
-                key: text for key, text in entry.pax_headers.items()
-                if not key.startswith("GNU.sparse.") and key not in ("path", "size")
-            }
-            tar.addfile(entry, content)
-
-
-def pack_archive(layer: Path, archive: Path, epoch: int) -> str:
-    """Write a docker-archive of one layer, and return its digest (of the image's config)."""
-    moment = datetime.fromtimestamp(epoch, timezone.utc).isoformat().replace("+00:00", "Z")
-    layer_hash = sha256(layer)
-    config = json.dumps({
-        "architecture": "amd64", "os": "linux", "created": moment,
-        "config": {"Env": [f"PATH={SYSTEM_PATH}"],
-                   "Cmd": ["bash"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_hash}"]},
-        "history": [{"created": moment, "created_by": "mmdebstrap"}],
-    }).encode()
-    digest = hashlib.sha256(config).hexdigest()
-    manifest = json.dumps([{
-        "Config": f"{digest}.json", "RepoTags": None, "Layers": [f"{layer_hash}/layer.tar"],
-    }]).encode()
-    with tarfile.open(archive, "w") as tar:
-        for name, content in ((f"{digest}.json", config), ("manifest.json", manifest)):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-        tar.add(layer, f"{layer_hash}/layer.tar", filter=_anonymous)
-    return f"sha256:{digest}"
-
-
-def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.uid = entry.gid = entry.mtime = 0
-    entry.uname = entry.gname = ""
-    return entry
-
-
-def _archive_kind(path: Path) -> str:
-    try:
-        with tarfile.open(path) as tar:
-            names = {member.name.removeprefix("./") for member in tar}
-    except tarfile.TarError as error:
-        raise UsageError(f"--base {path}: neither a SIF nor an image archive") from error
-    if "manifest.json" in names:
-        return "docker-archive"
-    if "index.json" in names:
-        return "oci-archive"
-    raise UsageError(f"--base {path}: a tar file, but no image archive (docker save, oci-archive)")
 
 
 def _about(archive: Path) -> Path:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from trimaran import strict
+from trimaran.strict import Digest, Sha256
 
 VENV = "/opt/trimaran"
 """The virtual environment inside every image."""
@@ -64,8 +65,6 @@ Plain = Annotated[str, Field(pattern=r"^[^\n\r\"'\\$`{}]+$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*$")]
 Module = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AfterValidator(_settable)]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Absolute = Annotated[str, Field(pattern=r"^/[A-Za-z0-9._/-]+$")]
 Place = Annotated[Absolute, AfterValidator(_visible)]
 Relative = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._/-]*$")]

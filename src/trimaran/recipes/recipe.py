@@ -14,6 +14,7 @@ from trimaran.parsing import Location
 from trimaran.recipes.card import Number, When, Word
 from trimaran.recipes.options import Argument
 from trimaran.sites import Fingerprint
+from trimaran.strict import Digest
 
 Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]
 Launcher = Literal["none", "torchrun", "mpirun", "srun"]
@@ -21,7 +22,6 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Option = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 WallTime = Annotated[str, Field(pattern=r"^\d{2,}:[0-5]\d:[0-5]\d$")]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 OWN_OPTIONS = frozenset({"data", "out", "initial"})
 """App options that Trimaran sets itself."""

@@ -19,6 +19,7 @@ from trimaran import paths, strict
 from trimaran.engines import Form
 from trimaran.errors import BuildError
 from trimaran.files import write_atomic
+from trimaran.strict import Digest, Sha256
 
 HEADER = """\
 # What was pushed, and the digests that the registries confirmed. Generated and sorted;
@@ -27,8 +28,6 @@ HEADER = """\
 # manifest: of the registry's manifest   content: of the definition that it was built from
 """
 
-DIGEST = r"^sha256:[0-9a-f]{64}$"
-Digest = Annotated[str, Field(pattern=DIGEST)]
 Reference = Annotated[str, Field(
     pattern=r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 )]
@@ -53,7 +52,7 @@ class Publication(strict.Model):
     digest: Digest
     manifest: Digest
     size: int = Field(gt=0)
-    content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    content: Sha256
 
     @property
     def tag(self) -> str:

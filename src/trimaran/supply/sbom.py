@@ -38,7 +38,7 @@ from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel
 
 from trimaran import __version__
 from trimaran.engines.inventory import Inventory
-from trimaran.images import debian, definition, wheelhouse
+from trimaran.images import debian, definition, wheels
 from trimaran.images.definition import Image
 from trimaran.supply import licences
 
@@ -68,7 +68,7 @@ def locked_hashes(image: Image) -> Hashes:
     if (framework.folder / "debian.lock").is_file():
         for package in debian.read(framework.folder / "debian.lock"):
             hashes["debian", package.name, package.version] = package.sha256
-    for item in wheelhouse.chosen_wheels(framework):
+    for item in wheels.chosen(framework):
         name, version, _, _ = parse_wheel_filename(item.filename)
         hashes["python", name, canonicalize_version(version)] = item.sha256
     return hashes

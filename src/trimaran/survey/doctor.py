@@ -16,9 +16,8 @@ from pydantic import BaseModel
 
 from trimaran import paths, process
 from trimaran.engines import Engine, selection
-from trimaran.engines.building import root_lacks_capabilities
 from trimaran.errors import TrimaranError
-from trimaran.hostfacts import host_facts
+from trimaran.hostfacts import host_facts, root_lacks_capabilities
 
 GIB = 2**30
 BUILD_SPACE_GIB = 8

@@ -15,6 +15,7 @@ from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.reporting import Reporter
 from trimaran.sites import REGISTRY, Site
+from trimaran.strict import DIGEST
 from trimaran.supply import digests
 from trimaran.supply.digests import Publication
 from trimaran.supply.registry import forms
@@ -82,12 +83,7 @@ def push(
 
 
 def pull(
-    image: Image,
-    engine: Engine,
-    *,
-    registry: str | None,
-    digest: str | None,
-    insecure: bool,
+    image: Image, engine: Engine, *, registry: str | None, digest: str | None, insecure: bool,
     reporter: Reporter,
 ) -> BuiltImage:
     """Return the image with this digest, pulled unless it is here already.
@@ -109,11 +105,7 @@ def pull(
         UsageError: no registry is known, or what was given is no digest.
         BuildError: the registry does not give it, or gives something else.
     """
-    if digest is not None and not re.fullmatch(digests.DIGEST, digest):
-        raise UsageError(
-            f"--digest: '{digest}' is not sha256: and 64 digits",
-            hint="`trimaran list images --json` has them; a tag can be moved",
-        )
+    _check_digest(digest)
     form = forms.of(engine)
     known = digests.find(image.name, form.name, digest=digest, tag=form.tag(image))
     wanted = known.digest if known else digest
@@ -133,6 +125,14 @@ def pull(
         content=_definition(image, known, reporter), size=pulled.size,
         origin=f"{client.repository}@{offer.pin}",
     )
+
+
+def _check_digest(digest: str | None) -> None:
+    if digest is not None and not re.fullmatch(DIGEST, digest):
+        raise UsageError(
+            f"--digest: '{digest}' is not sha256: and 64 digits",
+            hint="`trimaran list images --json` has them; a tag can be moved",
+        )
 
 
 def _definition(image: Image, known: Publication | None, reporter: Reporter) -> str:
