@@ -83,6 +83,9 @@ def check(settings: TrainSettings, steps: int, device: torch.device) -> None:
         check_compiler(settings.compile, device)
 
 
+VARIANT = "of the images only those on torch-*-dev have it: containers/README.md, torch.compile"
+
+
 def check_compiler(mode: str, device: torch.device) -> None:
     """Refuse to compile where what compiles is not there.
 
@@ -91,11 +94,11 @@ def check_compiler(mode: str, device: torch.device) -> None:
     """
     compiler = os.environ.get("CXX", "g++")
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        raise ArgumentError(f"--compile {mode}: Triton is not installed; the images leave it out")
+        raise ArgumentError(f"--compile {mode}: Triton is not installed; {VARIANT}")
     if shutil.which(compiler) is None:  # a GPU's kernels are started by compiled code, too
         raise ArgumentError(
-            f"--compile {mode}: no C++ compiler {compiler}; the images have none (set CXX, or say "
-            "--compile off: on CPUs it gained nothing where it was measured)"
+            f"--compile {mode}: no C++ compiler {compiler} (set CXX, or say --compile off: on CPUs "
+            f"it gained nothing where it was measured); {VARIANT}"
         )
 
 
