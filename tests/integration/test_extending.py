@@ -234,7 +234,7 @@ def test_podman_takes_a_venv_and_refuses_an_overlay(
     words = ["run", tinyapp.RECIPE, "--engine", "podman", "--out", str(tmp_path / "run")]
     done = trimaran(*words, "--overlay", str(tmp_path / "overlay"))
     assert done.returncode == 2
-    assert "--overlay needs Apptainer" in done.stderr
+    assert "--overlay needs apptainer" in done.stderr
     done = trimaran(*words, "--venv", str(venv))
     assert "found extra /venv/extra.py" in (tmp_path / "run/log.txt").read_text(), done.stderr
     image = record(tmp_path / "run")["image"]["reference"]  # type: ignore[index]

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from trimaran.engines import Bind, Engine
+from trimaran.engines import Bind, Engine, selection
 from trimaran.errors import UsageError, way_out
 from trimaran.files import sha256
 from trimaran.images import definition
@@ -80,8 +80,8 @@ def extension(
     """
     if overlay is not None:
         if not engine.mounts_images:
-            raise UsageError(f"--overlay: the engine {engine.name} lays nothing over images",
-                             hint=PAGE)
+            able = " or ".join(n for n, found in selection.every().items() if found.mounts_images)
+            raise UsageError(f"--overlay needs {able}, the engine is {engine.name}", hint=PAGE)
         overlay = _overlay(overlay.absolute())
     if venv is not None and not engine.container:
         raise UsageError(f"--venv needs a container, the engine is {engine.name}", hint=PAGE)

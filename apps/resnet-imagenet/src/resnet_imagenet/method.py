@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import shutil
@@ -19,12 +20,21 @@ from resnet_imagenet.settings import WARMUP_EPOCHS, TrainSettings
 from resnet_imagenet.state import start_from
 from trainkit import checkpoint, schedules
 from trainkit.exits import ArgumentError
-from trainkit.torch import optim
+from trainkit.torch import optim, precision
 from trainkit.torch.strategy import TorchStrategy
 from trainkit.training import Course
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision -> what autocast computes in; the others have none."""
+
+
+def settle(settings: TrainSettings, strategy: TorchStrategy) -> TrainSettings:
+    """Return `settings` with a precision that is one, and say which was found."""
+    found = precision.settle(settings.precision, strategy)
+    if strategy.is_main and found != settings.precision:
+        has = "has" if found == "bf16" else "has no"
+        print(f"precision {found}: the {strategy.device.type} {has} instructions for bf16")
+    return dataclasses.replace(settings, precision=found)
 
 
 def prepare(settings: TrainSettings, device: torch.device) -> None:

@@ -21,7 +21,7 @@ from trainkit.options import (
     positive_int,
     up_to,
 )
-from trainkit.torch import BACKENDS, COMPRESSIONS, DEVICES, STRATEGIES
+from trainkit.torch import AUTO, BACKENDS, COMPRESSIONS, DEVICES, STRATEGIES
 
 MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -117,9 +117,10 @@ class TrainSettings:
     )
     # Precision and speed.
     precision: str = option(
-        "bf16",
-        "bf16 and fp16 are autocast, weights stay fp32; fp16 scales the loss; tf32: GPUs",
-        choices=PRECISIONS,
+        AUTO,
+        "bf16 and fp16 are autocast, weights stay fp32; fp16 scales the loss; tf32: GPUs; "
+        "auto: bf16 where all devices have instructions for it, else fp32",
+        choices=(AUTO, *PRECISIONS),
     )
     compile: str = option(
         "off",

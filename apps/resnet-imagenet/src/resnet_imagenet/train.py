@@ -63,6 +63,7 @@ def train(settings: TrainSettings) -> None:
     with strategy.explained(), StopFlag() as stop:
         if session.has_finished(settings.out, settings.resume, strategy):
             return
+        settings = method.settle(settings, strategy)
         method.prepare(settings, strategy.device)
         data = inputs.open_inputs(settings, strategy)
         method.check(settings, data.train.steps, strategy.device)

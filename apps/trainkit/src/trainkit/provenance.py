@@ -60,16 +60,26 @@ def _version(name: str) -> str | None:
         return None
 
 
+def cpu_flags() -> list[str]:
+    """Return which of `CPU_FLAGS` this machine has."""
+    facts = _cpuinfo()
+    present = set(facts.get("flags", facts.get("Features", "")).split())
+    return [flag for flag in CPU_FLAGS if flag in present]
+
+
 def _cpu() -> dict[str, Any]:
+    return {
+        "model": _cpuinfo().get("model name", platform.machine()),
+        "usable_cores": len(os.sched_getaffinity(0)),
+        "flags": cpu_flags(),
+    }
+
+
+def _cpuinfo() -> dict[str, str]:
+    """Return what Linux says of a core; the last counts."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        lines = []
-    facts = dict(line.split(":", 1) for line in lines if ":" in line)
-    facts = {key.strip(): value.strip() for key, value in facts.items()}
-    present = set(facts.get("flags", facts.get("Features", "")).split())
-    return {
-        "model": facts.get("model name", platform.machine()),
-        "usable_cores": len(os.sched_getaffinity(0)),
-        "flags": [flag for flag in CPU_FLAGS if flag in present],
-    }
+        return {}
+    pairs = (line.split(":", 1) for line in lines if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}

@@ -7,3 +7,4 @@ STRATEGIES = ("single", "ddp", "horovod")
 BACKENDS = ("gloo", "nccl")
 COMPRESSIONS = ("none", "fp16")
 DEVICES = ("auto", "cpu", "gpu")
+AUTO = "auto"  # a precision: see `trainkit.torch.precision`
