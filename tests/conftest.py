@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from finished import write_recipe
 from trimaran import paths
+from trimaran.recipes.card import Card
 from trimaran.recipes.library import RecipeFile
+from trimaran.runs import curves
+from trimaran.runs.curves import Picture
+from trimaran.runs.verdict import Event
 
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -35,6 +40,23 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("ENGINE", raising=False)
     monkeypatch.setenv("TRIMARAN_RECIPES", "")  # --recipes and a site file set it
     return work
+
+
+DRAWN: dict[str, Picture | None] = {}
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw equal curves once for all tests: a second each, and most tests have the same."""
+    draw = curves.draw
+
+    def once(title: str, events: Sequence[Event], card: Card) -> Picture | None:
+        key = repr((title, events, card))
+        if key not in DRAWN:
+            DRAWN[key] = draw(title, events, card)
+        return DRAWN[key]
+
+    monkeypatch.setattr(curves, "draw", once)
 
 
 @pytest.fixture

@@ -379,7 +379,7 @@ set -- "$@" \
     --momentum=0.9 \
     --weight-decay=0.0005 \
     --label-smoothing=0.0 \
-    --precision=bf16 \
+    --precision=auto \
     --threads=1 \
     --seed=17
 argv=$(shift "$variables" && json_list "$@")

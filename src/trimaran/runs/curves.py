@@ -82,6 +82,7 @@ def draw(title: str, events: Sequence[Event], card: Card) -> Picture | None:
         figure.suptitle(title)
         svg, png = io.BytesIO(), io.BytesIO()
         figure.savefig(svg, format="svg", metadata={"Date": None})
+        figure.set_layout_engine("none")  # that of the one is good for the other
         figure.savefig(png, format="png", dpi=110)
     return Picture(svg.getvalue(), png.getvalue())
 
