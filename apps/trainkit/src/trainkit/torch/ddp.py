@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainkit.exits import PeerError
 from trainkit.ranks import Ranks, rendezvous
 from trainkit.strategy import Pending
+from trainkit.torch.buckets import dense
 from trainkit.torch.strategy import Sum, TorchStrategy
 
 T = TypeVar("T")
@@ -36,8 +37,7 @@ class Ddp(TorchStrategy):
     def __init__(
         self, ranks: Ranks, device: torch.device, backend: str | None, compression: str
     ) -> None:
-        super().__init__(ranks, device)
-        self._compress = compression == "fp16"
+        super().__init__(ranks, device, compression)
         self._last_bucket = 0.0
         chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
         # torchrun's agent keeps the store where its ranks meet; else rank 0 opens one.
@@ -56,8 +56,16 @@ class Ddp(TorchStrategy):
                 f"rank {ranks.rank} cannot meet the others at {place}: {error}"
             ) from error
 
-    def distribute(self, network: nn.Module) -> nn.Module:
-        """Return `network` in a DistributedDataParallel, which starts from rank 0's weights."""
+    def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
+        """Return `network` in a DistributedDataParallel, which starts from rank 0's weights.
+
+        It waits for one gradient of each parameter after a forward pass, so that without
+        `overlap` there is none; see `TorchStrategy`.
+        """
+        if not overlap:
+            for tensor in network.state_dict().values():
+                dist.broadcast(dense(tensor), src=0)
+            return network
         devices = [self.device.index] if self.device.type == "cuda" else None
         # Batch statistics are each rank's own; `average` joins the moving ones when needed.
         # PyTorch 2.13 has renamed the option.
@@ -72,7 +80,7 @@ class Ddp(TorchStrategy):
 
     def _reduce(self, bucket: Any) -> torch.futures.Future[Tensor]:
         self._last_bucket = time.perf_counter()
-        hook = default_hooks.fp16_compress_hook if self._compress else default_hooks.allreduce_hook
+        hook = default_hooks.fp16_compress_hook if self._half else default_hooks.allreduce_hook
         group = cast("dist.ProcessGroup", dist.group.WORLD)
         return hook(group, bucket)
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks, check_size
 from trainkit.strategy import Pending
+from trainkit.torch.buckets import dense
 from trainkit.torch.strategy import TorchStrategy
 
 T = TypeVar("T")
@@ -39,17 +40,20 @@ class Horovod(TorchStrategy):
         hvd.init()
         check_size(ranks, hvd.size(), "Horovod")
         found = Ranks(ranks.launcher, hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
-        super().__init__(found, device)
+        super().__init__(found, device, compression)
         self._last = True
+        self._networks = 0
         self._under_way: list[tuple[Tensor, Any, Any]] = []
 
-    def distribute(self, network: nn.Module) -> nn.Module:
+    def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
         """Return `network` with rank 0's weights; its gradients are averaged as they come."""
         weights = [(name, dense(tensor)) for name, tensor in network.state_dict().items()]
         self._hvd.broadcast_parameters(weights, root_rank=0)
-        for name, parameter in network.named_parameters():
-            hook = functools.partial(self._reduce, name)
-            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+        if overlap:
+            self._networks += 1  # parameters of two networks may have the same names
+            for name, parameter in network.named_parameters():
+                hook = functools.partial(self._reduce, f"{self._networks}.{name}")
+                parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         return network
 
     def _reduce(self, name: str, parameter: nn.Parameter) -> None:
@@ -71,7 +75,7 @@ class Horovod(TorchStrategy):
         yield
 
     @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self, *networks: nn.Module) -> Iterator[None]:
         """Yield when the gradients are averages over the ranks; step inside."""
         with self.waiting():
             for gradient, kind, handle in self._under_way:
@@ -79,7 +83,8 @@ class Horovod(TorchStrategy):
                 if found is not gradient:
                     gradient.copy_(found)
         self._under_way.clear()
-        yield
+        with super().averaged(*networks):
+            yield
 
     def start_sum(self, values: Tensor) -> Pending:
         """Begin to sum the elements of `values` over the ranks."""
@@ -110,14 +115,6 @@ class Horovod(TorchStrategy):
     def close(self) -> None:
         """Leave Horovod's world."""
         self._hvd.shutdown()
-
-
-def dense(tensor: Tensor) -> Tensor:
-    """Return a contiguous view of `tensor`, whose dimensions may be stored in any order.
-
-    Horovod takes no others, and a sum over ranks does not mind the order.
-    """
-    return tensor.permute(sorted(range(tensor.ndim), key=tensor.stride, reverse=True))
 
 
 class _Handle:

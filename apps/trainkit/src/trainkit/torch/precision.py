@@ -27,5 +27,5 @@ def settle(precision: str, strategy: TorchStrategy) -> str:
 def has_bf16(device: torch.device) -> bool:
     """Return whether `device` has instructions for products in bf16."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return not BF16_FLAGS.isdisjoint(provenance.cpu_flags())

@@ -6,7 +6,7 @@ everything else about a step is the same on one rank or on many.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from trainkit.ranks import Ranks
 from trainkit.strategy import Pending, Strategy
+from trainkit.torch import buckets
 
 
 class Sum:
@@ -36,17 +37,30 @@ class TorchStrategy(Strategy):
         device: where it computes; by default on the CPU.
     """
 
-    def __init__(self, ranks: Ranks | None = None, device: torch.device | None = None) -> None:
+    def __init__(
+        self, ranks: Ranks | None = None, device: torch.device | None = None,
+        compression: str = "none",
+    ) -> None:
         super().__init__(ranks)
         self.device = device or torch.device("cpu")
+        self._half = compression == "fp16"
 
     def facts(self) -> dict[str, Any]:
         """Return what `environment.json` says of PyTorch: device, GPU, threads."""
         threads = {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()}
         return {"device": str(self.device), "gpu": _gpu(self.device), "threads": threads}
 
-    def distribute(self, network: nn.Module) -> nn.Module:
-        """Return the module to call in training, after all ranks have rank 0's weights."""
+    def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
+        """Return the module to call in training, after all ranks have rank 0's weights.
+
+        Args:
+            network: what is trained.
+            overlap: send gradients while the backward pass still computes others. It takes a
+                network of fixed parameters, that one forward and backward pass of a micro-batch
+                uses. Without, the network itself is returned, and `averaged` averages what lies
+                in its gradients: after any passes of any networks (an adversary's loss, a
+                penalty on gradients). One that has grown is distributed again.
+        """
         return network
 
     def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
@@ -54,9 +68,27 @@ class TorchStrategy(Strategy):
         return nullcontext()
 
     @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Yield when the gradients are averages over the ranks; step inside."""
+    def averaged(self, *networks: nn.Module) -> Iterator[None]:
+        """Yield when the gradients are averages over the ranks; step inside.
+
+        `networks` are those to be stepped that were distributed without overlap. All ranks have
+        gradients of the same parameters.
+        """
+        if self.size > 1 and networks:
+            with self.waiting():
+                self._average_gradients(networks)
         yield
+
+    @torch.no_grad()
+    def _average_gradients(self, networks: Sequence[nn.Module]) -> None:
+        groups = list(buckets.buckets(buckets.gradients(networks)))
+        # A sum in fp16 overflows before a mean does.
+        share = self.size if self._half else 1
+        flat = [buckets.flatten(group).div_(share) for group in groups]
+        sent = [tensor.half() if self._half else tensor for tensor in flat]
+        self.average(sent)
+        for group, tensor in zip(groups, sent, strict=True):
+            buckets.unflatten(tensor.to(group[0].dtype).mul_(share), group)
 
     def start_sum(self, values: Tensor) -> Pending:
         """Begin to sum the elements of `values` (1-d) over the ranks, in the background."""
