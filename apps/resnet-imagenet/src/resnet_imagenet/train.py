@@ -59,9 +59,10 @@ def train(settings: TrainSettings) -> None:
         settings.strategy, device=settings.device, backend=settings.backend,
         compression=settings.compression,
     )
-    assert settings.out is not None  # noqa: S101 - `settings.check` saw to it
+    folder = settings.out
+    assert folder is not None  # noqa: S101 - `settings.check` saw to it
     with strategy.explained(), StopFlag() as stop:
-        if session.has_finished(settings.out, settings.resume, strategy):
+        if session.has_finished(folder, settings.resume, strategy):
             return
         settings = method.settle(settings, strategy)
         method.prepare(settings, strategy.device)
@@ -71,7 +72,7 @@ def train(settings: TrainSettings) -> None:
             print(note)
         network = method.build(settings, data, strategy)
         out = outputs.open_outputs(
-            settings.out, settings.resume, identity(settings, data, strategy), strategy=strategy,
+            folder, settings.resume, identity(settings, data, strategy), strategy=strategy,
             keep=settings.keep, packages=PACKAGES, warn=print,
         )
         with out.log:
