@@ -194,8 +194,7 @@ def run_tests(framework: Framework, *, quick: bool) -> None:
 def write_options(framework: Framework) -> None:
     """Have the apps write their `options.json` anew, from their settings."""
     for app in framework.apps:
-        for file in sorted((framework.root / app).glob("tests/test_*_options.py")):
-            run([str(framework.python), str(file)], framework.root)
+        run([str(framework.python), "-m", "trainkit.testing.describe", str(app)], framework.root)
 
 
 def run(

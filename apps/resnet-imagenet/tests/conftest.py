@@ -27,7 +27,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 OPTIONS = (
     "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1 --warmup-epochs 1 "
-    "--momentum 0.9 --log-every 5 --checkpoint-every 3 --threads 1"
+    "--momentum 0.9 --log-every 5 --checkpoint-every 3 --threads 1 --precision fp32"
 )
 SMALL_RUN = OPTIONS.split()
 """28 steps of a training; `--log-every` and `--checkpoint-every` do not divide each other."""

@@ -55,7 +55,7 @@ def finished(process: "subprocess.Popen[str]", code: int = 0) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "share"), [(2, 16), (4, 16), (3, 11)])
+@pytest.mark.parametrize(("ranks", "share"), [(4, 16), (3, 11)])
 def test_ranks_train_as_one_does_with_as_many_parts(
     ranks: int, share: int, tiny: Path, tmp_path: Path
 ) -> None:

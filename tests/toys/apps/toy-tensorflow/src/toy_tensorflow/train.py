@@ -6,10 +6,8 @@ over the ranks: that is the mean over the global batch, however it is divided.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
-import time
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -17,20 +15,26 @@ import tensorflow as tf
 
 from toy_tensorflow import points
 from toy_tensorflow.settings import TrainSettings
-from trainkit import metrics, outputs, parts
-from trainkit.console import Console
-from trainkit.exits import AppError, DivergedError, RanksDifferError, StoppedError
+from trainkit import metrics, outputs, session
+from trainkit.journal import Evaluation, Words
 from trainkit.outputs import Outputs
+from trainkit.parts import Parts
+from trainkit.session import Session
 from trainkit.signals import StopFlag
 from trainkit.tensorflow import determinism
 from trainkit.tensorflow.parts import Variables, digest, plain
 from trainkit.tensorflow.start import start
 from trainkit.tensorflow.strategy import TensorFlowStrategy
+from trainkit.training import Course
 
 FREE = {"out", "resume", "device", "checkpoint_every", "log_every"}
 """Settings that may change when a training goes on."""
 POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
 PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "numpy", "trainkit", "toy-tensorflow")
+WORDS = Words(
+    losses={metrics.TRAIN_LOSS: "loss"}, rates={}, unit="points/s",
+    advice="a lower --base-lr may help",
+)
 
 
 def train(settings: TrainSettings) -> None:
@@ -43,17 +47,14 @@ def train(settings: TrainSettings) -> None:
     determinism.prepare(settings.seed, threads=1)
     ranks = start(settings.strategy, device=settings.device)
     with ranks.explained(), StopFlag() as stop:
-        if ranks.share(
-            ranks.is_main and outputs.is_finished(settings.out, settings.resume, warn=print)
-        ):
-            print(f"{settings.out} has a finished run, there is nothing to go on with")
+        if session.has_finished(settings.out, settings.resume, ranks):
             return
         out = outputs.open_outputs(
             settings.out, settings.resume, identity(settings, ranks), strategy=ranks, keep=2,
             packages=PACKAGES, warn=print,
         )
         with out.log, tf.device(ranks.device):
-            Training(settings, ranks, out).run(stop)
+            Training(settings, ranks, out, stop).run()
         ranks.close()
 
 
@@ -63,13 +64,25 @@ def identity(settings: TrainSettings, ranks: TensorFlowStrategy) -> dict[str, An
     return {key: values[key] for key in values if key not in FREE} | {"ranks": ranks.size}
 
 
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """What a step computed, which is there when somebody asks for it."""
+
+    values: tf.Tensor
+
+    def result(self) -> list[float]:
+        """Wait for the step."""
+        found: list[float] = self.values.numpy().tolist()
+        return found
+
+
 class Training:
-    """The loop."""
+    """The loop: one epoch of all steps."""
 
     def __init__(
-        self, settings: TrainSettings, ranks: TensorFlowStrategy, out: Outputs
+        self, settings: TrainSettings, ranks: TensorFlowStrategy, out: Outputs, stop: StopFlag
     ) -> None:
-        self.settings, self.ranks, self.out = settings, ranks, out
+        self.settings, self.ranks = settings, ranks
         self.batch = settings.batch_size_per_rank * ranks.size
         keras.mixed_precision.set_global_policy(POLICIES[settings.precision])
         inputs = keras.Input((2,))
@@ -79,16 +92,34 @@ class Training:
         self.optimizer.build(self.network.trainable_variables)
         self.weights = [plain(variable) for variable in self.network.trainable_variables]
         ranks.broadcast(self.network.variables)
-        self.parts = {
-            "network": Variables(self.network.variables),
-            "optimizer": Variables(self.optimizer.variables),
-        }
-        self.step = self.points = 0
-        self.loss = self.seconds = 0.0  # since the last line of metrics
-        if out.state is not None:
-            self.restore(out.state)
         self.update_in_graph = tf.function(self.update)
-        self.console = Console(settings.steps, self.step, quiet=not ranks.is_main)
+        steps = settings.steps
+        course = Course(
+            steps_per_epoch=steps, planned=steps, last_step=steps, eval_every=1,
+            log_every=settings.log_every, checkpoint_every=settings.checkpoint_every,
+        )
+        self.session = Session(out, ranks, stop, course, WORDS, self)
+
+    def run(self) -> None:
+        """Train to the end, or to the next update after a signal."""
+        with self.session.running():
+            while not self.session.is_over:
+                self.session.begin_epoch()
+                batches = self.batches(self.session.at.step)
+                while self.session.has_steps:
+                    self.train_step(batches)
+                self.session.end_epoch(self.evaluate)
+
+    def batches(self, first: int) -> Iterator[points.Batch]:
+        """Yield the global batches from the step `first` on."""
+        for step in range(first, self.settings.steps):
+            yield points.training(self.settings.seed, step, self.batch)
+
+    def train_step(self, batches: Iterator[points.Batch]) -> None:
+        """Make one update."""
+        batch = self.session.take(batches)
+        stopping = tf.constant(float(self.session.stop_asked), tf.float64)
+        self.session.made(self.batch, Sums(self.update_in_graph(batch, stopping)), {})
 
     def update(self, batch: points.Batch, stopping: tf.Tensor) -> tf.Tensor:
         """Make one update; return the losses' sum and how many ranks are to stop, of all ranks."""
@@ -108,112 +139,40 @@ class Training:
         self.optimizer.apply(self.ranks.average(sums), self.network.trainable_variables)
         return self.ranks.total(tf.stack([total, stopping]))
 
-    def run(self, stop: StopFlag) -> None:
-        """Train to the end, or to the next update after a signal."""
-        log = self.out.log
-        if self.step == 0:
-            self.begin()
-        else:
-            log.event(metrics.RESUMED, self.step, step=self.step)
-        try:
-            while self.step < self.settings.steps:
-                stopping = self.make_step(stop)
-                if self.step % self.settings.log_every == 0:
-                    self.tell()
-                if stopping or self.step % self.settings.checkpoint_every == 0:
-                    self.save()
-                if stopping:
-                    self.out.checkpoints.wait()
-                    raise StoppedError(
-                        f"stopped by {stop.name if stop else 'a signal to another rank'} after "
-                        f"step {self.step}; go on with --resume auto"
-                    )
-            scores = self.evaluate()
-            self.check_agreement()
-            self.save()
-            self.out.checkpoints.wait()
-        except AppError:
-            with contextlib.suppress(OSError):  # a full disk must not hide the first error
-                log.stop(metrics.RUN_STOP, status=metrics.ABORTED, step=self.step)
-            raise
-        finally:
-            self.console.close()
-        log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=self.step)
-        self.out.finish({"status": metrics.SUCCESS, "steps": self.step, "evaluation": scores})
-
-    def begin(self) -> None:
-        """Tell what the training is."""
-        self.out.log.start(metrics.RUN_START)
-        self.out.log.event(metrics.SEED, self.settings.seed)
-        self.out.log.event(metrics.GLOBAL_BATCH_SIZE, self.batch)
-
-    def make_step(self, stop: StopFlag) -> bool:
-        """Make one update; return whether a rank is to stop.
-
-        Raises:
-            DivergedError: the loss is not finite.
-        """
-        started = time.perf_counter()
-        batch = points.training(self.settings.seed, self.step, self.batch)
-        loss, stopping = self.update_in_graph(
-            batch, tf.constant(float(bool(stop)), tf.float64)
-        ).numpy()
-        self.step += 1
-        if not math.isfinite(loss):
-            raise DivergedError(f"the loss is {loss} at step {self.step}; try a lower --base-lr")
-        if self.step == 1:
-            self.check_agreement()
-        self.loss, self.points = self.loss + float(loss), self.points + self.batch
-        self.seconds += time.perf_counter() - started
-        self.console.step()
-        return bool(stopping)
-
-    def check_agreement(self) -> None:
-        """Compare the weights of all ranks, bit by bit.
-
-        Raises:
-            RanksDifferError: they are not equal.
-        """
-        own = digest(self.weights)
-        if self.ranks.any(own != self.ranks.share(own)):
-            raise RanksDifferError(
-                f"the ranks have different weights after step {self.step}: gradients are not "
-                f"averaged by --strategy {self.ranks.name}, or a node is faulty"
-            )
-
-    def tell(self) -> None:
-        """Log the updates since the last line."""
-        loss, speed = self.loss / self.points, self.points / self.seconds
-        self.out.log.event(metrics.TRAIN_LOSS, loss, step=self.step)
-        self.out.log.event(metrics.THROUGHPUT, speed, unit="points/s", step=self.step)
-        self.console.progress(f"step {self.step}/{self.settings.steps}  loss {loss:.4f}")
-        self.points, self.loss, self.seconds = 0, 0.0, 0.0
-
-    def evaluate(self) -> dict[str, float]:
-        """Log and return the accuracy on the points held out; each rank sees all of them."""
-        self.out.log.start(metrics.EVAL_START, step=self.step)
+    def evaluate(self) -> Evaluation:
+        """Return the accuracy on the points held out; each rank sees all of them."""
         places, labels = points.held_out(self.settings.seed)
         found = tf.argmax(self.network(places, training=False), 1, tf.int32)
         accuracy = float(tf.reduce_mean(tf.cast(found == labels, tf.float64)).numpy())
-        self.out.log.event(metrics.EVAL_ACCURACY, accuracy, step=self.step)
-        self.out.log.stop(metrics.EVAL_STOP, step=self.step)
-        self.console.line(f"accuracy {100 * accuracy:.2f} %")
-        return {"accuracy": accuracy}
+        return Evaluation(
+            {metrics.EVAL_ACCURACY: accuracy}, {"accuracy": accuracy}, f"accuracy {accuracy:.2%}"
+        )
 
-    def save(self) -> None:
-        """Begin to write a checkpoint."""
-        if self.ranks.is_main:
-            self.out.checkpoints.start(self.step, {
-                "step": self.step,
-                "identity": identity(self.settings, self.ranks),
-                "metrics_offset": self.out.log.position(),
-                "window": {"points": self.points, "loss": self.loss, "seconds": self.seconds},
-                "parts": parts.snapshot(self.parts),
-            })
+    def parts(self) -> Parts:
+        """Return what changes with the steps."""
+        return {
+            "network": Variables(self.network.variables),
+            "optimizer": Variables(self.optimizer.variables),
+        }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        parts.restore(self.parts, state["parts"])
-        self.step = state["step"]
-        window = state["window"]
-        self.points, self.loss, self.seconds = window["points"], window["loss"], window["seconds"]
+    def facts(self) -> dict[str, int]:
+        """Return what the metrics tell at the start."""
+        return {
+            metrics.SEED: self.settings.seed, metrics.GLOBAL_BATCH_SIZE: self.batch,
+            metrics.EVAL_SAMPLES: points.HELD_OUT,
+        }
+
+    def digest(self) -> str:
+        """Return a digest of the weights."""
+        return digest(self.weights)
+
+    def before_save(self) -> None:
+        """Do nothing: no rank has anything by itself."""
+
+    def own_state(self) -> dict[str, Any]:
+        """Return nothing: parts and progress are all."""
+        return {}
+
+    def own_result(self) -> dict[str, Any]:
+        """Return nothing: accuracy and steps are all."""
+        return {}

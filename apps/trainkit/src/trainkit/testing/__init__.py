@@ -1,0 +1,28 @@
+"""The app contract (`apps/README.md`) as tests that every app runs.
+
+    class TestContract(Contract):
+        app = App(folder=Path(__file__).parents[1], training="--steps 400", steps=400, …)
+
+An app with a data set gives it by a fixture `data`. Tests of trainkit's own modules are elsewhere;
+here is what an app can still get wrong. Nothing of this runs in a training: it needs pytest.
+"""
+
+# ruff: noqa: E402 - pytest rewrites the asserts of modules that it is told of before
+
+import pytest
+
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{name}" for name in ("commands", "ends", "program", "ranks", "runs"))
+)
+
+from trainkit.testing.commands import CommandContract
+from trainkit.testing.ends import EndContract
+from trainkit.testing.program import App, Program
+from trainkit.testing.ranks import RankContract
+from trainkit.testing.runs import RunContract
+
+__all__ = ["App", "Contract", "Program"]
+
+
+class Contract(CommandContract, RunContract, EndContract, RankContract):
+    """All that holds for every app; a test class of an app inherits it and says `app`."""

@@ -1,0 +1,101 @@
+"""The command line of an app: what it says of itself, and what it refuses before it begins."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainkit.testing.fixtures import Fixtures
+from trainkit.testing.program import Program, described
+
+FRAMEWORKS = {"torch", "tensorflow", "keras", "jax"}
+HELP = """
+import contextlib, io, json, sys
+from {module}.__main__ import main
+said = {{}}
+for verb in {verbs}:
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        try:
+            main([verb, "--help"])
+        except SystemExit as ended:
+            assert ended.code == 0, verb
+    said[verb] = told.getvalue()
+print(json.dumps([said, sorted(sys.modules)]))
+"""
+
+
+class CommandContract(Fixtures):
+    """Card, options and help of an app say the same, and bad arguments are refused by name."""
+
+    def test_options_json_is_that_of_the_parser(self) -> None:
+        committed = (self.app.folder / "options.json").read_text()
+        assert committed == described(self.app.folder), "run: make generate-apps"
+
+    def test_the_verbs_of_the_card_are_the_commands(self) -> None:
+        assert list(self.app.card["verbs"]) == list(self.app.options)
+
+    def test_each_verb_has_help_that_loads_no_framework(self) -> None:
+        code = HELP.format(module=self.app.module, verbs=list(self.app.options))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 0, done.stderr
+        said, modules = json.loads(done.stdout)
+        assert not FRAMEWORKS.intersection(modules)
+        for verb, known in self.app.options.items():
+            assert [name for name in known if f"--{name}" not in said[verb]] == []
+
+    def test_a_wrong_value_of_an_option_is_refused_by_its_name(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for verb, known in self.app.options.items():
+            for name, about in known.items():
+                for value in _wrong(about):
+                    with pytest.raises(SystemExit, match="2"):
+                        self.app.main(verb, f"--{name}={value}")
+                    assert f"argument --{name}: " in capsys.readouterr().err
+
+    def test_an_option_that_is_none_is_refused_by_its_name(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for verb in self.app.options:
+            for word in ("--no-such-option", "--ou"):  # a beginning is no abbreviation
+                with pytest.raises(SystemExit, match="2"):
+                    self.app.main(verb, word, "x")
+                assert word in capsys.readouterr().err
+
+    def test_a_training_needs_an_out(
+        self, program: Program, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = program.words(Path("out"))
+        del words[words.index("--out") : words.index("--out") + 2]
+        assert self.app.main(*words) == 2
+        assert "--out" in capsys.readouterr().err
+
+    @pytest.mark.slow
+    def test_data_that_is_not_there_is_named(
+        self, data: Path | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        if data is None:
+            pytest.skip("it reads no data set")
+        out = tmp_path / "run"
+        assert Program(self.app, tmp_path / "nowhere").main(out) == 3
+        assert "nowhere/dataset.json does not exist" in capsys.readouterr().err
+        assert not out.exists()
+
+
+def _wrong(about: dict[str, Any]) -> Iterator[str]:
+    """Yield values that an option does not take."""
+    if "enum" in about:
+        yield "no-such-word"
+    if about["type"] in ("integer", "number"):
+        yield from ("none", "1e999")
+        if "minimum" in about:
+            yield str(about["minimum"] - 1)
+        if "exclusiveMaximum" in about:
+            yield str(about["exclusiveMaximum"])

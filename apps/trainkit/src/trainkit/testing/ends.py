@@ -1,0 +1,153 @@
+"""How a training ends that cannot go on, or must not: exit codes, and what is said."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainkit import metrics, outputs
+from trainkit.testing import reading
+from trainkit.testing.fixtures import Fixtures
+from trainkit.testing.program import Program
+
+AUTO = ("--resume", "auto")
+
+
+class EndContract(Fixtures):
+    """Nothing is overwritten, nothing is mixed, and what is wrong is named."""
+
+    @pytest.mark.slow
+    def test_a_run_is_never_overwritten_and_a_finished_one_needs_nothing(
+        self, program: Program, whole: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = _content(whole)
+        assert program.main(whole) == 2
+        assert "already has a run" in capsys.readouterr().err
+        assert program.main(whole, *AUTO) == 0
+        assert "nothing to go on with" in capsys.readouterr().out
+        assert _content(whole) == before
+
+    @pytest.mark.slow
+    def test_a_second_training_in_a_folder_is_refused(
+        self, program: Program, unfinished: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """As when a batch job is started again while the first one has not ended."""
+        before = _content(unfinished)
+        with (unfinished / outputs.METRICS).open() as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            assert program.main(unfinished, *AUTO) == 2
+        assert "another process trains in" in capsys.readouterr().err
+        assert _content(unfinished) == before
+
+    @pytest.mark.slow
+    def test_a_checkpoint_of_other_settings_is_refused(
+        self, program: Program, unfinished: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (seed,) = [
+            line["value"] for line in reading.lines(unfinished) if line["key"] == metrics.SEED
+        ]
+        assert program.main(unfinished, *AUTO, "--seed", str(seed + 1)) == 2
+        assert f"seed: {seed} then, {seed + 1} now" in capsys.readouterr().err
+
+    @pytest.mark.slow
+    def test_no_usable_checkpoint_ends_with_3_and_leaves_them(
+        self, program: Program, unfinished: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        files = reading.checkpoints(unfinished)
+        for file in files:
+            file.write_bytes(file.read_bytes()[:-100])
+        assert program.main(unfinished, *AUTO) == 3
+        assert f"none of its {len(files)} checkpoints can be used" in capsys.readouterr().err
+        assert reading.checkpoints(unfinished) == files
+
+    @pytest.mark.slow
+    def test_an_earlier_checkpoint_is_gone_on_from_and_later_ones_are_set_aside(
+        self, program: Program, whole: Path, unfinished: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        earlier, later = reading.checkpoints(unfinished)
+        assert program.main(unfinished, "--resume", earlier) == 0
+        assert f"{later.name} is newer than the checkpoint to go on from" in capsys.readouterr().out
+        assert later.with_name(f"{later.name}.abandoned").exists()
+        assert reading.checkpoints(unfinished) == [earlier, later]
+        assert _keys(unfinished) == _keys(whole)
+
+    @pytest.mark.slow
+    def test_a_checkpoint_of_another_run_begins_a_new_one(
+        self, program: Program, whole: Path, tmp_path: Path
+    ) -> None:
+        before, out, (earlier, _) = _content(whole), tmp_path / "run", reading.checkpoints(whole)
+        assert program.main(out, "--resume", earlier) == 0
+        ((step, _),) = reading.values(out, metrics.RESUMED)
+        assert earlier.name == f"step-{step:08d}.npz"
+        assert reading.result(out)["steps"] == self.app.steps
+        assert _content(whole) == before
+
+    @pytest.mark.slow
+    def test_a_forged_result_does_not_end_a_training(
+        self, program: Program, whole: Path, unfinished: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (unfinished / outputs.RESULT).write_text("{}")
+        assert program.main(unfinished, *AUTO) == 0
+        assert "result.json is not the end of this run" in capsys.readouterr().out
+        assert reading.result(unfinished) == reading.result(whole)
+        assert reading.told(unfinished) == reading.told(whole)
+
+    @pytest.mark.slow
+    def test_metrics_that_nobody_could_read_are_found_before_the_training(
+        self, program: Program, unfinished: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = unfinished / outputs.METRICS
+        content = file.read_bytes()
+        file.write_bytes(content[:100])
+        assert program.main(unfinished, *AUTO) == 3
+        said = capsys.readouterr().err
+        assert "metrics.jsonl has 100 bytes" in said
+        assert "restore it from a copy" in said
+        file.write_bytes(content)
+        assert program.main(unfinished, *AUTO) == 0
+
+    @pytest.mark.slow
+    def test_divergence_ends_with_4_and_names_the_step(
+        self, program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "run"
+        assert program.main(out, *self.app.diverging.split()) == 4
+        assert "at step " in capsys.readouterr().err
+        assert reading.lines(out)[-1]["metadata"][metrics.STATUS] == metrics.ABORTED
+        assert not (out / outputs.RESULT).exists()
+
+    @pytest.mark.slow
+    def test_a_full_disk_ends_with_74_and_keeps_the_checkpoint(
+        self, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        real, calls = shutil.disk_usage, []
+
+        def full_after_two(path: Any) -> Any:
+            calls.append(path)
+            return real(path)._replace(free=0) if len(calls) > 2 else real(path)
+
+        out = tmp_path / "run"
+        monkeypatch.setattr(shutil, "disk_usage", full_after_two)
+        assert program.main(out) == 74
+        assert f"{reading.checkpoints(out)[-1].name} is intact" in capsys.readouterr().err
+        monkeypatch.undo()
+        assert program.main(out, *AUTO) == 0
+        assert json.loads((out / outputs.RESULT).read_text())["steps"] == self.app.steps
+
+
+def _content(out: Path) -> dict[str, bytes]:
+    """Return what is in the files of a run, but for `environment.json`, which is of the last."""
+    return {
+        path.name: path.read_bytes() for path in out.rglob("*")
+        if path.is_file() and path.name != outputs.ENVIRONMENT
+    }
+
+
+def _keys(out: Path) -> list[tuple[str, Any]]:
+    return [(key, where) for key, _, where in reading.told(out)]

@@ -1,0 +1,51 @@
+"""What the contract's tests have in common: the app, its data, and a finished training."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from trainkit.testing.program import App, Program
+
+
+class Fixtures:
+    """The app, and what it was trained to once for all tests."""
+
+    app: ClassVar[App]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def data(cls) -> Path | None:
+        """A small data set for the short training; None for an app that reads none."""
+        return None
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def program(cls, data: Path | None) -> Program:
+        """The command `train` on this data set."""
+        return Program(cls.app, data)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """Where the finished training is: what it writes beside `run` shows here."""
+        return tmp_path_factory.mktemp("whole")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def whole(cls, program: Program, place: Path) -> Path:
+        """A finished training, in a process without a home. Do not change it."""
+        (place / "tmp").mkdir()
+        program.train(place / "run", HOME=str(place / "home"), TMPDIR=str(place / "tmp"))
+        return place / "run"
+
+    @pytest.fixture
+    def unfinished(self, whole: Path, tmp_path: Path) -> Path:
+        """A copy of the training as it was before its end was written down."""
+        out = tmp_path / "run"
+        shutil.copytree(whole, out)
+        (out / "result.json").unlink()
+        return out

@@ -1,0 +1,169 @@
+"""An app as the contract's tests start it: in this process, in one of its own, or in several."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainkit import options
+
+LAUNCHERS: dict[str, Callable[[int], list[str]]] = {
+    "ddp": lambda ranks: [
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        "--nproc-per-node", str(ranks), "-m",
+    ],
+    "horovod": lambda ranks: [
+        "mpirun", *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
+        "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable, "-m",
+    ],
+}
+"""Strategy -> the words that start so many ranks of a module."""
+
+VARIABLES = {
+    "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2",
+    "KERAS_HOME": os.devnull, "TORCHINDUCTOR_CACHE_DIR": sys.prefix,
+}
+"""As in the images, or Keras and PyTorch make folders elsewhere when they are imported."""
+
+LIMIT = 240.0  # seconds of a training
+
+
+@dataclasses.dataclass(frozen=True)
+class App:
+    """What the contract's tests know of an app.
+
+    Attributes:
+        folder: with `app.yaml` and `options.json`.
+        training: options of a training of seconds, in fp32 on a CPU, with several lines of
+            metrics, checkpoints (at steps of their own), and an evaluation at its end.
+        steps: the updates that it makes.
+        diverging: options that make its loss infinite.
+        alone: options that have one process take each batch in two parts, for some steps without
+            an evaluation.
+        shared: options that have two ranks take one part each.
+        of_each_rank: words in the names of arrays that each rank has for itself.
+    """
+
+    folder: Path
+    training: str
+    steps: int
+    diverging: str
+    alone: str
+    shared: str
+    of_each_rank: Sequence[str] = ()
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What `app.yaml` says."""
+        return _card(self.folder)
+
+    @property
+    def module(self) -> str:
+        """What `python -m` runs."""
+        return str(self.card["module"])
+
+    @property
+    def options(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Verb -> option -> what `options.json` says of it."""
+        verbs = json.loads((self.folder / "options.json").read_text())["verbs"]
+        return {verb: about["options"] for verb, about in verbs.items()}
+
+    @property
+    def strategies(self) -> list[str]:
+        """The ways in which ranks of it can be connected."""
+        return [name for name in self.options["train"]["strategy"]["enum"] if name in LAUNCHERS]
+
+    def main(self, *words: str | Path) -> int:
+        """Run it in this process; return its exit code."""
+        program = importlib.import_module(f"{self.module}.__main__")
+        code: int = program.main(list(map(str, words)))
+        return code
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The command `train` of an app.
+
+    Attributes:
+        app: the app.
+        data: its data set, None for an app that needs none.
+    """
+
+    app: App
+    data: Path | None
+
+    def words(self, out: Path, *more: str | Path) -> list[str]:
+        """Return the words of a short training in `out`; those in `more` come last and win."""
+        given = [] if self.data is None else ["--data", self.data]
+        own = self.app.training.split()
+        return ["train", *map(str, [*given, "--out", out, *own, *more])]
+
+    def main(self, out: Path, *more: str | Path) -> int:
+        """Train in this process; return the exit code."""
+        return self.app.main(*self.words(out, *more))
+
+    def start(
+        self, out: Path, *more: str | Path, launcher: Sequence[str] = (sys.executable, "-m"),
+        **variables: str,
+    ) -> subprocess.Popen[str]:
+        """Start a training in its own process, or in several, on one thread each."""
+        return subprocess.Popen(
+            [*launcher, self.app.module, *self.words(out, *more)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=os.environ | VARIABLES | variables,
+        )
+
+    def train(self, out: Path, *more: str | Path, code: int = 0, **started: Any) -> str:
+        """Train in an own process to the end; return what it said."""
+        return ended(self.start(out, *more, **started), code)
+
+
+def described(folder: Path) -> str:
+    """Return what the commands of the app in `folder` take, as its `options.json` has it."""
+    program = importlib.import_module(f"{_card(folder)['module']}.__main__")
+    return options.described(program.COMMANDS)
+
+
+def ended(process: subprocess.Popen[str], code: int = 0) -> str:
+    """Wait for the end of `process` with the exit status `code`; return what it said."""
+    try:
+        said = process.communicate(timeout=LIMIT)[0]
+    finally:
+        process.kill()
+    assert process.returncode == code, said
+    return said
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait until `condition` holds while `process` runs."""
+    limit = time.monotonic() + LIMIT
+    while not condition():
+        assert process.poll() is None, f"it ended too soon: {ended(process, process.returncode)}"
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def launcher(strategy: str, ranks: int = 2) -> list[str]:
+    """Return the words that start `ranks` connected by `strategy`; skip where it is not there."""
+    if strategy == "horovod":
+        pytest.importorskip("horovod", reason="Horovod is in the images: tests/integration")
+        if shutil.which("mpirun") is None:
+            pytest.skip("no mpirun")
+    return LAUNCHERS[strategy](ranks)
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((folder / "app.yaml").read_text())
+    return found

@@ -1,0 +1,73 @@
+"""Ranks: two train as one does, or are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainkit.testing import reading
+from trainkit.testing.fixtures import Fixtures
+from trainkit.testing.program import Program, launcher
+
+LOST = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+"""What torchrun tells the first of two ranks."""
+
+
+class RankContract(Fixtures):
+    """Each way to connect ranks that the app has is tested where it is installed."""
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Give the tests of ranks the strategies of the app."""
+        if "strategy" in metafunc.fixturenames:
+            metafunc.parametrize("strategy", self.app.strategies)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def alone(cls, program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """A training of one process that takes its batch in two parts. Do not change it."""
+        out = tmp_path_factory.mktemp("alone") / "run"
+        program.train(out, *cls.app.alone.split())
+        return out
+
+    @pytest.mark.slow
+    def test_two_ranks_train_as_one_does_with_two_parts(
+        self, strategy: str, program: Program, alone: Path, tmp_path: Path
+    ) -> None:
+        out, words = tmp_path / "run", launcher(strategy)
+        more = [*self.app.shared.split(), "--strategy", strategy]
+        said = program.train(out, *more, launcher=words)
+        assert len(re.findall(r"step \d+/", said)) == len(reading.values(out, "throughput"))
+        for about in self.app.card["metrics"].values():
+            if not about.get("hardware_bound"):
+                found, expected = (reading.values(run, about["key"]) for run in (out, alone))
+                assert found == [(step, pytest.approx(one, rel=1e-5)) for step, one in expected]
+        one, other = self.weights(alone), self.weights(out)
+        assert one.keys() == other.keys()
+        for name, array in one.items():
+            np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", ["single", "horovod"])
+    def test_a_rank_that_sees_no_other_one_is_refused(
+        self, name: str, program: Program, tmp_path: Path
+    ) -> None:
+        """Else each would train by itself, and write the same files."""
+        if name != "single":
+            launcher(name)
+        out = tmp_path / "run"
+        said = program.train(out, "--strategy", name, code=2, **LOST)
+        assert "torchrun started 2 ranks" in said
+        assert "--strategy" in said
+        assert not out.exists()
+
+    def weights(self, out: Path) -> dict[str, Any]:
+        """Return the numbers that all ranks share."""
+        return {
+            name: value for name, value in reading.parts(out).items()
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+            and not any(word in name for word in self.app.of_each_rank)
+        }

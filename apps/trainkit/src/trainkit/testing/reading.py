@@ -1,0 +1,79 @@
+"""What a run has left: its metrics, and the state in its newest checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainkit import checkpoint, metrics
+from trainkit.outputs import CHECKPOINTS, METRICS
+
+Leaves = dict[str, Any]
+"""Path in nested dicts and lists -> what is there: an array, a number, a text."""
+
+TIMED = {metrics.THROUGHPUT, metrics.DATA_WAIT, metrics.COMMUNICATION}
+"""Keys whose values no two runs share."""
+
+
+def lines(out: Path) -> list[metrics.Line]:
+    """Return the metrics of the run in `out`."""
+    return metrics.parse((out / METRICS).read_bytes())
+
+
+def values(out: Path, key: str) -> list[tuple[int, Any]]:
+    """Return step and value of each line of the metric `key`."""
+    return [(one["metadata"]["step"], one["value"]) for one in lines(out) if one["key"] == key]
+
+
+def told(out: Path) -> list[tuple[str, Any, Any]]:
+    """Return key, value and place of all metrics that a run that was interrupted shares."""
+    return [
+        (one["key"], one["value"], [one["metadata"].get(key) for key in ("step", "epoch_num")])
+        for one in lines(out) if one["key"] not in {*TIMED, metrics.RESUMED}
+    ]
+
+
+def result(out: Path) -> dict[str, Any]:
+    """Return the `result.json` of a finished run, without times."""
+    found: dict[str, Any] = json.loads((out / "result.json").read_text())
+    return {key: value for key, value in found.items() if not key.endswith("seconds")}
+
+
+def checkpoints(out: Path) -> list[Path]:
+    """Return the checkpoints of a run, oldest first."""
+    return checkpoint.Checkpoints(out / CHECKPOINTS).files()
+
+
+def parts(out: Path) -> Leaves:
+    """Return the parts of the training in the newest checkpoint, flat."""
+    return dict(_leaves(checkpoint.load(checkpoints(out)[-1])["parts"], ""))
+
+
+def same(one: Leaves, other: Leaves) -> bool:
+    """Return whether two trainings have the same state, to the bit."""
+    return one.keys() == other.keys() and all(
+        type(one[key]) is type(other[key]) and _bits(one[key]) == _bits(other[key]) for key in one
+    )
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    items: Any = None
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    if items is None:
+        yield path, value
+    else:
+        for key, item in items:
+            yield from _leaves(item, f"{path}/{key}")
+
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    return repr(value)
