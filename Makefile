@@ -63,7 +63,7 @@ apptainer: $(DEV_STAMP) ## Install Apptainer without root on a Debian family sys
 	$(BIN)/python scripts/apptainer.py
 
 generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile, schema, help)
-	$(BIN)/trimaran render
+	$(BIN)/trimaran render --recipes tests/toys
 	$(BIN)/trimaran schema
 	PYTHONPATH=tests $(BIN)/python tests/cli/test_help.py
 	PYTHONPATH=tests $(BIN)/python tests/data/test_golden_shards.py
