@@ -1,0 +1,1 @@
+"""A toy of two networks in PyTorch; see the README."""
