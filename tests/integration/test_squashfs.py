@@ -40,9 +40,10 @@ def test_a_run_reads_the_image(
     done = trimaran(*words, "--out", str(out))
     assert done.returncode == 0, done.stderr
     record = json.loads((out / "run.json").read_text())
-    assert record["data"]["path"] == str(image)
+    (data,) = record["data"]
+    assert data["path"] == str(image)
     folder = engine_cache / "data/small/packed"
-    assert record["data"]["sha256"] == sha256(folder / dataset_json.DATASET)
+    assert data["sha256"] == sha256(folder / dataset_json.DATASET)
     assert "image-src=/" in record["command"]["shell"]
     planned = trimaran(*words, "--dry-run").stdout
     assert "image-src=/" in planned

@@ -37,6 +37,7 @@ def block() -> nn.Module:
     """Return a residual block whose branch begins at zero."""
     last = nn.Linear(WIDTH, WIDTH)
     nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LeakyReLU(0.2), last)
 
 

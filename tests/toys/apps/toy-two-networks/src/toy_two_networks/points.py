@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,9 @@ def batch(seed: int, step: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
 
     They depend on nothing else, so that it does not matter how many ranks share them.
     """
-    draw = torch.Generator().manual_seed((seed << 32) + step)
+    # PyTorch's generator takes 32 bits of a seed.
+    mixed = np.random.SeedSequence([seed, step]).generate_state(1)
+    draw = torch.Generator().manual_seed(int(mixed[0]))
     angle = 2 * math.pi * torch.rand(size, 1, generator=draw)
     ring = torch.cat([angle.cos(), angle.sin()], 1)
     points = ring + SPREAD * torch.randn(size, 2, generator=draw)
