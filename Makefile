@@ -77,7 +77,7 @@ lock: $(DEV_STAMP) ## Resolve the tool's own packages anew (images: trimaran loc
 	$(BIN)/python scripts/lock_tool.py
 
 prune: $(TOOL_STAMP) ## Remove from the cache what this checkout no longer uses, without asking
-	$(BIN)/trimaran cache prune --yes
+	$(BIN)/trimaran cache prune --recipes tests/toys --yes
 
 clean: ## Remove the virtual environments (the cache and runs/ stay)
 	rm -rf $(VENV) .venv-apps*
