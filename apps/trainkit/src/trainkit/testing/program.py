@@ -32,10 +32,10 @@ LAUNCHERS: dict[str, Callable[[int], list[str]]] = {
 """Strategy -> the words that start so many ranks of a module."""
 
 VARIABLES = {
-    "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2",
+    "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1",
     "KERAS_HOME": os.devnull, "TORCHINDUCTOR_CACHE_DIR": sys.prefix,
 }
-"""As in the images, or Keras and PyTorch make folders elsewhere when they are imported."""
+"""As in the images, or Keras, PyTorch and Python make folders elsewhere."""
 
 LIMIT = 240.0  # seconds of a training
 
