@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimaran.cli.common import (
     Base,
-    CaBundle,
     Offline,
     RecipeName,
-    Recipes,
     Settings,
-    SiteFile,
     app,
+    command,
     say,
     terminal,
-    use_site,
 )
 
+if TYPE_CHECKING:
+    from trimaran.sites import Site
 
-@app.command()
+
+
+@command(app, network=True)
 def bundle(
+    site: Site,
     recipe: RecipeName,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Tar file to make.")
@@ -34,9 +36,6 @@ def bundle(
     settings: Settings = None,
     base: Base = None,
     offline: Offline = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
 ) -> None:
     """Pack a recipe, its image and what it needs into one file for a node without a network.
 
@@ -50,16 +49,15 @@ def bundle(
     from trimaran.recipes.command import parse_changes
     from trimaran.runs.pipeline import Request
 
-    facts = use_site(site, ca_bundle, recipes)
     request = Request(
         recipe=library.load(recipe), engine=Apptainer(), changes=parse_changes(settings or []),
-        base=base, offline=offline, site=facts,
+        base=base, offline=offline, site=site,
     )
     packed = pack.pack(request, output, with_data=with_data, reporter=terminal())
     say(f"{packed.path}: {packed.size:,} bytes, sha256 {packed.sha256}")
 
 
-@app.command()
+@command(app)
 def unbundle(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
     to: Annotated[
@@ -73,8 +71,6 @@ def unbundle(
         bool,
         typer.Option("--import", help="Also put image and data into the cache, for `run`."),
     ] = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
 ) -> None:
     """Check a bundle and unpack it: every file against its SHA-256, or nothing at all.
 
@@ -85,7 +81,6 @@ def unbundle(
     from trimaran.bundles import unpack
     from trimaran.errors import UsageError
 
-    use_site(site, recipes=recipes)
     reporter = terminal()
     if verify:
         if to is not None or take_in:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimaran.cli import common
-from trimaran.cli.common import Json, Recipes, SiteFile, emit, say, terminal, use_site
+from trimaran.cli.common import Json, command, emit, say, terminal
 
 if TYPE_CHECKING:
     from trimaran.survey.holdings import Holding
@@ -21,9 +21,9 @@ app = typer.Typer(
 common.app.add_typer(app, name="cache")
 
 
-@app.command("list")
+@command(app, "list")
 def cache_list(
-    as_json: Json = False, site: SiteFile = None, recipes: Recipes = None
+    as_json: Json = False
 ) -> None:
     """List images, environments, packages, bases and data in the cache, with their sizes.
 
@@ -32,17 +32,14 @@ def cache_list(
     from trimaran import paths
     from trimaran.survey import holdings
 
-    use_site(site, recipes=recipes)
     with terminal().bar("measuring the cache", None):
         found = holdings.find()
     _show(found, f"{paths.cache()}", as_json)
 
 
-@app.command("prune")
+@command(app, "prune")
 def cache_prune(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
 ) -> None:
     """Remove what the definitions no longer use, and show it first.
 
@@ -55,7 +52,6 @@ def cache_prune(
     from trimaran.errors import ExitCode, TrimaranError, UsageError
     from trimaran.survey import holdings
 
-    use_site(site, recipes=recipes)
     with terminal().bar("measuring the cache", None):
         everything = holdings.find()
     for holding in everything:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -176,6 +178,41 @@ def use_site(
     elif site.recipes and not os.environ.get(paths.OWN):
         paths.use_own(site.recipes, os.environ)
     return site
+
+
+def command(
+    place: typer.Typer, name: str | None = None, *, network: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command of `place` that begins with what the site file says.
+
+    It has `--site` and `--recipes`, and with `network` also `--ca-bundle`. A function with a
+    parameter `site` is given the `Site`.
+    """
+    options = {"site": SiteFile, "recipes": Recipes} | ({"ca_bundle": CaBundle} if network else {})
+    added = [
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for option, kind in options.items()
+    ]
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        # Its type is not imported before a command runs: it would slow the help.
+        wants_site = function.__annotations__.pop("site", None) is not None
+        own = inspect.signature(function, eval_str=True).parameters
+
+        @functools.wraps(function)
+        def begin(
+            *, site: Path | None, recipes: list[Path] | None, ca_bundle: Path | None = None,
+            **given: Any,
+        ) -> None:
+            found = use_site(site, ca_bundle, recipes)
+            function(**given, **({"site": found} if wants_site else {}))
+
+        parameters = [own[key] for key in own if key != "site"] + added
+        begin.__annotations__ = {one.name: one.annotation for one in parameters}
+        vars(begin)["__signature__"] = inspect.Signature(parameters)
+        return place.command(name)(begin)
+
+    return add
 
 
 def say(text: object, *, err: bool = False) -> None:

@@ -9,24 +9,21 @@ import typer
 
 from trimaran.cli.common import (
     Base,
-    CaBundle,
     EngineName,
     ImageName,
     Offline,
-    Recipes,
-    SiteFile,
     app,
+    command,
     complete,
     say,
     terminal,
-    use_site,
 )
 from trimaran.errors import ExitCode
 
 
-@app.command("lock")
+@command(app, "lock", network=True)
 def lock_image(
-    image: ImageName, site: SiteFile = None, recipes: Recipes = None, ca_bundle: CaBundle = None
+    image: ImageName
 ) -> None:
     """Resolve an image's packages anew and write its lock files.
 
@@ -34,19 +31,16 @@ def lock_image(
     """
     from trimaran.images import definition, lock
 
-    use_site(site, ca_bundle, recipes)
     lock.lock(definition.load(image), terminal())
 
 
-@app.command("render")
+@command(app, "render")
 def render_images(
     image: Annotated[
         str | None,
         typer.Argument(help="One image; all by default.", autocompletion=complete("images")),
     ] = None,
     check: Annotated[bool, typer.Option(help="Only say whether the files are current.")] = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
 ) -> None:
     """Write image.def and Dockerfile from image.yaml; without IMAGE also the overview of all.
 
@@ -56,7 +50,6 @@ def render_images(
     """
     from trimaran.images import definition, overview, render
 
-    use_site(site, recipes=recipes)
     for name in [image] if image else definition.names():
         model = definition.load(name)
         if check:
@@ -67,7 +60,7 @@ def render_images(
         overview.check() if check else overview.write()
 
 
-@app.command()
+@command(app, network=True)
 def fetch(
     image: ImageName,
     offline: Offline = False,
@@ -78,9 +71,6 @@ def fetch(
         Path | None,
         typer.Option(metavar="DIR", help="Lay out here, too, what a build without Trimaran needs."),
     ] = None,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
 ) -> None:
     """Download the locked packages of an image into the wheelhouse, verified.
 
@@ -89,7 +79,6 @@ def fetch(
     from trimaran.engines import commands
     from trimaran.images import definition, render, wheelhouse
 
-    use_site(site, ca_bundle, recipes)
     reporter = terminal()
     for model in definition.chain(definition.load(image)):
         items = wheelhouse.fetch(model, offline=offline, reporter=reporter, python=python)
@@ -100,7 +89,7 @@ def fetch(
                 commands.lay_out(model, file, to / "context" / model.name)
 
 
-@app.command()
+@command(app, network=True)
 def build(
     image: ImageName,
     engine: EngineName = "auto",
@@ -113,9 +102,6 @@ def build(
             help="Build it once more, aside, and say what differs (exit code 3 if anything does).",
         ),
     ] = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
 ) -> None:
     """Build an image, and the framework image below it, from its wheelhouse; then test it.
 
@@ -126,7 +112,6 @@ def build(
     from trimaran.engines.selection import select
     from trimaran.images import definition
 
-    use_site(site, ca_bundle, recipes)
     if check:
         _compare(image, engine, base)
         return
@@ -152,9 +137,9 @@ def _compare(name: str, engine: str, base: str | None) -> None:
     say(f"{name}: the second build is equal {bytes_} ({compared})")
 
 
-@app.command("test-image")
+@command(app, "test-image")
 def self_test(
-    image: ImageName, engine: EngineName = "auto", site: SiteFile = None, recipes: Recipes = None
+    image: ImageName, engine: EngineName = "auto"
 ) -> None:
     """Run the self-test of a built image.
 
@@ -164,7 +149,6 @@ def self_test(
     from trimaran.engines.selection import select
     from trimaran.images import definition
 
-    use_site(site, recipes=recipes)
     chosen, reporter = select(engine), terminal()
     with reporter.bar(f"verifying {image}", None):
         built = require(chosen, definition.load(image))
@@ -172,7 +156,7 @@ def self_test(
     say(f"{image}: self-test passed")
 
 
-@app.command("extend")
+@command(app, "extend", network=True)
 def extend_image(
     image: ImageName,
     packages: Annotated[
@@ -193,9 +177,6 @@ def extend_image(
     ] = None,
     engine: EngineName = "auto",
     offline: Offline = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
 ) -> None:
     """Add packages beside a built image, without building it anew: an environment for run --venv.
 
@@ -208,7 +189,6 @@ def extend_image(
     from trimaran.errors import UsageError
     from trimaran.images import definition
 
-    use_site(site, ca_bundle, recipes)
     if not pip:
         raise UsageError("say what the packages are: --pip", hint=f"extend {image} --pip PACKAGE")
     place = out.absolute()

@@ -9,16 +9,13 @@ import typer
 
 from trimaran.cli import common
 from trimaran.cli.common import (
-    CaBundle,
     DataName,
     Json,
     Offline,
-    Recipes,
-    SiteFile,
+    command,
     emit,
     say,
     terminal,
-    use_site,
 )
 
 app = typer.Typer(
@@ -33,9 +30,9 @@ Workers = Annotated[
 ]
 
 
-@app.command("list")
+@command(app, "list")
 def data_list(
-    as_json: Json = False, site: SiteFile = None, recipes: Recipes = None
+    as_json: Json = False
 ) -> None:
     """List data sets and whether they are here.
 
@@ -43,11 +40,10 @@ def data_list(
     """
     from trimaran.survey import catalog
 
-    use_site(site, recipes=recipes)
     emit(catalog.table("data"), "data", as_json)
 
 
-@app.command("get")
+@command(app, "get", network=True)
 def data_get(
     name: DataName,
     source: Annotated[
@@ -57,9 +53,6 @@ def data_get(
         ),
     ] = None,
     offline: Offline = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
 ) -> None:
     """Download, verify and pack a data set.
 
@@ -69,7 +62,6 @@ def data_get(
     """
     from trimaran.data import cache
 
-    use_site(site, ca_bundle, recipes)
     say(cache.get(cache.load(name), offline=offline, reporter=terminal(), source=source))
 
 
@@ -140,7 +132,7 @@ def data_pack(
     say(out)
 
 
-@app.command("verify")
+@command(app, "verify")
 def data_verify(
     what: Annotated[
         str,
@@ -150,8 +142,6 @@ def data_verify(
         ),
     ],
     workers: Workers = None,
-    site: SiteFile = None,
-    recipes: Recipes = None,
 ) -> None:
     """Check a data set: hashes, indexes, counts, and whether every image can be decoded.
 
@@ -161,7 +151,6 @@ def data_verify(
     from trimaran.data.contracts import Licensed
     from trimaran.errors import RunError, unknown_name
 
-    use_site(site, recipes=recipes)
     place = Path(what)
     if what in cache.names():
         contract = cache.load(what)

@@ -10,13 +10,11 @@ import typer
 
 from trimaran.cli.common import (
     Json,
-    Recipes,
-    SiteFile,
     app,
+    command,
     complete_by_kind,
     emit,
     say,
-    use_site,
 )
 
 
@@ -30,12 +28,10 @@ class Kind(str, Enum):
     DATA = "data"
 
 
-@app.command("list")
+@command(app, "list")
 def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)],
     as_json: Json = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
 ) -> None:
     """List apps, images, targets, recipes or data sets.
 
@@ -43,20 +39,17 @@ def list_(
     """
     from trimaran.survey import catalog
 
-    use_site(site, recipes=recipes)
     rows = catalog.complete(kind.value) if as_json else catalog.table(kind.value)
     emit(rows, kind.value, as_json)
 
 
-@app.command()
+@command(app)
 def show(
     kind: Annotated[Kind, typer.Argument(help="What to show.", show_default=False)],
     name: Annotated[
         str,
         typer.Argument(help="Its name.", autocompletion=complete_by_kind, show_default=False),
     ],
-    site: SiteFile = None,
-    recipes: Recipes = None,
 ) -> None:
     """Show one app, image, target, recipe or data set as JSON, checked and complete.
 
@@ -64,7 +57,6 @@ def show(
     """
     from trimaran.survey import catalog
 
-    use_site(site, recipes=recipes)
     say(json.dumps(catalog.details(kind.value, name), indent=2))
 
 

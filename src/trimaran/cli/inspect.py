@@ -8,22 +8,19 @@ from typing import Annotated
 import typer
 
 from trimaran.cli.common import (
-    CaBundle,
     EngineName,
     ImageName,
     Json,
-    Recipes,
-    SiteFile,
     app,
+    command,
     emit,
     say,
     terminal,
-    use_site,
 )
 from trimaran.errors import ExitCode
 
 
-@app.command()
+@command(app)
 def inspect(
     image: ImageName,
     engine: EngineName = "auto",
@@ -32,8 +29,6 @@ def inspect(
         Path | None,
         typer.Option(metavar="FILE", help="Also write it to publish in site/results/images/."),
     ] = None,
-    site: SiteFile = None,
-    recipes: Recipes = None,
 ) -> None:
     """Say how large a built image is, what makes it so, its licences and how fast it starts.
 
@@ -43,7 +38,6 @@ def inspect(
     from trimaran.images import definition
     from trimaran.supply import inspection, licences
 
-    use_site(site, recipes=recipes)
     with terminal().bar(f"looking into {image}", None):
         found = inspection.examine(select(engine), definition.load(image))
     if evidence is not None:
@@ -67,15 +61,13 @@ def inspect(
     ], "packages that name a licence of this kind", as_json=False)
 
 
-@app.command("sbom")
+@command(app, "sbom")
 def list_materials(
     image: ImageName,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="File to write; not overwritten.")
     ],
     engine: EngineName = "auto",
-    site: SiteFile = None,
-    recipes: Recipes = None,
 ) -> None:
     """Write the software bill of materials of a built image, as CycloneDX JSON.
 
@@ -90,7 +82,6 @@ def list_materials(
     from trimaran.images import definition
     from trimaran.supply import sbom
 
-    use_site(site, recipes=recipes)
     if out.exists():
         raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
     if not out.parent.is_dir():
@@ -102,13 +93,10 @@ def list_materials(
     say(f"{out}: {len(found.debian)} Debian and {len(found.python)} Python packages")
 
 
-@app.command("audit")
+@command(app, "audit", network=True)
 def audit_image(
     image: ImageName,
     as_json: Json = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
 ) -> None:
     """Ask PyPI for known vulnerabilities of an image's locked Python packages, by pip-audit.
 
@@ -120,7 +108,6 @@ def audit_image(
     from trimaran.images import definition
     from trimaran.supply import audit
 
-    use_site(site, ca_bundle, recipes)
     reporter = terminal()
     with reporter.bar("asking for known vulnerabilities", None):
         found = audit.audit(definition.load(image))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimaran.cli.common import (
-    CaBundle,
     EngineName,
     ImageName,
-    Recipes,
-    SiteFile,
     app,
+    command,
     say,
     terminal,
-    use_site,
 )
+
+if TYPE_CHECKING:
+    from trimaran.sites import Site
+
 
 Registry = Annotated[
     str | None,
@@ -31,15 +32,13 @@ Insecure = Annotated[
 ]
 
 
-@app.command()
+@command(app, network=True)
 def push(
+    site: Site,
     image: ImageName,
     place: Registry = None,
     engine: EngineName = "auto",
     insecure: Insecure = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
 ) -> None:
     """Publish a built image, and record its digest.
 
@@ -53,7 +52,7 @@ def push(
     from trimaran.images import definition
     from trimaran.supply import registry
 
-    where = registry.configured(place, use_site(site, ca_bundle, recipes))
+    where = registry.configured(place, site)
     pushed = registry.push(
         definition.load(image), select(engine), registry=where, insecure=insecure,
         reporter=terminal(),
@@ -61,8 +60,9 @@ def push(
     say(f"{pushed.reference}@{pushed.manifest}")
 
 
-@app.command()
+@command(app, network=True)
 def pull(
+    site: Site,
     image: ImageName,
     place: Registry = None,
     digest: Annotated[
@@ -74,9 +74,6 @@ def pull(
     ] = None,
     engine: EngineName = "auto",
     insecure: Insecure = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
 ) -> None:
     """Get a published image by its digest, for runs to use.
 
@@ -88,7 +85,7 @@ def pull(
     from trimaran.images import definition
     from trimaran.supply import registry
 
-    where = registry.configured(place, use_site(site, ca_bundle, recipes))
+    where = registry.configured(place, site)
     built = registry.pull(
         definition.load(image), select(engine), registry=where, digest=digest, insecure=insecure,
         reporter=terminal(),

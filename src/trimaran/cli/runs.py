@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimaran.cli.common import (
     Base,
-    CaBundle,
     EngineName,
     Json,
     Offline,
     RecipeName,
-    Recipes,
     Settings,
-    SiteFile,
     app,
+    command,
     conclude,
     emit,
     say,
     terminal,
-    use_site,
 )
 from trimaran.errors import ExitCode
+
+if TYPE_CHECKING:
+    from trimaran.sites import Site
+
 
 DataFolders = Annotated[
     list[str] | None,
@@ -59,8 +60,9 @@ DryRun = Annotated[
 ]
 
 
-@app.command()
+@command(app, network=True)
 def run(
+    site: Site,
     recipe: RecipeName,
     engine: EngineName = "auto",
     data: DataFolders = None,
@@ -69,9 +71,6 @@ def run(
     settings: Settings = None,
     base: Base = None,
     offline: Offline = False,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
     overlay: Overlay = None,
     venv: Venv = None,
     dry_run: DryRun = False,
@@ -89,12 +88,11 @@ def run(
     from trimaran.recipes.command import parse_changes
     from trimaran.runs import extending, inputs, pipeline
 
-    facts = use_site(site, ca_bundle, recipes)
     chosen, file = select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=parse_changes(settings or []),
         folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
-        offline=offline, site=facts,
+        offline=offline, site=site,
         extension=extending.extension(
             definition.load(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),
@@ -108,12 +106,10 @@ def run(
     conclude(directory, record, verdict)
 
 
-@app.command("resume")
+@command(app, "resume", network=True)
 def resume_run(
+    site: Site,
     run_dir: RunDirectory,
-    site: SiteFile = None,
-    recipes: Recipes = None,
-    ca_bundle: CaBundle = None,
 ) -> None:
     """Let a stopped run go on from its newest checkpoint, and judge it.
 
@@ -124,12 +120,11 @@ def resume_run(
     """
     from trimaran.runs import resume
 
-    facts = use_site(site, ca_bundle, recipes)
-    record, verdict = resume.resume(run_dir, facts, terminal())
+    record, verdict = resume.resume(run_dir, site, terminal())
     conclude(run_dir, record, verdict)
 
 
-@app.command("report")
+@command(app, "report")
 def report_run(
     run_dir: RunDirectory,
     as_json: Json = False,
@@ -137,8 +132,6 @@ def report_run(
         Path | None,
         typer.Option(metavar="FILE", help="Also write the evidence, to publish in site/results/."),
     ] = None,
-    site: SiteFile = None,
-    recipes: Recipes = None,
 ) -> None:
     """Judge a finished run again and rewrite its report.
 
@@ -146,7 +139,6 @@ def report_run(
     """
     from trimaran.runs import report
 
-    use_site(site, recipes=recipes)
     record, verdict = report.write(run_dir)
     if evidence is not None:
         report.write_evidence(record, verdict, evidence)

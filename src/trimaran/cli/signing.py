@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimaran.cli.common import SiteFile, app, complete, say, terminal, use_site
+from trimaran.cli.common import app, command, complete, say, terminal
+
+if TYPE_CHECKING:
+    from trimaran.sites import Site
+
 
 ImageOrFile = Annotated[
     str,
@@ -19,7 +23,7 @@ ImageOrFile = Annotated[
 ]
 
 
-@app.command()
+@command(app)
 def sign(
     image: ImageOrFile,
     key_index: Annotated[
@@ -48,8 +52,9 @@ def sign(
     say(f"{digest}  {file}")
 
 
-@app.command()
+@command(app)
 def verify(
+    site: Site,
     image: ImageOrFile,
     key: Annotated[
         list[str] | None,
@@ -58,7 +63,6 @@ def verify(
             help="Accept only this signer (again for more); else those of the site file.",
         ),
     ] = None,
-    site: SiteFile = None,
 ) -> None:
     """Check that a SIF file is signed, unchanged since, and by whom.
 
@@ -72,7 +76,7 @@ def verify(
     from trimaran import sites
     from trimaran.supply import signing
 
-    known = use_site(site).signatures.keys
+    known = site.signatures.keys
     wanted = [sites.fingerprint(text) for text in key or []] or known
     with terminal().bar(f"verifying {image}", None):
         file = _file(image)
