@@ -7,8 +7,9 @@
 
 An app is a folder with an `app.yaml`, which names its framework; nothing here, in the Makefile or
 in `pyproject.toml` names an app. Packages are those of the framework's CPU image (its
-`requirements.lock`) and the apps' test tools. trainkit is tested with each framework: its modules
-in `trainkit/FRAMEWORK/` and its tests in `tests/on_FRAMEWORK/` with that one only.
+`requirements.lock`), those that an app's CPU image brings, and the apps' test tools. trainkit is
+tested with each framework: its modules in `trainkit/FRAMEWORK/` and its tests in
+`tests/on_FRAMEWORK/` with that one only.
 """
 
 from __future__ import annotations
@@ -74,6 +75,14 @@ class Framework:
         return Path("containers/frameworks", self.image, "requirements.lock")
 
     @property
+    def locks(self) -> dict[str, Path]:
+        """The locked packages of that image, and of its apps' images that bring some of theirs."""
+        names = [f"{app.name}-{self.image}" for app in self.apps]
+        own = {name: Path("containers/apps", name, "requirements.lock") for name in names}
+        there = {name: lock for name, lock in own.items() if (self.root / lock).is_file()}
+        return {self.image: self.lock, **there}
+
+    @property
     def packages(self) -> tuple[Path, ...]:
         """The folders of trainkit and of its apps."""
         return (TRAINKIT, *self.apps)
@@ -137,20 +146,21 @@ def setup(framework: Framework) -> None:
     A stamp is named after the content of what was installed: other content, another stamp.
     """
     root, python = framework.root, str(framework.python)
-    stamp = framework.environment / f".packages-{_digest(root, [framework.lock, Path(TOOLS)])}"
+    installed = [*framework.locks.values(), Path(TOOLS)]
+    stamp = framework.environment / f".packages-{_digest(root, installed)}"
     if not stamp.exists():
         run([sys.executable, "-m", "venv", "--clear", str(framework.environment)], root)
         house = framework.environment / "wheelhouse"
         trimaran = str(Path(sys.executable).with_name("trimaran"))
         version = "{}.{}".format(*sys.version_info)
-        run([trimaran, "fetch", framework.image, "--to", str(house), "--python", version], root)
         # --no-deps: a lock is complete, and leaves out what an image is not to have.
         install = [python, "-m", "pip", "install", "-q", "--no-deps"]
         locked = [*install, "--require-hashes", "-r"]
-        tell(f"installing {framework.image}'s packages ({framework.lock})", [
-            *locked, str(house / "requirements.lock"),
-            "--no-index", "--find-links", str(house / "wheels"),
-        ], root)
+        for image, lock in framework.locks.items():
+            run([trimaran, "fetch", image, "--to", str(house), "--python", version], root)
+            tell(f"installing {image}'s packages ({lock})", [
+                *locked, str(lock), "--no-index", "--find-links", str(house / "wheels"),
+            ], root)
         tell(f"installing the apps' test tools ({TOOLS})", [*locked, TOOLS], root)
         run(["rm", "-rf", str(house)], root)
         stamp.touch()

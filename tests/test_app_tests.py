@@ -90,6 +90,16 @@ def test_an_environment_is_made_once(tree: Path, calls: list[list[str]]) -> None
     assert calls[0][-1] == ".venv-apps-torch"
 
 
+def test_what_the_image_of_an_app_brings_is_there_too(tree: Path, calls: list[list[str]]) -> None:
+    own = Path("containers/apps/words-tensorflow-cpu/requirements.lock")
+    (tree / own).parent.mkdir(parents=True)
+    (tree / own).write_text("brought==1\n")
+    assert script.main(["setup"], tree) == 0
+    fetched = [words[2] for words in calls if "fetch" in words]
+    assert fetched == ["tensorflow-cpu", "words-tensorflow-cpu", "torch-cpu"]
+    assert sum(str(own) in words for words in calls) == 1
+
+
 def test_each_framework_has_its_own_half_of_trainkit(tree: Path, calls: list[list[str]]) -> None:
     assert script.main(["test"], tree) == 0
     assert [words[words.index("2") + 1 :] for words in calls if "pytest" in words] == [

@@ -13,6 +13,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing")
+PROGRAMS = ("resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "chexnet_step")
 
 
 @pytest.fixture(autouse=True)
@@ -204,11 +205,11 @@ def test_tables_go_between_their_markers() -> None:
 
 def test_the_readme_has_a_place_for_every_benchmark() -> None:
     text = (BENCHMARKS / "README.md").read_text()
-    for name in ("resnet_cpu", "resnet_gpu", "input_pipeline"):
+    for name in PROGRAMS:
         parts("report").between_markers(text, name, "")
 
 
-@pytest.mark.parametrize("name", ["resnet_cpu", "resnet_gpu", "input_pipeline"])
+@pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -230,6 +231,14 @@ def test_wrong_arguments_are_refused_before_anything_runs(
         parts("cli").run(name, benchmark.parser(), benchmark.plan, words)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["32", "32:0", "31:4", "a:b"])
+def test_sizes_of_frames_have_a_batch_each(word: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        module("futuregan_step").parser().parse_args(["--sizes", word])
+    assert caught.value.code == 2
+    assert module("futuregan_step").batch("64:4") == (64, 4)
 
 
 def test_an_environment_without_the_app_is_a_clear_error(

@@ -18,7 +18,7 @@ from trimaran import paths
 from trimaran.bundles import archive
 from trimaran.bundles.archive import text_member
 from trimaran.data import cache
-from trimaran.data.contracts import Contract, FormatName
+from trimaran.data.contracts import FormatName, Images
 from trimaran.engines import Command
 from trimaran.files import write_atomic
 from trimaran.recipes import library
@@ -53,7 +53,7 @@ def test_a_replaced_file_has_them_and_no_more(tmp_path: Path, umask: int) -> Non
 
 
 def test_a_data_set_in_the_cache(tmp_path: Path, umask: int) -> None:
-    contract = Contract.model_validate(datasets.document(tmp_path / "world"))
+    contract = Images.model_validate(datasets.document(tmp_path / "world"))
     cache.get(contract, offline=True, reporter=Silent())
     assert other_rights(paths.cache(), umask) == []
 

@@ -1,4 +1,4 @@
-"""The ceiling: the best rate of a large matrix product, in images of a training step.
+"""The ceiling: the best rate of a large matrix product, in samples of a training.
 
 Convolutions are matrix products in other clothes; no library runs them faster than
 its own product of large square matrices, so this bounds the training from above.
@@ -42,11 +42,11 @@ def main() -> None:
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
     parser.add_argument("--device", choices=SIZES, default="cpu")
     parser.add_argument("--seconds", type=float, default=1.0, help="per size")
-    parser.add_argument("--gflop-per-image", type=float, default=1.0)
+    parser.add_argument("--gflop-per-sample", type=float, default=1.0)
     options = parser.parse_args()
     dtype = PRECISIONS[options.precision]
     best = max(rate(n, dtype, options.device, options.seconds) for n in SIZES[options.device])
-    print_rate(best / (options.gflop_per_image * 1e9))
+    print_rate(best / (options.gflop_per_sample * 1e9))
 
 
 if __name__ == "__main__":

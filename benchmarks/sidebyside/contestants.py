@@ -45,14 +45,14 @@ class Steps:
         return self.window * (1 + self.windows)
 
 
-def app_options(environment: Mapping[str, str]) -> str:
-    """Return the help text of the app's `train`.
+def app_options(environment: Mapping[str, str], app: str = APP) -> str:
+    """Return the help text of `train` of the app whose module is `app`.
 
     Raises:
         BenchmarkError: the app is not installed beside this Python.
     """
     done = subprocess.run(
-        [sys.executable, "-m", APP, "train", "--help"], env=dict(environment), check=False,
+        [sys.executable, "-m", app, "train", "--help"], env=dict(environment), check=False,
         capture_output=True, text=True,
     )
     if done.returncode != 0:
@@ -87,18 +87,33 @@ def ours(
         rate: of the text of `metrics.jsonl` (default: `throughput`).
     """
     source = ["--synthetic"] if data is None else ["--data", str(data), "--eval-every", "0"]
+    return training(name, APP, steps, environment, *source, "--model", "resnet50", *options,
+                    launcher=launcher, rate=rate)
+
+
+def training(
+    name: str,
+    app: str,
+    steps: Steps,
+    environment: Mapping[str, str],
+    *options: str,
+    launcher: Sequence[str] = (),
+    rate: Callable[[str], float] | None = None,
+    unit: str = "img/s",
+) -> Contestant:
+    """Return `python -m APP train` with `options`; as `ours`."""
 
     def argv(folder: Path) -> list[str]:
         return [
-            sys.executable, *launcher, "-m", APP, "train", *source, "--model", "resnet50",
-            "--batch-size-per-rank", str(steps.batch), "--max-steps", str(steps.all),
-            "--log-every", str(steps.window), "--out", str(folder / "out"), *options,
+            sys.executable, *launcher, "-m", app, "train", "--batch-size-per-rank",
+            str(steps.batch), "--max-steps", str(steps.all), "--log-every", str(steps.window),
+            "--out", str(folder / "out"), *options,
         ]
 
     def read(_stdout: str, folder: Path) -> float:
         return (rate or throughput)((folder / "out/metrics.jsonl").read_text(encoding="utf-8"))
 
-    return Contestant(name, argv, environment, read)
+    return Contestant(name, argv, environment, read, unit)
 
 
 def throughput(metrics: str) -> float:
@@ -138,16 +153,23 @@ def stock(
     return program(name, environment, "baselines.stock_resnet", *words)
 
 
-def ceiling(precision: str, environment: Mapping[str, str], *options: str) -> Contestant:
-    """Return the img/s that ResNet-50 would train at if all of it were a large matmul."""
-    name = f"ceiling: {precision} matmul rate / {GFLOP_PER_IMAGE} GFLOP per image"
-    words = ["--precision", precision, "--gflop-per-image", str(GFLOP_PER_IMAGE), *options]
-    return program(name, environment, "baselines.matmul", *words)
+def ceiling(
+    precision: str,
+    environment: Mapping[str, str],
+    *options: str,
+    gflop: float = GFLOP_PER_IMAGE,
+    what: str = "image",
+    unit: str = "img/s",
+) -> Contestant:
+    """Return the rate of a training that is one large matmul: `gflop` for each of `what`."""
+    name = f"ceiling: {precision} matmul rate / {gflop:.3g} GFLOP per {what}"
+    words = ["--precision", precision, "--gflop-per-sample", str(gflop), *options]
+    return program(name, environment, "baselines.matmul", *words, unit=unit)
 
 
 def program(
-    name: str, environment: Mapping[str, str], module: str, *words: str
+    name: str, environment: Mapping[str, str], module: str, *words: str, unit: str = "img/s"
 ) -> Contestant:
     """Return one of the small programs in benchmarks/, which print `{"rate": …}`."""
     argv = [sys.executable, "-m", module, *words]
-    return Contestant(name, lambda _folder: argv, environment)
+    return Contestant(name, lambda _folder: argv, environment, unit=unit)

@@ -122,6 +122,13 @@ def way_out(error: OSError) -> str | None:
     return (_WRONG_NAMES | _REFUSALS).get(error.errno or 0)
 
 
+def unreadable(
+    what: object, error: OSError, kind: type[TrimaranError] = UsageError
+) -> TrimaranError:
+    """Return that `what` (a path) cannot be read, why, and what to do about it."""
+    return kind(f"cannot read {what}: {error.strerror or error}", hint=way_out(error))
+
+
 def of_system(error: OSError) -> TrimaranError | None:
     """Return what the system's refusal is to the user; None: only a fault of Trimaran makes it."""
     if error.errno in _WRONG_NAMES and error.filename is not None:

@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from trimaran import strict
-from trimaran.errors import UsageError, way_out
+from trimaran.errors import UsageError, unreadable
 
 OWN_PLACES = ("/bin", "/data", "/dev", "/etc", "/lib", "/lib64", "/opt/trimaran", "/out", "/proc",
               "/root", "/sbin", "/sys", "/tmp", "/usr", "/var", "/venv")  # noqa: S108 - of the container
@@ -220,7 +220,5 @@ def check_bundle(path: Path) -> Path:
             " `openssl x509 -inform der -in FILE` writes one from DER",
         ) from error
     except OSError as error:
-        raise UsageError(
-            f"cannot read the certificates {path}: {error.strerror}", hint=way_out(error)
-        ) from error
+        raise unreadable(f"the certificates {path}", error) from error
     return path

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from trimaran.errors import UsageError, way_out
+from trimaran.errors import UsageError, unreadable
 from trimaran.foreign import excerpt
 from trimaran.parsing import (
     JSON_BYTES,
@@ -93,9 +93,7 @@ def _read(path: Path, limit: int) -> str:
             raise UsageError(f"{path} is larger than {limit / 1e6:,.0f} MB")
         return found.decode("utf-8")
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", hint=way_out(error)
-        ) from error
+        raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text (byte {error.start})") from error
 

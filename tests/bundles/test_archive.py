@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-import resource
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from smalldisk import files_up_to
 from trimaran.bundles import archive
 from trimaran.bundles.archive import Member, text_member
 from trimaran.errors import RunError, UsageError
@@ -111,15 +111,11 @@ def test_too_little_space_is_said_before_anything_is_written(
 
 def test_a_disk_that_fills_up_leaves_nothing(bundle: Path, tmp_path: Path) -> None:
     given = members(tmp_path)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, before[1]))
-    try:
+    with files_up_to(5_000):
         with pytest.raises(RunError, match=r"cannot write .*b\.tar: File too large"):
             archive.write(tmp_path / "b.tar", "small", given, Silent())
         with pytest.raises(RunError, match=r"cannot unpack .*small\.tar: File too large"):
             unpack(bundle, tmp_path / "out")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.glob("*b.tar*")) == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import photos
+from smalldisk import files_up_to
 
 
 def trimaran(*words: object) -> subprocess.CompletedProcess[str]:
@@ -46,12 +46,8 @@ def test_packing_onto_a_full_disk_says_so_and_goes_on_when_there_is_space(
     """A limit on the size of files stands for the full disk."""
     out, whole = tmp_path / "out", tmp_path / "whole"
     words = ["--format", name, "--workers", "1"]
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
+    with files_up_to(limit):
         done = trimaran("pack", source, "-o", out, *words)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert done.returncode == 4
     assert f"cannot write into {out}: " in done.stderr
     assert "run it again to go on" in done.stderr

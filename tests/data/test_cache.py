@@ -13,7 +13,7 @@ import pytest
 import datasets
 from trimaran import paths
 from trimaran.data import cache, dataset_json, sources
-from trimaran.data.contracts import Contract
+from trimaran.data.contracts import Images
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.reporting import Silent
 
@@ -25,8 +25,8 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def contract(place: Path, monkeypatch: pytest.MonkeyPatch) -> Contract:
-    contract = Contract.model_validate(datasets.document(place))
+def contract(place: Path, monkeypatch: pytest.MonkeyPatch) -> Images:
+    contract = Images.model_validate(datasets.document(place))
     monkeypatch.setattr(sources, "DEBIAN", (place / "debian").as_uri() + "/")
     monkeypatch.setattr(sources, "SNAPSHOT", (place / "snapshot").as_uri() + "/")
     monkeypatch.setattr(sources, "PYPI", (place / "pypi").as_uri() + "/")
@@ -40,7 +40,7 @@ def told() -> Silent:
 
 
 @pytest.fixture
-def get(contract: Contract, told: Silent) -> Callable[..., Path]:
+def get(contract: Images, told: Silent) -> Callable[..., Path]:
     return lambda offline=False: cache.get(contract, offline=offline, reporter=told)
 
 
@@ -51,7 +51,7 @@ def home() -> Path:
     return paths.cache("data", "small")
 
 
-def test_data_set_is_got_once(contract: Contract, get: Get, place: Path, told: Silent) -> None:
+def test_data_set_is_got_once(contract: Images, get: Get, place: Path, told: Silent) -> None:
     assert cache.state(contract) == "absent"
     assert cache.size(contract) == 0
     folder = get()
@@ -106,7 +106,7 @@ def test_all_sources_failing_lists_each_and_says_what_to_do(get: Get, place: Pat
 
 
 def test_offline_says_what_is_missing_and_takes_what_was_put_there(
-    contract: Contract, get: Get, place: Path, monkeypatch: pytest.MonkeyPatch
+    contract: Images, get: Get, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DEBIAN", "SNAPSHOT", "PYPI"):
         monkeypatch.setattr(sources, name, "http://no-such-host.invalid/")
@@ -129,7 +129,7 @@ def test_tampered_download_is_refused_and_kept(get: Get, place: Path, told: Sile
 
 
 def test_archive_with_other_content_is_refused_although_its_own_hash_is_right(
-    place: Path, contract: Contract, told: Silent
+    place: Path, contract: Images, told: Silent
 ) -> None:
     """The contract itself is wrong then; the content's hash still stands guard."""
     changed = datasets.contents() | {"test-labels": datasets.idx_bytes((5,), b"\0\0\0\0\0")}
@@ -138,7 +138,7 @@ def test_archive_with_other_content_is_refused_although_its_own_hash_is_right(
     (place / "debian/pool/small_1-1_all.deb").write_bytes(deb)
     document["sources"] = [document["sources"][1] | {"sha256": datasets.sha(deb), "size": len(deb)}]
     with pytest.raises(RunError, match="wrong content, refused") as caught:
-        cache.get(Contract.model_validate(document), offline=False, reporter=told)
+        cache.get(Images.model_validate(document), offline=False, reporter=told)
     assert contract.files["test-labels"].sha256 in caught.value.message
     assert datasets.sha(changed["test-labels"]) in caught.value.message
     assert [p.name for p in (home() / "raw").glob("test-labels*")] == [
@@ -147,7 +147,7 @@ def test_archive_with_other_content_is_refused_although_its_own_hash_is_right(
 
 
 def test_archive_that_lacks_a_file_or_is_none_is_said(
-    place: Path, contract: Contract, told: Silent
+    place: Path, contract: Images, told: Silent
 ) -> None:
     lacking = datasets.contents()
     del lacking["test-labels"]
@@ -162,7 +162,7 @@ def test_archive_that_lacks_a_file_or_is_none_is_said(
             document["sources"][1] | {"sha256": datasets.sha(content), "size": len(content)}
         ]
         with pytest.raises(RunError, match=fault):
-            cache.get(Contract.model_validate(document), offline=False, reporter=told)
+            cache.get(Images.model_validate(document), offline=False, reporter=told)
         shutil.rmtree(home())
 
 
@@ -197,7 +197,7 @@ def test_pip_is_the_last_resort_for_a_pypi_package(
 
 
 def test_verify_finds_every_fault_and_get_repairs(
-    contract: Contract, get: Get, told: Silent
+    contract: Images, get: Get, told: Silent
 ) -> None:
     folder = get()
     good = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -221,7 +221,7 @@ def test_verify_finds_every_fault_and_get_repairs(
 
 
 def test_faults_are_told_where_nothing_can_be_written(
-    contract: Contract, get: Get, told: Silent
+    contract: Images, get: Get, told: Silent
 ) -> None:
     shard = get() / "train-00000.tar"
     shard.write_bytes(shard.read_bytes()[:700])
@@ -236,7 +236,7 @@ def test_faults_are_told_where_nothing_can_be_written(
 
 
 def test_bit_flip_found_by_verify_is_repaired_by_get(
-    contract: Contract, get: Get, told: Silent
+    contract: Images, get: Get, told: Silent
 ) -> None:
     shard = get() / "train-00000.tar"
     good = shard.read_bytes()
@@ -252,7 +252,7 @@ def test_bit_flip_found_by_verify_is_repaired_by_get(
     [("v1.2 23", "v1.2 24"), ("png 512 ", "png 513 "), ("cls", "txt"), (".png cls", ".jpg cls")],
 )
 def test_damaged_index_is_found(
-    contract: Contract, get: Get, told: Silent, old: str, new: str
+    contract: Images, get: Get, told: Silent, old: str, new: str
 ) -> None:
     index = get() / "train-00000.idx"
     index.write_text(index.read_text().replace(old, new, 1))
@@ -260,11 +260,11 @@ def test_damaged_index_is_found(
     assert [fault for fault in faults if "train-00000.tar" in fault and index.name in fault]
 
 
-def test_verify_of_what_is_not_there(contract: Contract, told: Silent) -> None:
+def test_verify_of_what_is_not_there(contract: Images, told: Silent) -> None:
     assert "small is not here" in cache.verify(contract, reporter=told)[0]
 
 
-def test_raw_files_alone_are_packed_offline(contract: Contract, get: Get, place: Path) -> None:
+def test_raw_files_alone_are_packed_offline(contract: Images, get: Get, place: Path) -> None:
     shutil.rmtree(get())
     shutil.rmtree(place)
     assert cache.state(contract) == "downloaded"
@@ -273,18 +273,18 @@ def test_raw_files_alone_are_packed_offline(contract: Contract, get: Get, place:
 
 
 def test_data_of_an_older_contract_is_made_anew(
-    contract: Contract, get: Get, told: Silent
+    contract: Images, get: Get, told: Silent
 ) -> None:
     get()
     document = contract.model_dump(by_alias=True) | {"classes": ["x", "y", "z"]}
-    newer = Contract.model_validate(document)
+    newer = Images.model_validate(document)
     assert cache.state(newer) == "downloaded"
     folder = cache.get(newer, offline=True, reporter=told)
     assert dataset_json.read(folder).classes == ["x", "y", "z"]
 
 
 def test_ctrl_c_is_said_and_leaves_nothing_half_made(
-    contract: Contract, get: Get, monkeypatch: pytest.MonkeyPatch
+    contract: Images, get: Get, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*arguments: object) -> bytes:
         raise KeyboardInterrupt
@@ -297,7 +297,7 @@ def test_ctrl_c_is_said_and_leaves_nothing_half_made(
     assert cache.state(contract) == "downloaded"
 
 
-def test_folder_of_the_user_is_checked(contract: Contract, get: Get, tmp_path: Path) -> None:
+def test_folder_of_the_user_is_checked(contract: Images, get: Get, tmp_path: Path) -> None:
     own = tmp_path / "own"
     shutil.copytree(get(), own)
     cache.check(contract, own, {"train": 23, "test": 5}, "webdataset", ["class"])
@@ -323,7 +323,7 @@ def test_folder_of_the_user_is_checked(contract: Contract, get: Get, tmp_path: P
 
 
 def test_folder_of_the_user_needs_no_origin(
-    contract: Contract, get: Get, tmp_path: Path, told: Silent
+    contract: Images, get: Get, tmp_path: Path, told: Silent
 ) -> None:
     own = tmp_path / "own"
     shutil.copytree(get(), own)

@@ -8,8 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from trimaran.errors import UsageError
+from trimaran.errors import BuildError, UsageError
 from trimaran.images import debian, definition, lock
 from trimaran.images.parts import Source
 from trimaran.process import Result
@@ -17,6 +18,7 @@ from trimaran.reporting import Silent
 
 IMAGES = [definition.load(name) for name in definition.names()]
 FRAMEWORKS = [image for image in IMAGES if image.kind == "framework"]
+BRINGING = [image for image in IMAGES if image.kind == "app" and definition.wheels_lock(image)]
 HASH = "0" * 64
 
 
@@ -109,18 +111,38 @@ def test_what_is_excluded_is_locked_for_nobody(
     assert re.findall(r"^(\w+)==", lock._resolve(image, Silent()), re.M) == ["user"]
 
 
-def make_wheel(index: Path, name: str, requires: str | None = None) -> None:
+@pytest.fixture
+def app(tmp_path: Path) -> definition.Image:
+    """An app image on the image `tiny`, which brings the package `brought`."""
+    folder = tmp_path / "images/app"
+    shutil.copytree(Path(__file__).parents[1] / "images" / "tiny", tmp_path / "images/tiny")
+    folder.mkdir()
+    (folder / "selftest.py").touch()
+    (folder / "requirements.in").write_text("brought\n")
+    (folder / "image.yaml").write_text(
+        "schema: 1\nsummary: An app\ndescription: An app.\nversion: '1'\nlicenses: MIT\n"
+        "framework: tiny\nfiles: {selftest.py: /opt/selftest.py}\ntest: /opt/selftest.py\n"
+        "app: {packages: [trainkit], module: trainkit, commands: {train: train}}\nhelp: An app.\n"
+    )
+    return definition.read(folder / "image.yaml")
+
+
+def make_wheel(
+    index: Path, name: str, requires: str | None = None, version: str = "1.0"
+) -> None:
     """Put the wheel of an empty package into a simple index."""
-    file = f"{name}-1.0-py3-none-any.whl"
-    (index / name).mkdir(parents=True)
-    (index / name / "index.html").write_text(f'<a href="{file}">{file}</a>')
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    file = f"{name}-{version}-py3-none-any.whl"
+    (index / name).mkdir(parents=True, exist_ok=True)
+    with (index / name / "index.html").open("a") as page:
+        page.write(f'<a href="{file}">{file}</a>\n')
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     if requires:
         metadata += f"Requires-Dist: {requires}\n"
     with zipfile.ZipFile(index / name / file, "w") as wheel:
-        wheel.writestr(f"{name}-1.0.dist-info/METADATA", metadata)
-        wheel.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr(f"{name}-1.0.dist-info/RECORD", "")
+        about = f"{name}-{version}.dist-info"
+        wheel.writestr(f"{about}/METADATA", metadata)
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
 
 
 def test_the_debian_lock_is_read_as_it_is_written() -> None:
@@ -152,10 +174,50 @@ def test_a_file_name_is_what_apt_takes() -> None:
     )
 
 
-def test_an_app_image_has_no_locks_to_make() -> None:
+def test_an_app_image_that_brings_nothing_has_no_locks_to_make() -> None:
     with pytest.raises(UsageError) as caught:
         lock.lock(definition.load("resnet-imagenet-torch-cpu"), Silent())
-    assert caught.value.hint == "trimaran lock torch-cpu"
+    assert "`trimaran lock torch-cpu`, or name" in str(caught.value.hint)
+
+
+def test_the_lock_of_an_app_image_has_what_the_image_below_lacks(
+    app: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here `brought` requires `six`, which the framework image has locked in an older version."""
+    index = tmp_path / "index"
+    make_wheel(index, "brought", requires="six")
+    make_wheel(index, "six", version="1.17.0")
+    make_wheel(index, "six", version="1.99.0")
+    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    lock.lock(app, Silent())
+    assert [entry.name for entry in lock.read(app.folder / "requirements.lock")] == ["brought"]
+
+
+def test_what_contradicts_the_image_below_cannot_be_locked(
+    app: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index"
+    make_wheel(index, "brought", requires="six>1.17.0")
+    make_wheel(index, "six", version="1.17.0")
+    make_wheel(index, "six", version="1.99.0")
+    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    with pytest.raises(BuildError, match=r"six==1\.17\.0"):
+        lock.lock(app, Silent())
+    assert not (app.folder / "requirements.lock").exists()
+
+
+@pytest.mark.parametrize("image", BRINGING, ids=lambda image: image.name)
+def test_the_committed_lock_of_an_app_image_is_none_of_what_is_below(
+    image: definition.Image
+) -> None:
+    locked = {entry.name for entry in lock.read(image.folder / "requirements.lock")}
+    assert locked
+    assert not locked & lock._below(image)
+    asked = [
+        Requirement(line) for line in (image.folder / "requirements.in").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    assert {one.name for one in asked} <= locked
 
 
 def test_uv_is_told_to_trust_the_systems_certificates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def place_everything(cache_content: bytes = b"content") -> list[wheels.Item]:
 def test_a_tampered_wheel_is_refused_before_any_build(monkeypatch: pytest.MonkeyPatch) -> None:
     items = place_everything(b"tampered")
     monkeypatch.setattr(wheelhouse, "_debs", lambda image: [])
-    monkeypatch.setattr(wheels, "locked", lambda image, offline, reporter: items)
+    monkeypatch.setattr(wheels, "locked", lambda *about: items)
     reporter = Silent()
     with pytest.raises(BuildError) as caught:
         wheelhouse.fetch(TINY, offline=True, reporter=reporter)
@@ -91,6 +91,18 @@ def test_a_view_has_what_the_build_reads_and_goes_away() -> None:
         assert found == ["requirements.lock", f"wheels/{items[0].filename}"]
         assert (folder / found[1]).stat().st_ino == items[0].kept.stat().st_ino
     assert not folder.exists()
+
+
+def test_the_lock_of_an_app_image_lies_beside_that_of_the_image_below(tmp_path: Path) -> None:
+    """So that both can be built from one folder: `trimaran fetch --to`."""
+    image = definition.load("futuregan-torch-cpu")
+    accepted = {h for one in lock.read(image.folder / "requirements.lock") for h in one.hashes}
+    assert wheelhouse.locked_hashes(image) == accepted
+    for layer in (TINY, image):
+        wheelhouse.lay_out(layer, [], tmp_path)
+    below, own = tmp_path / "requirements.lock", tmp_path / "apps/requirements.lock"
+    assert below.read_bytes() == (TINY.folder / "requirements.lock").read_bytes()
+    assert own.read_bytes() == (image.folder / "requirements.lock").read_bytes()
 
 
 @pytest.mark.parametrize("package", ["trainkit", "resnet-imagenet"])

@@ -49,8 +49,17 @@ def missing(engine: str) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, or with TRIMARAN_REQUIRE_ENGINES=1 fail, what has no engine here."""
+    """Skip, or with TRIMARAN_REQUIRE_ENGINES=1 fail, what has no engine here.
+
+    Workers (`--dist loadgroup`) take whole modules, whose fixtures are dear; and one of them all
+    that use podman, whose storage is the user's: what one test removes there, another may need.
+    """
+    shared = {item.path for item in items for mark in item.iter_markers("engine")
+              if mark.args[0] == "podman"}
     for item in items:
+        item.add_marker(pytest.mark.xdist_group(
+            "podman" if item.path in shared else item.path.stem
+        ))
         for marker in item.iter_markers("engine"):
             reason = missing(str(marker.args[0]))
             if reason and os.environ.get("TRIMARAN_REQUIRE_ENGINES") != "1":
@@ -67,12 +76,16 @@ def require_engines(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what the engines store outside the tests' folders from growing with every run."""
+def own_apptainer_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what Apptainer stores outside the tests' folders from growing with every run."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("APPTAINER_CACHEDIR", str(tmp_path_factory.mktemp("apptainer-cache")))
         yield
-    if missing("podman") is None:
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the tests' images from podman's storage, once: another worker may still use them."""
+    if not hasattr(session.config, "workerinput") and missing("podman") is None:
         for title in ("tiny", tinyapp.APP_IMAGE):
             label = f"label=org.opencontainers.image.title={title}"
             found = _podman("images", "--all", "--quiet", "--filter", label).split()

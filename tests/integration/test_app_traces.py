@@ -125,6 +125,7 @@ def strace(folder: Path) -> list[str]:
     return ["env", f"LD_LIBRARY_PATH={folder}", f"{folder}/strace", "-E", "LD_LIBRARY_PATH"]
 
 
+@pytest.mark.trains
 @pytest.mark.engine("apptainer")
 @pytest.mark.engine("strace")
 @pytest.mark.timeout(1800)  # the image is built, the first time

@@ -138,6 +138,7 @@ def test_it_does_not_change_what_was_installed(
     assert "TRIMARAN_ROOT" in done.stderr
 
 
+@pytest.mark.trains
 @pytest.mark.engine("apptainer")
 def test_it_runs_a_recipe_in_the_container_that_the_checkout_uses(trimaran: Trimaran) -> None:
     short = ["--set", "max-steps=4", "--set", "log-every=2"]

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from inside import HOROVODRUN, MPIRUN, TORCHRUN, run_inside
 from trimaran import process
 from trimaran.data import cache
 from trimaran.data.contracts import load
-from trimaran.engines import Bind, BuiltImage
+from trimaran.engines import Bind
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
 from trimaran.reporting import Silent
@@ -21,12 +22,8 @@ WORDS = (
     f"--model resnet20 --epochs 1 --max-steps {STEPS} --base-lr 0.1 --warmup-epochs 0 "
     "--momentum 0.9 --log-every 1 --threads 1 --precision fp32 --eval-every 0"
 )
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", "python"]
-TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-HOROVODRUN = ["horovodrun", "--gloo", "--network-interfaces", "lo", "--disable-cache", "-np", "2",
-              "python"]
-
 pytestmark = [
+    pytest.mark.trains,
     pytest.mark.engine("apptainer"),
     pytest.mark.timeout(1800),  # the image is built, the first time
     pytest.mark.usefixtures("user_cache"),
@@ -48,27 +45,13 @@ def train(out: Path, launcher: list[str], *more: str) -> list[float]:
     out.mkdir()
     arguments = [*launcher, "-m", "resnet_imagenet", "train", "--data=/data", "--out=/out/run",
                  *WORDS.split(), *more]
-    run(engine, built, packed, out, arguments)
+    run_inside(built, out, arguments, Bind(packed, "/data"))
     return losses(out)
 
 
 def losses(out: Path) -> list[float]:
     lines = map(json.loads, (out / "run/metrics.jsonl").read_text().splitlines())
     return [line["value"] for line in lines if line["key"] == "train_loss"]
-
-
-def run(
-    engine: Apptainer, built: BuiltImage, packed: Path, out: Path, arguments: list[str]
-) -> None:
-    binds = [Bind(packed, "/data"), Bind(out, "/out", writable=True)]
-    command = engine.command(
-        built, ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", *arguments],
-        binds=binds, env={"OMP_NUM_THREADS": "1"}, workdir="/out",
-    )
-    argv = ["exec" if word == "run" else word for word in command.argv]
-    argv.insert(argv.index(built.reference) + 1, "/opt/trimaran/bin/python")
-    done = process.run(argv, env=command.env)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ def test_the_readme_shows_its_two_commands_first() -> None:
 
 
 # `make test` is what runs this test, so it is the one block that is not run here.
+@pytest.mark.trains
 @pytest.mark.engine("apptainer")
 @pytest.mark.usefixtures("user_cache")
 @pytest.mark.timeout(1500)

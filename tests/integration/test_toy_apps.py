@@ -46,6 +46,7 @@ def test_the_generated_files_of_its_image_are_current(
     render.check(definition.load(name))
 
 
+@pytest.mark.trains
 @pytest.mark.engine("apptainer")
 @pytest.mark.timeout(1800)  # the framework image is built, the first time
 @pytest.mark.usefixtures("user_cache")

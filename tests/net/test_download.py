@@ -185,6 +185,25 @@ def test_file_that_is_there_needs_no_source(get: Get, tmp_path: Path) -> None:
     assert get("http://unused.invalid/file.bin").read_bytes() == CONTENT
 
 
+def test_file_of_another_process_that_comes_at_the_last_moment_is_taken(
+    get: Get, tmp_path: Path, told: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there between the question for it and what is done because it was not."""
+    (tmp_path / "cache").mkdir()
+    known = Path.is_file
+
+    def comes_after(path: Path) -> bool:
+        there = known(path)
+        if path.name == "file.bin":
+            path.write_bytes(CONTENT)
+        return there
+
+    monkeypatch.setattr(Path, "is_file", comes_after)
+    with serving() as server:
+        assert get(server.url).read_bytes() == CONTENT
+    assert (folder(tmp_path), told.warnings) == (["file.bin"], [])
+
+
 def test_damaged_file_is_set_aside_and_fetched_again(
     get: Get, tmp_path: Path, told: Silent
 ) -> None:

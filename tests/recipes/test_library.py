@@ -52,10 +52,17 @@ def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
     assert caught.value.hint == "did you mean resnet-imagenet/cpu-smoke?"
 
 
+def test_a_recipe_says_what_it_expects_if_only_that_it_is_nothing_yet(checkout: Path) -> None:
+    write(checkout, {**GOOD, "expected": []})
+    assert library.load("resnet-imagenet/cpu-smoke").recipe.expected == []
+    write(checkout, {key: value for key, value in GOOD.items() if key != "expected"})
+    with pytest.raises(UsageError, match="give 'expected' or, with one for each point, 'series'"):
+        library.load("resnet-imagenet/cpu-smoke")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"expected": []}, "give 'expected' or, with one for each point, 'series'"),
         ({"verb": "trian"}, "verb: resnet-imagenet has no verb 'trian'"
                             " (did you mean train?)"),
         ({"args": {"data": "/x"}}, "args: data: set by Trimaran, remove it"),

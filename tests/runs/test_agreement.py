@@ -127,10 +127,15 @@ def test_a_run_of_an_older_version_is_judged(recipe: RecipeFile, own_place: Path
     assert "of an older version" in verdict.checked[-1]
 
 
-def test_a_run_without_data_has_as_many_samples_as_it_likes(
-    recipe: RecipeFile, own_place: Path
+@pytest.mark.parametrize("of", ["nothing", "clips"])
+def test_a_run_without_data_or_of_clips_has_as_many_samples_as_it_likes(
+    recipe: RecipeFile, own_place: Path, of: str
 ) -> None:
-    recipe.path.write_text(yaml.safe_dump({**GOOD, "args": {**GOOD["args"], "synthetic": True}}))
+    if of == "clips":
+        card = recipe.card.path
+        card.write_text(card.read_text().replace("kinds: [class", "kinds: [sequence, class"))
+    more = {} if of == "clips" else {"synthetic": True}
+    recipe.path.write_text(yaml.safe_dump({**GOOD, "args": {**GOOD["args"], **more}}))
     directory = own_place / "run"
     record = start(directory, library.load(recipe.name))
     write_outcome(directory, 0.95)

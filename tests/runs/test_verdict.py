@@ -234,6 +234,14 @@ def test_a_changed_recipe_has_no_reference() -> None:
     assert "epochs" in verdict.reasons[0]
 
 
+def test_a_recipe_that_nobody_has_measured_shows_and_judges_nothing() -> None:
+    events = [event("throughput", 500, epoch_num=2)]
+    verdict = judge(recipe(), CARD, events, changed=[], unlike=[])
+    assert verdict.outcome == "NO REFERENCE"
+    assert verdict.reasons == ["the recipe expects nothing yet: nobody has measured it"]
+    assert [(row.metric, row.required) for row in verdict.rows] == [("throughput", False)]
+
+
 def test_one_failure_makes_the_whole_a_failure() -> None:
     events = [event("eval_accuracy", 0.2), event("throughput", 1000, epoch_num=2)]
     verdict = judge(recipe(SPEED, ACCURACY), CARD, events, changed=[], unlike=[])

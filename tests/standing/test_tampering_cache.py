@@ -22,7 +22,7 @@ import wheels
 from damage import WAYS, spoil
 from trimaran import locks, paths
 from trimaran.data import cache, sources
-from trimaran.data.contracts import Contract
+from trimaran.data.contracts import Images
 from trimaran.engines import BuiltImage, inventory
 from trimaran.engines.host import Host
 from trimaran.images import base, definition, wheelhouse
@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def data_set(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
     """A data set that was got, and is verified and got again."""
-    contract = Contract.model_validate(datasets.document(world))
+    contract = Images.model_validate(datasets.document(world))
     for variable in ("DEBIAN", "SNAPSHOT", "PYPI"):
         monkeypatch.setattr(sources, variable, f"{world.as_uri()}/none/")
     monkeypatch.setenv("PATH", str(world))

@@ -120,14 +120,14 @@ def train(
 
     def work(strategy: TorchStrategy) -> None:
         here.strategy = strategy
-        training.train(settings)
+        training.main(settings)
 
     with monkeypatch.context() as patch:
         patch.setattr(inputs, "open_inputs", open_inputs)
         patch.setattr(model, "build", lambda *_, **__: copy.deepcopy(first))
         patch.setattr(training, "start", lambda *_, **__: here.strategy)
         if ranks == 1:
-            training.train(settings)
+            training.main(settings)
         else:
             patch.setattr(training, "StopFlag", NoSignals)  # threads get none
             on_ranks(ranks, work, monkeypatch)

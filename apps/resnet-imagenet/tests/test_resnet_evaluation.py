@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from resnet_imagenet import evaluate as module
 from resnet_imagenet.__main__ import main
 from resnet_imagenet.evaluate import Scores, evaluate
-from trainkit import checkpoint, parts
+from trainkit import checkpoint, outputs, parts
 from trainkit.torch.parts import parts as torch_parts
 from trainkit.torch.strategy import TorchStrategy
 
@@ -140,7 +140,7 @@ def test_the_command_evaluates_the_moving_average_where_there_is_one(
     best = Network()
     best.load_state_dict({name: kept[name] for name in best.state_dict()})
     monkeypatch.setattr(module.model, "build", lambda *_, **__: Network())
-    network, to, about = module.restore_network(module.load_checkpoint(out, None))
+    network, to, about = module.restore_network(outputs.load_trained(out, None))
     assert all(torch.equal(best.state_dict()[n], t) for n, t in network.state_dict().items())
     assert (to.size, to.mean, about["classes"]) == (6, (0.5,), [str(n) for n in range(CLASSES)])
     keys = ("eval_accuracy", "eval_accuracy_top5", "eval_loss")

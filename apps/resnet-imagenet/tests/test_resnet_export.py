@@ -15,7 +15,8 @@ from torch import nn
 
 from resnet_imagenet import export
 from resnet_imagenet.__main__ import main
-from resnet_imagenet.evaluate import load_checkpoint, restore_network
+from resnet_imagenet.evaluate import restore_network
+from trainkit.outputs import load_trained
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ def exported(run: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_onnx_runtime_gives_the_logits_of_pytorch(exported: Path, run: Path, number: int) -> None:
-    network, _, _ = restore_network(load_checkpoint(run, None))
+    network, _, _ = restore_network(load_trained(run, None))
     images = torch.randn(number, 1, 12, 12)
     with torch.inference_mode():
         wanted = network.eval()(images).numpy()
@@ -95,7 +96,7 @@ def test_torchscript_gives_the_same_logits(
     arguments = ["--checkpoint", str(checkpoint), "--to", str(path), "--format", "torchscript"]
     assert main(["export", *arguments]) == 0
     assert capfd.readouterr().err == ""
-    network, _, _ = restore_network(load_checkpoint(run, None))
+    network, _, _ = restore_network(load_trained(run, None))
     images, extra = torch.randn(3, 1, 12, 12), {"classes.json": ""}
     with export.quiet(), torch.inference_mode():
         loaded = torch.jit.load(io.BytesIO(path.read_bytes()), _extra_files=extra)
@@ -165,7 +166,7 @@ def test_images_of_another_kind_are_refused(
 
 
 def test_photographs_are_described_by_their_crop(photograph_run: Path) -> None:
-    state = load_checkpoint(photograph_run, None)
+    state = load_trained(photograph_run, None)
     _, to, about = restore_network(state)
     facts = json.loads(export.metadata(state, to, about)["preprocessing"])
     assert (facts["mode"], facts["centre_square"], facts["resize"]) == ("RGB", 0.875, [224, 224])

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from resnet_imagenet import data, method
+from resnet_imagenet import data
 from resnet_imagenet.data import Loader
 from resnet_imagenet.inputs import open_inputs
 from resnet_imagenet.pipelines import Way
 from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.sizes import image_sizes
-from trainkit import provenance
 from trainkit.data.dataset import open_dataset
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
@@ -104,16 +103,3 @@ def test_a_training_reads_the_staged_copy(tiny: Path, tmp_path: Path, train) -> 
     node = tmp_path / "node"
     assert train(tiny, tmp_path / "run", "--max-steps", "2", "--stage", str(node)) == 0
     assert len(list(node.rglob("train-*.tar"))) == 3
-
-
-@pytest.mark.parametrize(("flags", "found"), [(["avx512_bf16"], "bf16"), (["avx2"], "fp32")])
-def test_a_precision_left_to_the_device_is_said_and_kept(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: list[str],
-    found: str,
-) -> None:
-    monkeypatch.setattr(provenance, "cpu_flags", lambda: flags)
-    settings = method.settle(TrainSettings(), TorchStrategy())
-    assert settings.precision == found
-    assert capsys.readouterr().out.startswith(f"precision {found}: the cpu has ")
-    assert method.settle(settings, TorchStrategy()) == settings
-    assert capsys.readouterr().out == ""

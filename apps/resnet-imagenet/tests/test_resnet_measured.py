@@ -22,6 +22,7 @@ from resnet_imagenet.settings import TrainSettings
 from trainkit import session
 from trainkit.checkpoint import Checkpoints
 from trainkit.exits import DivergedError
+from trainkit.torch.precision import prepare
 from trainkit.torch.strategy import TorchStrategy
 
 
@@ -195,10 +196,9 @@ def test_pytorch_is_exact_where_it_costs_little_or_was_asked_for(
     device: str, deterministic: bool, exact: bool, precision: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = TrainSettings(precision=precision, deterministic=deterministic, seed=77)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
-    method.prepare(settings, torch.device(device))
+    prepare(precision, torch.device(device), seed=77, deterministic=deterministic)
     assert torch.are_deterministic_algorithms_enabled() is exact
     assert torch.backends.cudnn.benchmark is not exact
     fast = precision != "fp32"
@@ -213,7 +213,7 @@ def test_the_network_is_built_as_asked_and_from_the_seed() -> None:
 
     def build(**more: Any) -> Any:
         settings = TrainSettings(**{"model": "resnet20", "bn_momentum": 0.05, **more})
-        method.prepare(settings, torch.device("cpu"))
+        prepare("fp32", torch.device("cpu"), seed=settings.seed, deterministic=False)
         return method.build(settings, data, TorchStrategy())
 
     network, other, same = build(), build(seed=18), build()

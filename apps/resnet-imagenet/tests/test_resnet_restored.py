@@ -21,6 +21,7 @@ from resnet_imagenet.settings import TrainSettings
 from resnet_imagenet.state import identity
 from trainkit import checkpoint, statefile
 from trainkit.exits import ArgumentError, RanksDifferError
+from trainkit.testing import reading
 from trainkit.torch.horovod import Horovod
 from trainkit.torch.strategy import TorchStrategy
 
@@ -64,7 +65,7 @@ def go_on(out: Path, step: int, monkeypatch: pytest.MonkeyPatch, **more: Any) ->
 def told(out: Path) -> list[Any]:
     """Return all metrics but those of time, with their places."""
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-    timed = ("throughput", "data_wait_fraction", "communication_fraction", "resumed_from_step")
+    timed = {*reading.TIMED, "resumed_from_step"}
     return [
         (line["key"], line["value"], line["metadata"].get("step")) for line in lines
         if line["key"] not in timed

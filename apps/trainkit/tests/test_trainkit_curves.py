@@ -9,12 +9,13 @@ from trainkit.exits import DataError
 from trainkit.metrics import MetricsLog
 
 
-def write(folder: Path, *, samples: int = 100, batch: int = 16) -> MetricsLog:
-    """Begin the metrics of a run: 7 steps an epoch, the last one smaller."""
+def write(folder: Path, *steps: int) -> MetricsLog:
+    """Begin the metrics of a run with epochs of so many steps: two of 7."""
     log = MetricsLog(folder / "metrics.jsonl")
     log.start(metrics.RUN_START)
-    log.event(metrics.GLOBAL_BATCH_SIZE, batch)
-    log.event(metrics.TRAIN_SAMPLES, samples)
+    for number, own in enumerate(steps or (7, 7)):
+        before = sum(steps[:number]) if steps else 7 * number
+        log.start(metrics.EPOCH_START, epoch_num=number + 1, step=before, steps=own)
     return log
 
 
@@ -29,6 +30,13 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert run.curve(metrics.EVAL_ACCURACY) == curves.Curve((2.0,), (0.5,))
     assert run.curve(metrics.LEARNING_RATE) == curves.Curve()
     assert (run.status, run.epochs, run.resumed) == (metrics.SUCCESS, 2.0, ())
+
+
+def test_epochs_may_differ_in_their_steps(tmp_path: Path) -> None:
+    with write(tmp_path, 2, 8) as log:
+        for step in (1, 2, 4, 10):
+            log.event(metrics.TRAIN_LOSS, 0.5, step=step)
+    assert curves.read(tmp_path).curve(metrics.TRAIN_LOSS).epochs == (0.5, 1.0, 1.25, 2.0)
 
 
 def test_a_line_that_is_just_being_written_is_left_out(tmp_path: Path) -> None:

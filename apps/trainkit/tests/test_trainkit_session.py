@@ -50,14 +50,15 @@ class Weights:
 class Adding:
     """A training whose weights are the sum of its batches; `loss` says what a step loses."""
 
+    course = Course(STEPS, EPOCHS * STEPS, EPOCHS * STEPS, 2, 3, 2)
+
     def __init__(self, out: Path, resume: str = "never", strategy: Strategy | None = None) -> None:
         self.strategy, self.stop = strategy or Strategy(), StopFlag()
         self.weights, self.evaluations, self.saved = Weights(), 0, 0
         self.out = outputs.open_outputs(
             out, resume, {"seed": 1}, strategy=self.strategy, keep=9, packages=[], warn=print
         )
-        course = Course(STEPS, EPOCHS * STEPS, EPOCHS * STEPS, 2, 3, 2)
-        self.session = Session(self.out, self.strategy, self.stop, course, WORDS, self)
+        self.session = Session(self.out, self.strategy, self.stop, self.course, WORDS, self)
 
     def loss(self, number: float) -> float:
         return number
@@ -112,7 +113,8 @@ def lines(out: Path) -> list[dict[str, Any]]:
 
 def told(out: Path) -> list[Any]:
     """Return all metrics but those of time, and where the training went on."""
-    timed = ("throughput", "data_wait_fraction", "communication_fraction", "resumed_from_step")
+    timed = {"throughput", "data_wait_fraction", "communication_fraction", "training_seconds",
+             "peak_memory_bytes", "resumed_from_step"}
     return [(x["key"], x["value"], x["metadata"].get("step")) for x in lines(out)
             if x["key"] not in timed]
 
@@ -155,6 +157,29 @@ def test_it_goes_on_from_any_checkpoint_to_the_same_end(
     assert again.out.state["mine"] == "é"
     assert told(out) == told(whole)
     assert [x["value"] for x in lines(out) if x["key"] == "resumed_from_step"] == [step]
+
+
+class Changing(Adding):
+    """Its epochs have 2, 4 and 3 steps, as with a batch that changes."""
+
+    counts = (2, 4, 3)
+    course = Course(counts, 9, 9, 2, 3, 2)
+
+    def batches(self, epoch: int, first: int) -> Iterator[float]:
+        yield from [epoch * 10.0 + step for step in range(first, self.counts[epoch])]
+
+
+@pytest.mark.parametrize("step", [2, 3, 6])
+def test_epochs_may_have_steps_of_their_own(step: int, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    whole = Changing(out).run()
+    assert [x["metadata"]["step"] for x in lines(out) if x["key"] == "epoch_stop"] == [2, 6, 9]
+    assert json.loads((out / "result.json").read_text())["epochs"] == 3.0
+    before = told(out)
+    (out / "result.json").unlink()
+    again = Changing(out, str(out / "checkpoints" / f"step-{step:08d}.npz")).run()
+    assert again.weights.array.tolist() == whole.weights.array.tolist()
+    assert told(out) == before
 
 
 class Stopped(Adding):

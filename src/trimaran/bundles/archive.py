@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from trimaran.errors import RunError, UsageError, way_out
+from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import check_space, follow_umask, refusal
 from trimaran.reporting import Advance, Reporter
 
@@ -210,9 +210,7 @@ def opened(file: Path) -> Iterator[Archive]:
     except tarfile.TarError as error:
         raise RunError(f"{file} is no bundle, or damaged: {error}", hint=_AGAIN) from error
     except OSError as error:
-        raise UsageError(
-            f"cannot read {file}: {error.strerror or error}", hint=way_out(error)
-        ) from error
+        raise unreadable(file, error) from error
 
 
 class _Sink:

@@ -19,7 +19,7 @@ from trimaran import __version__, strict
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.contracts import FileName
+from trimaran.data.origins import FileName
 from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
@@ -108,7 +108,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
     recipe = request.recipe.recipe
     if recipe.initial is not None:
         raise UsageError(
-            f"{request.recipe.name} begins with a checkpoint: a bundle holds none",
+            f"{request.recipe.name} begins with weights from elsewhere: a bundle holds none",
             hint="bundle the recipe of the first stage, or use `trimaran run … --initial FILE`",
         )
     pipeline.check(request)

@@ -81,18 +81,28 @@ def data_pack(
         typer.Option(metavar="NAME", help="Name of the data set; by default that of SOURCE."),
     ] = None,
     resize: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="PIXELS", help="Scale shorter sides that are longer to this."),
+        str | None,
+        typer.Option(
+            metavar="PIXELS|WxH",
+            help="Scale shorter sides that are longer to this, or all to just this size.",
+        ),
     ] = None,
     quality: Annotated[
-        int, typer.Option(min=1, max=95, help="Of the JPEGs that --resize encodes.")
+        int, typer.Option(min=1, max=95, help="Of the JPEGs of --resize and of videos' frames.")
     ] = 95,
     samples_per_shard: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Each shard is the work of one process.")
-    ] = 10_000,
+        int | None,
+        typer.Option(min=1, metavar="N", help="Each shard is the work of one process."),
+    ] = None,
     skip_bad: Annotated[
         bool,
         typer.Option("--skip-bad", help="Leave out undecodable images; skipped.txt lists them."),
+    ] = False,
+    skip_missing: Annotated[
+        bool,
+        typer.Option(
+            "--skip-missing", help="Leave out images that a table names and that are not there."
+        ),
     ] = False,
     labels: Annotated[
         Path | None,
@@ -103,7 +113,7 @@ def data_pack(
     ] = None,
     sequences: Annotated[
         bool,
-        typer.Option("--sequences", help="SPLIT/SEQUENCE/*.jpg: each folder is one sample."),
+        typer.Option("--sequences", help="Each SPLIT/SEQUENCE/ or SPLIT/VIDEO.mp4 is a sample."),
     ] = False,
     no_train: Annotated[
         bool, typer.Option("--no-train", help="There is no train: a data set to evaluate on.")
@@ -123,10 +133,12 @@ def data_pack(
     processes, reporter = workers or pool.cores(), terminal()
     if name is None:
         name = "imagenet-2012" if ilsvrc.is_here(source) else plan.name_of(source)
-    options = plan.Options(name, kind, resize, quality, samples_per_shard)
+    options = plan.Options(
+        name, kind, plan.resize_of(resize) if resize else None, quality, samples_per_shard
+    )
     found = layouts.listing_of(
-        source, out, labels=labels, in_sequences=sequences, untrained=no_train, workers=processes,
-        reporter=reporter,
+        source, out, labels=labels, in_sequences=sequences, untrained=no_train,
+        skip_missing=skip_missing, workers=processes, reporter=reporter,
     )
     packer.pack(found, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
     say(out)

@@ -3,7 +3,7 @@
 A data set lies in `cache("data", NAME)`: `raw/` holds the verified files of the
 contract, `packed/` the shards for training, `download/` what is under way. One that needs
 a licence has no `raw/`: its files stay where the user put them; `replaced/` is its packed
-set with a fault, while a new one is made.
+set with a fault, while a new one is made; `unpacked/` has what a packing needs from archives.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ from typing import Literal
 
 from trimaran import locks, paths, pool
 from trimaran.data import dataset_json, squashfs
-from trimaran.data.contracts import AnyContract, FormatName, Licensed
+from trimaran.data.contracts import (
+    AnyContract,
+    FormatName,
+    Licensed,
+    OfFiles,
+    Videos,
+    Zipped,
+)
 from trimaran.data.contracts import Contract as Contract
 from trimaran.data.contracts import load as load
 from trimaran.data.contracts import names as names
-from trimaran.data.formats.records import SampleWord
+from trimaran.data.kinds import SampleWord
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.files import make_folder, refusal, sha256
 from trimaran.reporting import Reporter
@@ -136,23 +143,35 @@ def _get(
     contract: AnyContract, home: Path, offline: bool, reporter: Reporter, source: Path | None
 ) -> None:
     # Needed here only, and slow to import (Pillow, requests).
+    from trimaran.data.packing import cameras, packer, zipped
+
     if isinstance(contract, Licensed):
         from trimaran.data import licensed
 
-        listing = licensed.checked(contract, source, reporter)
+        unpacked = home / "unpacked"
+        listing = licensed.checked(contract, source, unpacked, reporter)
         _set_aside(contract, home, reporter)
-        licensed.pack(contract, listing, folder(contract), reporter)
+        packer.pack_contract(contract, listing, folder(contract), reporter)
+        shutil.rmtree(unpacked, ignore_errors=True)
     else:
         from trimaran.data.packing.arrays import pack
         from trimaran.data.sources import fetch_raw
 
         raw, downloads = home / "raw", home / "download"
         fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
-        pack(contract, raw, folder(contract), reporter)
+        if isinstance(contract, Videos | Zipped):
+            listing = (
+                cameras.listing(contract, raw) if isinstance(contract, Videos)
+                else zipped.listing(contract, raw)
+            )
+            _set_aside(contract, home, reporter)
+            packer.pack_contract(contract, listing, folder(contract), reporter)
+        else:
+            pack(contract, raw, folder(contract), reporter)
         shutil.rmtree(downloads, ignore_errors=True)
 
 
-def _set_aside(contract: Licensed, home: Path, reporter: Reporter) -> None:
+def _set_aside(contract: OfFiles, home: Path, reporter: Reporter) -> None:
     """Make room for packing anew, or for going on with it; the old set stays until the end."""
     from trimaran.data.packing import packer
 

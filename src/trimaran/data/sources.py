@@ -12,16 +12,16 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Protocol, cast
 
 from debian.arfile import ArError
 from debian.debfile import DebError, DebFile
 
 from trimaran import process
-from trimaran.data.contracts import Archive, Content, Contract, DebianSource, Source, UrlSource
+from trimaran.data.origins import Archive, Content, DebianSource, Source, UrlSource
 from trimaran.errors import RunError
 from trimaran.files import check_space, make_folder, set_aside
 from trimaran.net.download import SPARE_BYTES, fetch
@@ -35,17 +35,37 @@ PACKAGE_SECONDS = 180.0
 """For `apt-get download` or `pip download`, the last resort where a site has its own mirror."""
 
 
+class Obtainable(Protocol):
+    """What is made of files that have sources: a data contract, or weights."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def getting(self) -> str:
+        """The command that gets them."""
+
+    @property
+    def files(self) -> Mapping[str, Content]:
+        """Its files, by name."""
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """Where they come from, in the order in which they are tried."""
+
+
 class SourceError(RunError):
     """One source failed; the last line of the message says why."""
 
 
-def missing(contract: Contract, raw: Path) -> list[str]:
+def missing(contract: Obtainable, raw: Path) -> list[str]:
     """Return the names of the files that are not in `raw` with the content they must have."""
     return [name for name, content in contract.files.items() if not content.is_in(raw / name)]
 
 
 def fetch_raw(
-    contract: Contract, raw: Path, downloads: Path, *, offline: bool, reporter: Reporter
+    contract: Obtainable, raw: Path, downloads: Path, *, offline: bool, reporter: Reporter
 ) -> None:
     """Fill `raw` with all files of `contract`, verified; what is right already stays.
 
@@ -66,44 +86,49 @@ def fetch_raw(
             aside = set_aside(raw / name).name
             reporter.warn(f"{raw / name} is not what the contract names; set aside as {aside}")
     failures: list[str] = []
+    lacking = missing(contract, raw)
     for number, source in enumerate(contract.sources, start=1):
-        needed = missing(contract, raw)
+        needed = [name for name in lacking if name in source.gives]
         if not needed:
-            return
+            continue
         size = sum(contract.files[name].size for name in needed)
         check_space(raw, size + SPARE_BYTES, f"unpacking {contract.name}", RunError)
         try:
             _from(source, contract, needed, raw, downloads, offline, reporter)
-            return
+            lacking = [name for name in lacking if name not in needed]
         except SourceError as error:
+            lacking = missing(contract, raw)
             reason = error.message.splitlines()[-1].strip()
             failures.append(f"  {source.title}\n    {reason}")
-            if number < len(contract.sources) and not offline:
+            others = [one for one in contract.sources[number:] if one.gives & set(lacking)]
+            if others and not offline:
                 reporter.warn(
-                    f"{contract.name}: {source.title}: {reason};"
-                    f" trying {contract.sources[number].title}"
+                    f"{contract.name}: {source.title}: {reason}; trying {others[0].title}"
                 )
+    if not lacking:
+        return
     if offline:
         raise RunError(
-            f"{', '.join(missing(contract, raw))} of {contract.name} are not in {raw}, and offline"
+            f"{', '.join(lacking)} of {contract.name} are not in {raw}, and offline"
             " forbids the network",
-            hint=f"run `trimaran data get {contract.name}` where there is a network, or put one"
-            f" of these into {downloads}: {', '.join(_sent_names(contract))}",
+            hint=f"run `{contract.getting}` where there is a network, or put one"
+            f" of these into {downloads}: {', '.join(_sent_names(contract, lacking))}",
         )
     raise RunError(
-        "\n".join([f"no source gives the data set {contract.name}:", *failures]),
+        "\n".join([f"no source gives {contract.name}:", *failures]),
         hint="check the network (HTTP_PROXY, HTTPS_PROXY, REQUESTS_CA_BUNDLE), or put one of"
-        f" these into {downloads}: {', '.join(_sent_names(contract))}",
+        f" these into {downloads}: {', '.join(_sent_names(contract, lacking))}",
     )
 
 
-def _sent_names(contract: Contract) -> list[str]:
-    """Return what each source sends, as it is called in the folder of downloads."""
+def _sent_names(contract: Obtainable, lacking: list[str]) -> list[str]:
+    """Return what the sources of what is `lacking` send, as the folder of downloads calls it."""
     return [
         " and ".join(_last(sent.path) for sent in source.files.values())
         if isinstance(source, UrlSource)
         else _last(source.path)
         for source in contract.sources
+        if source.gives & set(lacking)
     ]
 
 
@@ -112,7 +137,7 @@ def _last(path: str) -> str:
 
 
 def _from(
-    source: Source, contract: Contract, needed: list[str], raw: Path, downloads: Path,
+    source: Source, contract: Obtainable, needed: list[str], raw: Path, downloads: Path,
     offline: bool, reporter: Reporter,
 ) -> None:
     if isinstance(source, UrlSource):

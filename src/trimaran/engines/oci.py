@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,11 @@ ISOLATION = ("--isolation", "chroot")
 TRANSPORTS = {"docker": "", "storage": "", "docker-archive": "docker-archive:",
               "oci-archive": "oci-archive:"}
 """What buildah wants in front of a base, by `Base.bootstrap`."""
+
+TIDYING = (0.5, 1.0, 2.0, 4.0)
+"""Seconds to wait for podman, which still removes a container when its `run --rm` has ended."""
+IN_USE = "in use by a container"
+UNKNOWN = "image not known"
 
 
 class Podman(Storage):
@@ -60,18 +66,25 @@ class Podman(Storage):
     @classmethod
     def present(cls, records: Iterable[Record]) -> list[Record]:
         """Return those whose image the storage has."""
-        found = list(records)
-        if not found or "podman" in _missing():
+        if "podman" in _missing():
             return []
-        env = commands.own_environment(cls.executable)
-        argv = ["podman", *STORAGE, "images", "--all", "--quiet", "--no-trunc"]
-        stored = process.run(argv, env=env).stdout.split()
-        return [record for record in found if record.digest in stored]
+        return [record for record in records if _stored(record.reference) == record.digest]
 
     def remove(self, record: Record) -> None:
         """Remove the image from the storage, if that still has it under this reference."""
-        if self._id(record.reference) == record.digest:
-            self._podman("rmi", record.reference)
+        if _stored(record.reference) != record.digest:
+            return
+        for pause in (0.0, *TIDYING):
+            time.sleep(pause)
+            argv = ["podman", *STORAGE, "rmi", record.reference]
+            done = process.run(argv, env=self.environment())
+            if IN_USE not in done.stderr:
+                break
+        if done.returncode != 0:
+            raise BuildError(
+                f"podman does not remove {record.reference}: {done.stderr.strip()}",
+                hint=f"`podman {' '.join(STORAGE)} ps --all --external` lists what uses it",
+            )
 
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
@@ -87,7 +100,7 @@ class Podman(Storage):
         self._transfer("pull", login, tls, source, reporter=reporter)
         tag = self._reference(image.name, digest.removeprefix("sha256:"))
         self._podman("tag", source, tag)
-        found = self._id(tag)
+        found = _stored(tag)
         if found != digest:
             raise BuildError(
                 f"podman made another image of {source}, not used: expected {digest}, found {found}"
@@ -105,7 +118,7 @@ class Podman(Storage):
     def _records(self, image: Image, digest: str | None = None) -> Iterable[Record]:
         """Yield only those whose image the storage has under their reference."""
         for record in super()._records(image, digest):
-            if self._id(record.reference) == record.digest:
+            if _stored(record.reference) == record.digest:
                 yield record
 
     def _reference(self, name: str, inputs: str) -> str:
@@ -143,7 +156,7 @@ class Podman(Storage):
 
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:
         tag = self._aside(job)
-        digest = self._id(tag)
+        digest = _stored(tag)
         if digest is None:
             raise BuildError(f"buildah left no image {tag}")
         return BuiltImage(job.image.name, self.name, tag, digest, job.inputs, self._size(tag))
@@ -202,15 +215,6 @@ class Podman(Storage):
         return process.run(["podman", *STORAGE, *words], env=self.environment(),
                            check=BuildError).stdout
 
-    def _id(self, tag: str) -> str | None:
-        result = process.run(
-            ["buildah", *STORAGE, "images", "--json", "--no-trunc", tag], env=self.environment()
-        )
-        if result.returncode != 0:
-            return None
-        found = parse_json(result.stdout or "[]")
-        return f"sha256:{found[0]['id'].removeprefix('sha256:')}" if found else None
-
     def _size(self, tag: str) -> int:
         return int(self._podman("image", "inspect", "--format", "{{.Size}}", tag))
 
@@ -218,6 +222,31 @@ class Podman(Storage):
         info = process.run(["buildah", *STORAGE, "info"], env=self.environment(), check=BuildError)
         place = Path(parse_json(info.stdout)["store"]["GraphRoot"])
         return place if place.is_dir() else Path(tempfile.gettempdir())
+
+
+def _stored(reference: str) -> str | None:
+    """Return the digest of the image that the storage has under this reference, or None.
+
+    Asks for this one only: a listing fails if another process removes some other image meanwhile.
+    And asks again: an image that is there was once not found while podman tidied up.
+    """
+    env = commands.own_environment(Podman.executable)
+    argv = ["podman", *STORAGE, "image", "inspect", "--format", "{{.Id}}", reference]
+    unknown = 0
+    for pause in (0.0, *TIDYING):
+        time.sleep(pause)
+        done = process.run(argv, env=env)
+        if done.returncode == 0:
+            return f"sha256:{done.stdout.strip().removeprefix('sha256:')}"
+        unknown += UNKNOWN in done.stderr
+        if unknown == 2:
+            return None
+    words = f"podman {' '.join(STORAGE)}"
+    raise BuildError(
+        f"podman does not say whether it has {reference}: {done.stderr.strip()}",
+        hint=f"`{words} info` says whether its storage works; "
+             f"`{words} rmi --force {reference}` removes an image that is broken",
+    )
 
 
 def _missing() -> list[str]:

@@ -2,7 +2,9 @@
 
 A framework image stands on a base image and carries Debian packages and locked
 Python wheels; an app image stands on a framework image and carries packages of
-this repository. The folder gives the name, so the file has none.
+this repository. Both have their wheels in `requirements.in` and `requirements.lock`,
+an app image only where it brings some that its framework image lacks. The folder
+gives the name, so the file has none.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Image(strict.Model):
         short: of a framework image; framework and version in its tags (`torch2.13-cpu`).
         debian: Debian packages asked for; `debian.lock` has their whole closure.
         security: lock Debian's security updates too (see `debian.resolve` for the price).
-        python: interpreter; `requirements.in` and `requirements.lock` have the wheels.
+        python: of a framework image; its interpreter.
         gpu: of a framework image; whose GPUs it is for (see `engines.gpu`).
         build: a stage that compiles first.
         environment: variables set in the running container.
@@ -140,21 +142,6 @@ class Image(strict.Model):
         """The image's tag in a registry: version of Trimaran, framework and its version."""
         return f"{__version__}-{chain(self)[0].short}"
 
-    def with_python(self, version: str) -> Image:
-        """Return the same definition for another Python, as the host engine needs it.
-
-        Raises:
-            UsageError: the locked wheels are not for that version.
-        """
-        if version not in PYTHONS:
-            raise UsageError(
-                f"{self.name}: no wheels are locked for Python {version}",
-                hint=f"use Python {', '.join(PYTHONS)}, for example: make quickstart "
-                f"PYTHON=python{PYTHONS[0]}",
-            )
-        python = self.python and self.python.model_copy(update={"version": version})
-        return self.model_copy(update={"python": python})
-
     @property
     def kind(self) -> Literal["framework", "app"]:
         """Whether it is a framework image or an app image."""
@@ -244,6 +231,34 @@ def chain(image: Image) -> list[Image]:
     if below.kind != "framework":
         raise UsageError(f"{image.folder / 'image.yaml'}: framework: {below.name} is an app image")
     return [below, image]
+
+
+def interpreter(image: Image, version: str | None = None) -> Python:
+    """Return the Python of `image`, or as much of another version, which the host engine has.
+
+    Raises:
+        UsageError: the locked wheels are not for that version.
+    """
+    python = chain(image)[0].python
+    assert python is not None  # noqa: S101 - a framework image has one
+    if version is None:
+        return python
+    if version not in PYTHONS:
+        raise UsageError(
+            f"{image.name}: no wheels are locked for Python {version}",
+            hint=f"use Python {', '.join(PYTHONS)}, for example: make quickstart "
+            f"PYTHON=python{PYTHONS[0]}",
+        )
+    return python.model_copy(update={"version": version})
+
+
+def wheels_lock(image: Image) -> Path | None:
+    """Return the lock of the wheels that `image` brings itself.
+
+    None: an app image without `requirements.in`, for which those of its framework image are enough.
+    """
+    brings = image.kind == "framework" or (image.folder / "requirements.in").is_file()
+    return image.folder / "requirements.lock" if brings else None
 
 
 def environment(image: Image) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,7 +18,8 @@ _HEIGHT = 66
 _APP_HEIGHT = 46
 _LINE = 16
 _LETTERS = 46
-"""How many letters of a line fit into the box of a framework image, with some room to spare."""
+_APP_LETTERS = 42
+"""How many letters of a line fit into the box of a framework image or an app's, with some room."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +124,18 @@ def layout(all_images: list[Image]) -> tuple[list[Box], list[Edge]]:
 
 def _framework(framework: Image, apps: list[Image], y: float) -> tuple[Box, list[Box]]:
     """Return the box of a framework image, and those of its apps from `y` on, centred on it."""
-    step = _APP_HEIGHT + _GAP / 2
-    over = [
-        Box(APPS, y + index * step, _APP_HEIGHT, app.name,
-            (" · ".join(app.app.commands if app.app else ()),))
-        for index, app in enumerate(apps)
-    ]
-    used = over[-1].y + _APP_HEIGHT - y if over else 0.0
+    over: list[Box] = []
+    used = 0.0
+    for app in apps:
+        if over:
+            used += _GAP / 2
+        lines = textwrap.wrap(" · ".join(app.app.commands if app.app else ()), _APP_LETTERS)
+        height = _APP_HEIGHT + _LINE * max(0, len(lines) - 1)
+        over.append(Box(APPS, y + used, height, app.name, tuple(lines)))
+        used += height
     top = y + max(0.0, (used - _HEIGHT) / 2)
     shift = max(0.0, (_HEIGHT - used) / 2)
-    over = [Box(b.column, b.y + shift, b.height, b.title, b.lines) for b in over]
+    over = [replace(box, y=box.y + shift) for box in over]
     return Box(FRAMEWORKS, top, _HEIGHT, framework.name,
                tuple(textwrap.wrap(framework.summary, _LETTERS))), over
 

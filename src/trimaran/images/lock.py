@@ -4,7 +4,8 @@
 and newer on Linux: the image installs it for its interpreter, the host engine for
 its own. Wheels that PyPI does not have are named by official address and hash in
 `image.yaml`; the lock takes their hashes from there. What a package requires, but must
-not be in the image, is named in `excludes.txt` beside `requirements.in`.
+not be in the image, is named in `excludes.txt` beside `requirements.in`. The lock of an
+app image has what the lock of its framework image lacks, and contradicts nothing there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from trimaran import paths, process
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
-from trimaran.images import debian, indexes, variants
+from trimaran.images import debian, definition, indexes, variants
 from trimaran.images.definition import Image
 from trimaran.images.parts import Source
 from trimaran.net.download import fetch
@@ -53,15 +54,17 @@ class Locked:
 
 
 def lock(image: Image, reporter: Reporter) -> None:
-    """Resolve the packages of a framework image anew and write its two locks.
+    """Resolve the packages of an image anew and write its locks.
 
     Raises:
-        UsageError: an app image, which takes all its packages from its framework image.
+        UsageError: an app image that takes all its packages from its framework image.
         BuildError: something cannot be resolved, or a tool for it is missing.
     """
-    if image.base is None or image.python is None:
+    if definition.wheels_lock(image) is None:
         raise UsageError(
-            f"{image.name} has no locks of its own", hint=f"trimaran lock {image.framework}"
+            f"{image.name} has no locks of its own",
+            hint=f"`trimaran lock {image.framework}`, or name what that image lacks in"
+            f" {image.folder / 'requirements.in'}",
         )
     paths.refuse_installed(image.folder)
     debs = _debian(image, reporter)
@@ -130,31 +133,42 @@ def _check_same(
 def _wanted(image: Image) -> list[str]:
     """Return uv's arguments that say which wheels are asked for, as paths from the folder."""
     other = _other(image)
-    if other is None or image.variant is None:
-        excludes = ["--excludes", EXCLUDES] if (image.folder / EXCLUDES).is_file() else []
-        return ["requirements.in", *excludes]  # by relative name: the lock repeats it
-    beside = f"../{other.name}"
-    more = os.path.relpath(variants.wheels(image.variant.variant), image.folder)
-    return [f"{beside}/requirements.in", more, "--constraint", f"{beside}/requirements.lock"]
+    if other is not None and image.variant is not None:
+        beside = f"../{other.name}"
+        more = os.path.relpath(variants.wheels(image.variant.variant), image.folder)
+        return [f"{beside}/requirements.in", more, "--constraint", f"{beside}/requirements.lock"]
+    words = ["requirements.in"]  # by relative name: the lock repeats it
+    for part in definition.chain(image):
+        place = os.path.relpath(part.folder, image.folder)
+        if (part.folder / EXCLUDES).is_file():
+            words += ["--excludes", os.path.normpath(f"{place}/{EXCLUDES}")]
+        if part.name != image.name:
+            words += ["--constraint", f"{place}/requirements.lock"]
+    return words
+
+
+def _below(image: Image) -> frozenset[str]:
+    """Return the names of the packages that the image below has locked."""
+    below = definition.chain(image)[:-1]
+    return frozenset(one.name for part in below for one in read(part.folder / "requirements.lock"))
 
 
 def _resolve(image: Image, reporter: Reporter) -> str:
     """Return the text of the new requirements.lock."""
-    if image.python is None:
-        raise UsageError(f"{image.name} has no 'python'")
+    python = definition.interpreter(image)
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:
         raise BuildError("uv not found", hint="run `make setup`: uv is a development tool")
     sources = indexes.configured()
     with tempfile.TemporaryDirectory(prefix="trimaran-lock-") as folder:
-        for wheel in image.python.elsewhere:
-            if f"-cp{image.python.version.replace('.', '')}-" in wheel.url:
+        for wheel in python.elsewhere:
+            if f"-cp{python.version.replace('.', '')}-" in wheel.url:
                 _get(wheel, Path(folder), sources, reporter)
         with reporter.bar(f"resolving the wheels of {image.name}", None):
             result = process.run(
                 [
                     uv, "pip", "compile", "--no-config", "--universal", "--generate-hashes",
-                    "--python-version", image.python.version, "--no-header",
+                    "--python-version", python.version, "--no-header",
                     "--no-emit-index-url", "--default-index", sources.indexes[0],
                     "--find-links", folder, "--quiet",
                     *_wanted(image),
@@ -167,7 +181,7 @@ def _resolve(image: Image, reporter: Reporter) -> str:
         "# pip refuses any file whose hash is not here.\n"
     )
     blocks = result.stdout.splitlines()
-    return header + _tidy("\n".join(blocks) + "\n", image.python.elsewhere)
+    return header + _tidy("\n".join(blocks) + "\n", python.elsewhere, _below(image))
 
 
 def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Reporter) -> None:
@@ -180,12 +194,18 @@ def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Report
     (folder / name).symlink_to(kept)
 
 
-def _tidy(text: str, elsewhere: tuple[Source, ...]) -> str:
-    """Drop what no supported Python on Linux installs; add the hashes of wheels from elsewhere."""
+def _tidy(
+    text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()
+) -> str:
+    """Drop what is `below` already, and what no supported Python on Linux installs.
+
+    Hashes of wheels from elsewhere are added.
+    """
     kept = []
     for number, block in _blocks(text):
         locked = _parse(Path("uv's output"), number, block)
-        if not any(locked.applies_to(python) for python in HOST_VERSIONS):
+        here = any(locked.applies_to(python) for python in HOST_VERSIONS)
+        if locked.name in below or not here:
             continue
         hashes = sorted(
             wheel.sha256 for wheel in elsewhere if _same(wheel, locked.name, locked.version)

@@ -26,12 +26,10 @@ _PIP_OPTIONS = (
     " --root-user-action=ignore"
 )
 # Bytecode without time stamps: the same wheels give the same files. -B: what a .pth file
-# imports when Python starts would get one, and be left as it is. The files left out are
-# for newer Pythons, by their names, and no code for this one.
-_COMPILE = (
-    f"{VENV}/bin/python -B -m compileall -q -j 0 --invalidation-mode unchecked-hash"
-    " -x py3[0-9]+_intrinsics"
-)
+# imports when Python starts would get one, and be left as it is.
+_COMPILE_ALL = f"{VENV}/bin/python -B -m compileall -q -j 0 --invalidation-mode unchecked-hash"
+# The files left out are for newer Pythons, by their names, and no code for this one.
+_COMPILE = f"{_COMPILE_ALL} -x py3[0-9]+_intrinsics"
 _CLEAN = (
     "rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/ldconfig/aux-cache"
     " /var/log/apt /var/log/dpkg.log /var/log/alternatives.log"
@@ -65,6 +63,7 @@ def parts(image: Image, *, docker: bool) -> Iterator[Any]:
     yield primitive("label", metadata=_labels(image, docker=docker))
     yield from _packages(image)
     if image.app is not None:
+        yield from _brought(image)
         yield from _own_packages(image, image.app)
     # After the installation, so that nothing is preloaded into the Dockerfile's RUN steps.
     yield primitive("environment", _export=False, variables={
@@ -163,6 +162,22 @@ def _finish(image: Image) -> list[str]:
     # A login shell reads /etc/profile, which sets PATH to its own.
     path = f"echo 'PATH={image.environment['PATH']}' > {_PROFILE}"
     return [*([path] if "PATH" in image.environment else []), _TIGHTEN]
+
+
+def _brought(image: Image) -> Iterator[Any]:
+    """Yield the installation of the wheels that an app image brings, if it brings any."""
+    if definition.wheels_lock(image) is None:
+        return
+    yield primitive("comment", text=(
+        "What the framework image lacks: exactly the wheels of requirements.lock."
+    ))
+    lock = f"{WHEELHOUSE}/apps/requirements.lock"
+    site = f"{VENV}/lib/python{definition.interpreter(image).version}/site-packages"
+    yield _shell([
+        f"{_pip(image)} --require-hashes --find-links {WHEELHOUSE}/wheels --requirement {lock}",
+        # Only theirs, which came after the lock.
+        f"find {site} -name '*.py' -newer {lock} -exec {_COMPILE_ALL} '{{}}' +",
+    ])
 
 
 def _own_packages(image: Image, app: App) -> Iterator[Any]:

@@ -4,7 +4,8 @@ Files lie in the cache by their SHA-256, shared between images. `fetch` gets wha
 missing and checks every byte of what is there; `view` lays out the files of one
 image, as hard links, in the folder that a build sees at /mnt:
 
-    wheels/*.whl  debs/*.deb  apps/*.whl  requirements.lock
+    wheels/*.whl  debs/*.deb  requirements.lock
+    apps/*.whl  apps/requirements.lock    packages of this repository; what an app brings
     build/debs/*.deb  build/*             what only the first stage sees
 """
 
@@ -39,7 +40,7 @@ def fetch(
     """Make sure that every locked file of `image` is in the cache and right.
 
     Args:
-        image: the image; an app image has none of its own.
+        image: the image, without the one below.
         offline: never touch the network.
         reporter: is told of progress and of sources that do not answer.
         python: only the wheels, for this version of Python: the host engine's needs.
@@ -47,12 +48,11 @@ def fetch(
     Raises:
         BuildError: a file cannot be had, or is not what the lock says (both hashes are named).
     """
-    if image.kind == "app":
-        return []  # its packages are built from this repository, the rest is in the framework
+    items = wheels.locked(image, definition.interpreter(image, python), offline, reporter)
     if python is None:
-        items = [*_debs(image), *wheels.locked(image, offline, reporter), *_sources(image)]
-    else:
-        items = wheels.locked(image.with_python(python), offline, reporter)
+        items = [*_debs(image), *items, *_sources(image)]
+    if not items:
+        return []
     missing = [item for item in items if not item.kept.is_file()]
     root = paths.cache("wheelhouse")
     root.mkdir(parents=True, exist_ok=True)
@@ -82,10 +82,8 @@ def _get_all(items: list[Item], title: str, offline: bool, reporter: Reporter) -
 
 def locked_hashes(image: Image) -> set[str]:
     """Return the SHA-256 of every file that the locks of `image` accept, for any Python."""
-    if image.kind == "app":
-        return set()
-    wheels = lock.read(image.folder / "requirements.lock") if image.python else []
-    return {hash_ for entry in wheels for hash_ in entry.hashes} | {
+    file = definition.wheels_lock(image)
+    return {hash_ for entry in (lock.read(file) if file else ()) for hash_ in entry.hashes} | {
         item.sha256 for item in (*_debs(image), *_sources(image))
     }
 
@@ -138,8 +136,10 @@ def lay_out(image: Image, items: Iterable[Item], folder: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
         _link(item.kept, place)
-    if image.kind == "framework":
-        shutil.copy(image.folder / "requirements.lock", folder)
+    if file := definition.wheels_lock(image):
+        place = folder / "apps" if image.kind == "app" else folder
+        place.mkdir(exist_ok=True)
+        shutil.copy(file, place)
     for path in definition.build_files(image):
         (folder / "build").mkdir(exist_ok=True)
         shutil.copy(path, folder / "build")

@@ -17,8 +17,9 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from trimaran import paths
 from trimaran.errors import BuildError
 from trimaran.files import make_folder, set_aside, write_atomic
-from trimaran.images import indexes, lock
+from trimaran.images import definition, indexes, lock
 from trimaran.images.definition import Image
+from trimaran.images.parts import Python
 from trimaran.reporting import Reporter
 
 PARALLEL = 4
@@ -48,18 +49,20 @@ class Item:
 _ITEMS = TypeAdapter(list[Item])
 
 
-def locked(image: Image, offline: bool, reporter: Reporter) -> list[Item]:
-    """Return the wheels that the image's Python takes from the lock.
+def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> list[Item]:
+    """Return the wheels that `python` takes from the lock of `image`, none if it has no lock.
 
     Which of the accepted hashes that is needs the index once; the answer is kept
     beside the files, so that the next build can be offline.
     """
-    known = _choice(image)
-    if known is None:
+    file = definition.wheels_lock(image)
+    if file is None:
         return []
+    wanted = _wanted(file, python)
+    known = _choice(file, python)
     if os.path.lexists(known):
         try:
-            return _read_choice(known, image)
+            return _read_choice(known, wanted)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             reporter.warn(f"{known} is damaged ({reason}); set aside as {set_aside(known).name}")
@@ -68,7 +71,7 @@ def locked(image: Image, offline: bool, reporter: Reporter) -> list[Item]:
             f"the wheels of {image.name} were never fetched here",
             hint=f"run `trimaran fetch {image.name}` once with a network",
         )
-    items = _select(image, reporter)
+    items = _select(wanted, python, reporter)
     make_folder(known.parent, reporter)
     write_atomic(known, json.dumps([asdict(item) for item in items], indent=1) + "\n")
     return items
@@ -76,21 +79,23 @@ def locked(image: Image, offline: bool, reporter: Reporter) -> list[Item]:
 
 def chosen(image: Image) -> list[Item]:
     """Return the wheels that were chosen for `image` when it was fetched; none if never here."""
-    known = _choice(image)
+    file, python = definition.wheels_lock(image), definition.interpreter(image)
+    if file is None:
+        return []
     try:
-        return _read_choice(known, image) if known else []
+        return _read_choice(_choice(file, python), _wanted(file, python))
     except (OSError, ValueError):
         return []
 
 
-def _read_choice(known: Path, image: Image) -> list[Item]:
+def _read_choice(known: Path, wanted: list[lock.Locked]) -> list[Item]:
     """Return the wheels that the file names: one for each requirement, with a hash of the lock.
 
     Raises:
         OSError, ValueError: it cannot be read, or names something else.
     """
     items = _ITEMS.validate_json(known.read_bytes())
-    for item, entry in zip(items, _wanted(image), strict=True):
+    for item, entry in zip(items, wanted, strict=True):
         name, *_ = parse_wheel_filename(item.filename)
         named = item.folder == "wheels" and name == canonicalize_name(entry.name)
         if not named or item.sha256 not in entry.hashes:
@@ -98,32 +103,25 @@ def _read_choice(known: Path, image: Image) -> list[Item]:
     return items
 
 
-def _wanted(image: Image) -> list[lock.Locked]:
-    """Return the requirements that the image's Python takes from the lock."""
-    if image.python is None:
-        return []
-    locked = lock.read(image.folder / "requirements.lock")
-    return [entry for entry in locked if entry.applies_to(image.python.version)]
+def _wanted(file: Path, python: Python) -> list[lock.Locked]:
+    """Return the requirements that `python` takes from a lock."""
+    return [entry for entry in lock.read(file) if entry.applies_to(python.version)]
 
 
-def _choice(image: Image) -> Path | None:
-    """Return the file that says which wheels were chosen from the lock of `image`."""
-    if image.python is None:
-        return None
-    text = (image.folder / "requirements.lock").read_text(encoding="utf-8")
-    key = hashlib.sha256(f"{image.python.version}\n{text}".encode()).hexdigest()
+def _choice(file: Path, python: Python) -> Path:
+    """Return the file that says which wheels were chosen from a lock."""
+    text = file.read_text(encoding="utf-8")
+    key = hashlib.sha256(f"{python.version}\n{text}".encode()).hexdigest()
     return paths.cache("wheelhouse", "resolved", f"{key[:16]}.json")
 
 
-def _select(image: Image, reporter: Reporter) -> list[Item]:
+def _select(wanted: list[lock.Locked], python: Python, reporter: Reporter) -> list[Item]:
     """Choose, for each locked requirement, the best wheel whose hash the lock has."""
-    if image.python is None:
-        return []
     sources = indexes.configured()
-    tags = supported_tags(image.python.version)
+    tags = supported_tags(python.version)
     elsewhere = {
         wheel.sha256: indexes.File(lock.file_name(wheel), wheel.url, wheel.sha256, None)
-        for wheel in image.python.elsewhere
+        for wheel in python.elsewhere
     }
     def choose(entry: lock.Locked) -> Item:
         own = [file for hash_, file in elsewhere.items() if hash_ in entry.hashes]
@@ -131,7 +129,7 @@ def _select(image: Image, reporter: Reporter) -> list[Item]:
         return best(entry, offered, tags, sources)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
-        items = list(pool.map(choose, _wanted(image)))
+        items = list(pool.map(choose, wanted))
     for index, reason in sources.silent.items():
         reporter.warn(f"{index} did not answer ({reason}); went on without it")
     return items

@@ -10,10 +10,11 @@ once more from its first byte before the source is blamed.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -184,16 +185,19 @@ class _Job:
         )
 
     def _clear(self, path: Path) -> None:
-        """Set aside what is no file: a folder, or a link that leads nowhere."""
-        if os.path.lexists(path):
-            self.reporter.warn(f"{path} is no file; set aside as {set_aside(path).name}")
+        """Set aside what is no file: a folder, or a link that leads nowhere.
 
-    @contextmanager
+        A file may have come there in between, from another process.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.lstat().st_mode):
+                self.reporter.warn(f"{path} is no file; set aside as {set_aside(path).name}")
+
+    @contextlib.contextmanager
     def _partial(self) -> Iterator[IO[bytes]]:
         """Open the `.part` for this process alone, after waiting for one that is filling it."""
         while True:
-            if self.part.is_symlink() or not self.part.is_file():
-                self._clear(self.part)
+            self._clear(self.part)
             with self.part.open("ab") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

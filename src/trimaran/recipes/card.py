@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from trimaran import paths, strict
-from trimaran.data.formats.records import SampleWord
+from trimaran.data.kinds import SampleWord
 from trimaran.errors import UsageError, unknown_name
 
 CARD = "app.yaml"

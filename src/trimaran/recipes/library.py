@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran import paths, strict
+from trimaran.data import weights
 from trimaran.errors import UsageError, unknown_name
 from trimaran.parsing import dotted
 from trimaran.recipes import card as cards
@@ -66,10 +67,7 @@ def definition(name: str) -> Recipe:
     recipe = strict.load(Recipe, path)
     _check_identity(path, recipe)
     _refuse(path, checks.faults(recipe, cards.load(recipe.app).card))
-    before = recipe.initial
-    if before is not None and before.recipe not in known:
-        unknown = unknown_name("recipe", before.recipe, list(known))
-        raise UsageError(f"{path}: initial: {unknown.message}", hint=unknown.hint)
+    _check_initial(path, recipe, list(known))
     return recipe
 
 
@@ -135,3 +133,15 @@ def _check_identity(path: Path, recipe: Recipe) -> None:
         faults.append(f"{path}: target: '{recipe.target}' does not begin with '{match[1]}'")
     if faults:
         raise UsageError("\n".join(faults), hint="a recipe's path is its identity")
+
+
+def _check_initial(path: Path, recipe: Recipe, known: list[str]) -> None:
+    """Refuse a recipe that begins with what nobody knows."""
+    before = recipe.initial
+    try:
+        if before is not None and before.weights is not None:
+            weights.file_of(before.weights)
+        elif before is not None and before.recipe is not None and before.recipe not in known:
+            raise unknown_name("recipe", before.recipe, known)
+    except UsageError as error:
+        raise UsageError(f"{path}: initial: {error.message}", hint=error.hint) from None

@@ -94,15 +94,30 @@ class DataUse(strict.Model):
 
 
 class Initial(strict.Model):
-    """The checkpoint that a second stage begins with: a step of another recipe."""
+    """What a training begins with: the checkpoint of a step of another recipe, or weights.
 
-    recipe: Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+$")]
-    step: Annotated[int, Field(gt=0)]
+    Attributes:
+        recipe: the other recipe, whose run the user has.
+        step: whose checkpoint is taken.
+        weights: published ones, which are fetched: `recipes/data/weights/NAME.yaml`.
+    """
+
+    recipe: Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+$")] | None = None
+    step: Annotated[int, Field(gt=0)] | None = None
+    weights: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Initial:
+        if (self.recipe is None) != (self.step is None) or (
+            (self.recipe is None) == (self.weights is None)
+        ):
+            raise ValueError("give either 'recipe' and 'step', or 'weights'")
+        return self
 
     @property
     def file(self) -> str:
         """Name of the checkpoint's file (app contract)."""
-        return f"step-{self.step:08d}.npz"
+        return f"step-{self.step or 0:08d}.npz"
 
 
 class Resources(strict.Model):
@@ -167,14 +182,17 @@ class Recipe(strict.Model):
     image: ImageChoice
     data: dict[Name, DataUse] = Field(description="what it reads, as the app's card allows")
     initial: Initial | None = Field(
-        default=None, description="checkpoint of another recipe whose weights the run begins with"
+        default=None, description="what the run begins with: a checkpoint of another recipe, which"
+        " its user gives, or published weights, which are fetched"
     )
     resources: Resources
     launcher: Launcher
     env: dict[Variable, StrictStr] = Field(default_factory=dict)
     args: dict[Option, Argument]
     expected: list[Expectation] = Field(
-        default_factory=list, description="what must be reached; a series says it at its points"
+        default_factory=list,
+        description="what must be reached; a series says it at its points, and [] that nobody has"
+        " measured it yet",
     )
     series: Series | None = Field(
         default=None, description="the same experiment on more and more of the machine"
@@ -182,7 +200,7 @@ class Recipe(strict.Model):
 
     @model_validator(mode="after")
     def _expects(self) -> Recipe:
-        if bool(self.expected) == (self.series is not None):
+        if ("expected" in self.model_fields_set) == (self.series is not None):
             raise ValueError("give 'expected' or, with one for each point, 'series'")
         return self
 

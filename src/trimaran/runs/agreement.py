@@ -174,7 +174,8 @@ def _metrics(
     wanted: dict[str, set[object]] = {}
     if "seed" in arguments:
         wanted["seed"] = {arguments["seed"]}
-    reads = arguments.get(SYNTHETIC) is not True
+    # Of a sequence there are as many clips as its length gives, and a training tells those.
+    reads = arguments.get(SYNTHETIC) is not True and "sequence" not in card.data.kinds
     if reads and len(recipe.data) == 1 and not real_changes(recipe, card, record.recipe.changed):
         use = next(iter(recipe.data.values()))
         others: set[object] = {count for split, count in use.samples.items() if split != "train"}

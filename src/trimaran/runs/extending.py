@@ -17,7 +17,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from trimaran.engines import Bind, Engine, selection
-from trimaran.errors import UsageError, way_out
+from trimaran.errors import UsageError, unreadable
 from trimaran.files import sha256
 from trimaran.images import definition
 from trimaran.images.definition import Image
@@ -106,9 +106,7 @@ def tree_sha256(folder: Path) -> str:
             entry = (os.fspath(path.relative_to(folder)), f"{mode:o}", content)
             digest.update(repr(entry).encode())
     except OSError as error:
-        raise UsageError(
-            f"cannot read {error.filename}: {error.strerror}", hint=way_out(error)
-        ) from error
+        raise unreadable(error.filename, error) from error
     return digest.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The checkpoint that a second stage begins with: which one a recipe asks for, and what it got."""
+"""What a training begins with: a checkpoint of another recipe, or published weights."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from trimaran.data import weights
 from trimaran.engines import Bind
 from trimaran.errors import UsageError
 from trimaran.files import sha256
 from trimaran.recipes.library import RecipeFile
+from trimaran.reporting import Reporter
 
-INSIDE = "/initial.npz"
-"""Where the checkpoint is in the container."""
+INSIDE = "/initial"
+"""Where it is in the container; the name ends as that of the file does."""
 
 
 class InitialRecord(BaseModel):
-    """Which checkpoint a run began with."""
+    """What a run began with."""
 
     path: str
     sha256: str
 
 
 def check(recipe: RecipeFile, given: Path | None) -> None:
-    """Refuse a checkpoint that the recipe does not ask for, or a missing or other one.
+    """Refuse a file that the recipe does not ask for, a missing or another one.
 
     Raises:
-        UsageError: says which checkpoint the recipe begins with.
+        UsageError: says what the recipe begins with.
     """
     asked = recipe.recipe.initial
     if asked is None:
@@ -35,6 +37,12 @@ def check(recipe: RecipeFile, given: Path | None) -> None:
                 f"--initial {given}: {recipe.name} begins with no checkpoint",
                 hint="leave --initial out, or run the recipe of the second stage",
             )
+        return
+    if asked.weights is not None:
+        known = weights.load(asked.weights)
+        if given is not None and not known.content.is_in(given):
+            raise UsageError(f"--initial {given} is not the file of {asked.weights}",
+                             hint="leave --initial out: it is fetched")
         return
     what = f"{recipe.name} begins with the checkpoint of step {asked.step} of {asked.recipe}"
     hint = f"give --initial RUN/checkpoints/{asked.file}, of a run of that recipe"
@@ -46,11 +54,37 @@ def check(recipe: RecipeFile, given: Path | None) -> None:
         raise UsageError(f"--initial {given}: {what}", hint=hint)
 
 
+def prepare(
+    recipe: RecipeFile, given: Path | None, *, offline: bool, reporter: Reporter
+) -> Path | None:
+    """Return the file that the run begins with: the given one, or fetched weights.
+
+    Raises:
+        RunError: no source gives the weights.
+        Interrupted: on Ctrl-C.
+    """
+    asked = recipe.recipe.initial
+    if given is not None or asked is None or asked.weights is None:
+        return given
+    return weights.get(weights.load(asked.weights), offline=offline, reporter=reporter)
+
+
+def planned(recipe: RecipeFile, given: Path | None) -> tuple[Path | None, list[str]]:
+    """Return the file that the run would begin with, and what is missing for it."""
+    asked = recipe.recipe.initial
+    if given is not None or asked is None or asked.weights is None:
+        return given, []
+    known = weights.load(asked.weights)
+    path = weights.place(known)
+    there = known.content.is_in(path)
+    return path, [] if there else [f"weights {known.name}: the run fetches them"]
+
+
 def bind(given: Path | None) -> list[Bind]:
-    """Return what has to be shown in the container: the checkpoint, read-only."""
-    return [Bind(given.absolute(), INSIDE)] if given else []
+    """Return what has to be shown in the container: the file, read-only."""
+    return [Bind(given.absolute(), INSIDE + given.suffix)] if given else []
 
 
 def record(given: Path | None) -> InitialRecord | None:
-    """Return what `run.json` says of the checkpoint."""
+    """Return what `run.json` says of the file."""
     return InitialRecord(path=str(given.absolute()), sha256=sha256(given)) if given else None

@@ -77,7 +77,9 @@ def plan(request: Request) -> Plan:
     directory = rundir.new_directory(request.recipe, request.out)
     image = definition.load(request.recipe.recipe.image.name)
     folders = inputs.places(request.recipe, request.folders)
-    missing = inputs.missing(request.recipe, request.folders)
+    first, lacking = initial.planned(request.recipe, request.initial)
+    request = replace(request, initial=first)
+    missing = [*inputs.missing(request.recipe, request.folders), *lacking]
     built = request.engine.find(image, request.pinned)
     if built is None:
         fault = request.engine.damage(image, request.pinned)
@@ -113,6 +115,9 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
             data = inputs.prepare(
                 request.recipe, request.folders, offline=request.offline, reporter=reporter
             )
+            request = replace(request, initial=initial.prepare(
+                request.recipe, request.initial, offline=request.offline, reporter=reporter
+            ))
         with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
             built = prepare_image(request, image, reporter)
             signature = check_signature(request, built)

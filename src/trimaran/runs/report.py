@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from pydantic import BaseModel
 
-from trimaran.errors import RunError, UsageError, way_out
+from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import read_plain, sha256, write_atomic
 from trimaran.recipes import card as cards
 from trimaran.recipes import library, targets
@@ -162,9 +162,7 @@ def _copy(path: Path, what: str, digest: str) -> Path:
     try:
         found = hashlib.sha256(read_plain(path)).hexdigest()
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", hint=way_out(error)
-        ) from error
+        raise unreadable(path, error) from error
     if found != digest:
         raise UsageError(f"{path} is not the {what} that was run (run.json has another SHA-256)")
     return path

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from trimaran import __version__, paths, process
 from trimaran.engines import Command
-from trimaran.errors import RunError, UsageError, way_out
+from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import (
     leads_outside,
     locked,
@@ -275,9 +275,7 @@ def load(directory: Path) -> RunRecord:
             hint="runs lie below runs/<app>/<recipe>/ unless --out named another place",
         ) from error
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", hint=way_out(error)
-        ) from error
+        raise unreadable(path, error) from error
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
     if record.environment is None:  # run.sh of a bundle cannot tell whether the file is JSON

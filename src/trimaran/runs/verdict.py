@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from trimaran.errors import ExitCode, RunError, way_out
+from trimaran.errors import ExitCode, RunError, unreadable
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
 from trimaran.recipes.card import Card, Metric
@@ -109,9 +109,7 @@ def read_events(path: Path) -> list[Event]:
     except FileNotFoundError as error:
         raise RunError(f"no metrics: {path} is missing", hint="see log.txt beside it") from error
     except OSError as error:
-        raise RunError(
-            f"cannot read {path}: {error.strerror}", hint=way_out(error)
-        ) from error
+        raise unreadable(path, error, RunError) from error
     if not lines[-1]:
         lines.pop()  # after the last line's end
     events = []
@@ -184,8 +182,10 @@ def judge(
         reasons.append(other_data)
     if unlike and any(card.metrics[row.metric].hardware_bound for row in rows):
         reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
+    if not rows:
+        reasons.append("the recipe expects nothing yet: nobody has measured it")
     outcomes = {row.outcome for row in rows}
-    outcome: Outcome = "PASS"
+    outcome: Outcome = "PASS" if rows else "NO REFERENCE"
     if "FAIL" in outcomes:
         outcome = "FAIL"
     elif "NO REFERENCE" in outcomes:

@@ -18,7 +18,6 @@ from trimaran import process
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition, lock
 from trimaran.images.definition import Image
-from trimaran.images.parts import PYTHONS
 from trimaran.parsing import parse_json
 
 PROGRAM = (
@@ -104,16 +103,15 @@ def audit(image: Image) -> Audit:
 
 
 def requirements(image: Image) -> str:
-    """Return the exact versions that the lock of `image` has for its Python, one a line.
+    """Return the exact versions that the locks of `image` have for its Python, one a line.
 
     A version with a local part ("2.13.0+cpu") is asked for without it, as advisories are.
     """
-    framework = definition.chain(image)[0]
-    python = framework.python.version if framework.python else PYTHONS[0]
+    python = definition.interpreter(image).version
     return "".join(
         f"{entry.name}=={Version(entry.version).public}\n"
-        for entry in lock.read(framework.folder / "requirements.lock")
-        if entry.applies_to(python)
+        for file in map(definition.wheels_lock, definition.chain(image)) if file
+        for entry in lock.read(file) if entry.applies_to(python)
     )
 
 

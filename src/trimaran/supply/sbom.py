@@ -68,9 +68,10 @@ def locked_hashes(image: Image) -> Hashes:
     if (framework.folder / "debian.lock").is_file():
         for package in debian.read(framework.folder / "debian.lock"):
             hashes["debian", package.name, package.version] = package.sha256
-    for item in wheels.chosen(framework):
-        name, version, _, _ = parse_wheel_filename(item.filename)
-        hashes["python", name, canonicalize_version(version)] = item.sha256
+    for part in definition.chain(image):
+        for item in wheels.chosen(part):
+            name, version, _, _ = parse_wheel_filename(item.filename)
+            hashes["python", name, canonicalize_version(version)] = item.sha256
     return hashes
 
 

@@ -136,6 +136,9 @@ def _data_row(name: str) -> Row:
     contract = cache.load(name)
     return {
         "name": name, "state": cache.state(contract), "licence": contract.licence.id,
-        "samples": " + ".join(f"{split.samples:,}" for split in contract.splits.values()),
+        "samples": " + ".join(
+            "?" if split.samples is None else f"{split.samples:,}"
+            for split in contract.splits.values()
+        ),
         "title": contract.title,
     }

@@ -20,7 +20,8 @@ from photos import MAGIC, jpeg, with_magic
 from trimaran.data import formats
 from trimaran.data.contracts import FormatName
 from trimaran.data.formats import recordio, tfrecord, wire
-from trimaran.data.formats.records import Kind, Read, Record
+from trimaran.data.formats.records import Read, Record
+from trimaran.data.kinds import Kind
 
 NAMES: tuple[FormatName, ...] = get_args(FormatName)
 INDEXED = ("webdataset", "tfrecord", "recordio")
@@ -44,9 +45,7 @@ def read(name: FormatName, path: Path, index: Path) -> list[Read | str]:
 
 def pairs(found: list[Read | str]) -> list[tuple[int, bytes]]:
     """Return the class and the image of each record without a fault."""
-    return [
-        (*one.labels, *one.frames) for one in found if isinstance(one, Read) and not one.fault
-    ]
+    return [(*one.labels, *one.frames) for one in found if isinstance(one, Read) and not one.fault]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,8 +61,9 @@ def test_what_was_put_in_comes_back(name: FormatName, samples: list[tuple[int, b
 @pytest.mark.parametrize("name", NAMES)
 def test_images_of_many_sizes_come_back(name: FormatName, tmp_path: Path) -> None:
     source = random.Random(1)  # noqa: S311 - sizes of a test
-    samples = [(at % 10, source.randbytes(source.choice((0, 1, 500, 5_000, 300_000))))
-               for at in range(60)]
+    samples = [
+        (at % 10, source.randbytes(source.choice((0, 1, 500, 5_000, 300_000)))) for at in range(60)
+    ]
     found = read(name, *write(name, tmp_path, samples))
     assert pairs(found) == samples
 
@@ -74,14 +74,17 @@ def test_the_same_samples_give_the_same_bytes(name: FormatName, tmp_path: Path) 
     for place in (tmp_path / "a", tmp_path / "b"):
         place.mkdir()
         write(name, place, [(at, jpeg(at)) for at in range(5)])
-        written.append({path.relative_to(place): path.read_bytes()
-                        for path in place.rglob("*") if path.is_file()})
+        written.append(
+            {
+                path.relative_to(place): path.read_bytes()
+                for path in place.rglob("*")
+                if path.is_file()
+            }
+        )
     assert written[0] == written[1]
 
 
-def test_lmdb_grows_beyond_its_first_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lmdb_grows_beyond_its_first_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trimaran.data.formats.caffe_lmdb._MAP", 1 << 16)
     samples = [(at, bytes(50_000)) for at in range(20)]
     found = read("lmdb", *write("lmdb", tmp_path, samples))
@@ -98,7 +101,7 @@ def test_an_lmdb_that_is_cut_off_is_a_fault_and_not_the_end_of_the_process(
         file.truncate(int(path.stat().st_size * kept))
     code = (
         "import pathlib, sys; from trimaran.data.formats import caffe_lmdb\n"
-        "from trimaran.data.formats.records import Kind\n"
+        "from trimaran.data.kinds import Kind\n"
         "print(list(caffe_lmdb.read(pathlib.Path(sys.argv[1]), None, Kind())))"
     )
     done = subprocess.run(
@@ -108,12 +111,12 @@ def test_an_lmdb_that_is_cut_off_is_a_fault_and_not_the_end_of_the_process(
     assert "is cut off: it has" in done.stdout
 
 
-
 WRITE_LIMITED = """
 import resource, sys
 from pathlib import Path
 from trimaran.data import formats
-from trimaran.data.formats.records import Kind, Record
+from trimaran.data.formats.records import Record
+from trimaran.data.kinds import Kind
 name, place, *limits = sys.argv[1:]
 records = [Record(at, f"{at}.jpg", (0,), (bytes(700),), "jpg") for at in range(30)]
 for limit in limits:
@@ -131,7 +134,9 @@ def test_a_disk_that_fills_up_at_any_time_is_an_error_of_files(
     name: FormatName, tmp_path: Path
 ) -> None:
     """A limit on the size of files stands for it; the last two stop HDF5 after the images."""
-    words = [sys.executable, "-c", WRITE_LIMITED, name, str(tmp_path), "12000", "21100", "21900"]
+    # Without -B, Python would keep bytecode that is cut off at the limit: see smalldisk.
+    program = [sys.executable, "-B", "-c", WRITE_LIMITED]
+    words = [*program, name, str(tmp_path), "12000", "21100", "21900"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     said = done.stdout.splitlines()
@@ -220,8 +225,9 @@ def test_a_flipped_bit_in_tfrecord_is_found(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    (fault,) = [one.fault for one in read("tfrecord", path, index)
-                if isinstance(one, Read) and one.fault]
+    (fault,) = [
+        one.fault for one in read("tfrecord", path, index) if isinstance(one, Read) and one.fault
+    ]
     assert "CRC32C is wrong" in fault
 
 
@@ -271,7 +277,9 @@ def test_hdf5_has_the_agreed_layout(tmp_path: Path) -> None:
         assert file["offsets"][:].tolist() == [0, 3, 3, 5]
         assert file["labels"][:].tolist() == [1, 2, 0]
         assert [str(file[name].dtype) for name in ("images", "offsets", "labels")] == [
-            "uint8", "int64", "int64"
+            "uint8",
+            "int64",
+            "int64",
         ]
         begin = file["images"].id.get_offset()
     assert path.read_bytes()[begin : begin + 5] == b"abcde"

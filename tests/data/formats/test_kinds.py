@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from trimaran.data import formats
 from trimaran.data.contracts import FormatName
-from trimaran.data.formats.records import Kind, Labels, Read, Record, SampleKind
+from trimaran.data.formats.records import Read, Record
+from trimaran.data.kinds import Kind, Labels, SampleKind
 from trimaran.errors import UsageError
 
 ABLE: tuple[FormatName, ...] = ("webdataset", "tfrecord", "hdf5")

@@ -15,16 +15,16 @@ from PIL import Image
 
 import datasets
 from trimaran.data import dataset_json, formats
-from trimaran.data.contracts import Contract
-from trimaran.data.formats.records import Kind
-from trimaran.data.packing import arrays, verification
+from trimaran.data.contracts import Images
+from trimaran.data.kinds import Kind
+from trimaran.data.packing import arrays, idx, labelled_idx, verification
 from trimaran.errors import RunError
 from trimaran.reporting import Advance, Silent
 
 
 @pytest.fixture
-def contract(tmp_path: Path) -> Contract:
-    return Contract.model_validate(datasets.document(tmp_path / "sources"))
+def contract(tmp_path: Path) -> Images:
+    return Images.model_validate(datasets.document(tmp_path / "sources"))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def index_by_tarfile(path: Path) -> str:
 
 
 def test_every_sample_is_packed_once_with_its_pixels_and_class(
-    contract: Contract, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contract: Images, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrays, "SHARD_SAMPLES", 10)
     out = tmp_path / "packed"
@@ -73,7 +73,8 @@ def test_every_sample_is_packed_once_with_its_pixels_and_class(
                 number = int(image_name.removesuffix(".png"))
                 assert class_name == f"{number:08d}.cls"
                 assert label == str(number % 3).encode()
-                assert Image.open(io.BytesIO(image)).tobytes() == samples.image(number).tobytes()
+                (expected,) = samples.frames(number)
+                assert Image.open(io.BytesIO(image)).tobytes() == expected.tobytes()
                 seen.append(number)
             assert (out / shard.index).read_text() == index_by_tarfile(out / shard.file)
         assert sorted(seen) == list(range(count))
@@ -81,7 +82,7 @@ def test_every_sample_is_packed_once_with_its_pixels_and_class(
     assert verification.faults(out, dataset, records=True, workers=1, reporter=Silent()) == []
 
 
-def test_packing_twice_gives_the_same_bytes(contract: Contract, raw: Path, tmp_path: Path) -> None:
+def test_packing_twice_gives_the_same_bytes(contract: Images, raw: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         arrays.pack(contract, raw, tmp_path / name, Silent())
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
@@ -106,7 +107,8 @@ def test_any_image_comes_back_pixel_by_pixel(data: st.DataObject) -> None:
     height, width, count = (data.draw(st.integers(1, n)) for n in (9, 9, 4))
     size = height * width * count
     pixels = data.draw(st.binary(min_size=size, max_size=size))
-    samples = arrays.Samples("train", height, width, pixels, bytes(count))
+    images = idx.Array((count, height, width), pixels)
+    samples = labelled_idx.Labelled("train", images, bytes(count))
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "a.tar")
         records = arrays.records(samples, list(range(count)), lambda amount: None)
@@ -122,7 +124,8 @@ def test_any_image_comes_back_pixel_by_pixel(data: st.DataObject) -> None:
 
 @given(st.binary(min_size=1, max_size=60))
 def test_moments_are_those_of_the_definition(pixels: bytes) -> None:
-    mean, std = arrays.moments(arrays.Samples("train", 1, 1, pixels, bytes(len(pixels))))
+    images = idx.Array((len(pixels), 1, 1), pixels)
+    mean, std = arrays.moments(labelled_idx.Labelled("train", images, bytes(len(pixels))))
     values = [value / 255 for value in pixels]
     expected = sum(values) / len(values)
     variance = sum((value - expected) ** 2 for value in values) / len(values)
@@ -147,7 +150,7 @@ def test_shuffle_mixes_a_source_that_is_sorted_by_class() -> None:
     ],
 )
 def test_faulty_source_is_named_and_leaves_nothing(
-    contract: Contract, raw: Path, tmp_path: Path, name: str, content: bytes, fault: str
+    contract: Images, raw: Path, tmp_path: Path, name: str, content: bytes, fault: str
 ) -> None:
     (raw / name).write_bytes(content)
     with pytest.raises(RunError, match=fault) as caught:
@@ -157,7 +160,7 @@ def test_faulty_source_is_named_and_leaves_nothing(
 
 
 def test_killed_packing_leaves_the_old_data_set_whole(
-    contract: Contract, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contract: Images, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "out"
     place.mkdir()
@@ -180,7 +183,7 @@ def test_killed_packing_leaves_the_old_data_set_whole(
 
 
 def test_no_space_is_said_before_anything_is_written(
-    contract: Contract, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contract: Images, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
     place = tmp_path / "out"
@@ -190,7 +193,7 @@ def test_no_space_is_said_before_anything_is_written(
     assert list(place.iterdir()) == []
 
 
-def test_progress_counts_every_image(contract: Contract, raw: Path) -> None:
+def test_progress_counts_every_image(contract: Images, raw: Path) -> None:
     counted: list[float] = []
     advance: Advance = counted.append
     samples = arrays.read_split(contract, raw, "train")

@@ -11,8 +11,8 @@ import pytest
 import photos
 from trimaran import paths
 from trimaran.data import cache, contracts, dataset_json, formats
-from trimaran.data.contracts import Contract, Licensed
-from trimaran.data.formats.records import Kind
+from trimaran.data.contracts import Contract, ImageNet
+from trimaran.data.kinds import Kind
 from trimaran.data.packing import ilsvrc, listing, pictures
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.reporting import Silent
@@ -30,7 +30,7 @@ def tars(tmp_path: Path, checkout: Path) -> Path:
 
 
 @pytest.fixture
-def contract(tars: Path) -> Licensed:
+def contract(tars: Path) -> ImageNet:
     """The contract of ImageNet, for the miniature."""
     committed = Path(__file__).parents[3] / "recipes/data/imagenet-2012.yaml"
     target = paths.repository() / "recipes/data/imagenet-2012.yaml"
@@ -40,7 +40,7 @@ def contract(tars: Path) -> Licensed:
         text = text.replace(old, hashlib.md5(path.read_bytes()).hexdigest())  # noqa: S324
     target.write_text(text)
     found = contracts.load("imagenet-2012")
-    assert isinstance(found, Licensed)
+    assert isinstance(found, ImageNet)
     return found
 
 
@@ -73,7 +73,7 @@ def test_the_committed_order_is_that_of_the_development_kit() -> None:
     assert len(set(ilsvrc.class_names(order))) == 1000
 
 
-def test_get_explains_without_the_files(contract: Licensed) -> None:
+def test_get_explains_without_the_files(contract: ImageNet) -> None:
     assert cache.state(contract) == "absent"
     with pytest.raises(RunError, match="those who agree to its terms") as caught:
         cache.get(contract, offline=False, reporter=Silent())
@@ -81,7 +81,7 @@ def test_get_explains_without_the_files(contract: Licensed) -> None:
         assert part in (caught.value.hint or "")
 
 
-def test_get_checks_and_packs(contract: Licensed, tars: Path) -> None:
+def test_get_checks_and_packs(contract: ImageNet, tars: Path) -> None:
     folder = cache.get(contract, offline=True, reporter=Silent(), source=tars)
     assert cache.state(contract) == "packed"
     dataset = dataset_json.read(folder)
@@ -101,7 +101,7 @@ def test_get_checks_and_packs(contract: Licensed, tars: Path) -> None:
     assert cache.verify(contract, reporter=Silent(), workers=1) == []
 
 
-def damaged(contract: Licensed, tars: Path) -> Path:
+def damaged(contract: ImageNet, tars: Path) -> Path:
     """Return the packed set, after `verify` has found it damaged."""
     folder = cache.get(contract, offline=True, reporter=Silent(), source=tars)
     (folder / "val-00000.tar").write_bytes(b"")
@@ -113,7 +113,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_repair_without_the_right_files_loses_nothing(contract: Licensed, tars: Path) -> None:
+def test_a_repair_without_the_right_files_loses_nothing(contract: ImageNet, tars: Path) -> None:
     folder = damaged(contract, tars)
     before = files(folder)
     with pytest.raises(RunError, match="those who agree to its terms"):
@@ -127,7 +127,7 @@ def test_a_repair_without_the_right_files_loses_nothing(contract: Licensed, tars
     assert cache.state(contract) == "absent"
 
 
-def test_a_set_that_lacks_a_shard_is_packed_anew(contract: Licensed, tars: Path) -> None:
+def test_a_set_that_lacks_a_shard_is_packed_anew(contract: ImageNet, tars: Path) -> None:
     folder = cache.get(contract, offline=True, reporter=Silent(), source=tars)
     before = files(folder)
     (folder / "val-00000.tar").unlink()
@@ -137,7 +137,7 @@ def test_a_set_that_lacks_a_shard_is_packed_anew(contract: Licensed, tars: Path)
 
 
 def test_a_stopped_repair_goes_on_and_the_old_set_is_kept_until_its_end(
-    contract: Licensed, tars: Path, monkeypatch: pytest.MonkeyPatch
+    contract: ImageNet, tars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = damaged(contract, tars)
     old, told, scaled = files(folder), Silent(), pictures.scaled
@@ -160,14 +160,14 @@ def test_a_stopped_repair_goes_on_and_the_old_set_is_kept_until_its_end(
     assert sorted(path.name for path in folder.parent.iterdir()) == ["packed"]
 
 
-def test_an_old_set_that_a_killed_repair_left_is_removed(contract: Licensed, tars: Path) -> None:
+def test_an_old_set_that_a_killed_repair_left_is_removed(contract: ImageNet, tars: Path) -> None:
     folder = cache.get(contract, offline=True, reporter=Silent(), source=tars)
     (folder.parent / "replaced").mkdir()
     assert cache.get(contract, offline=True, reporter=Silent()) == folder
     assert sorted(path.name for path in folder.parent.iterdir()) == ["packed"]
 
 
-def test_wrong_md5_is_said_for_each_file(contract: Licensed, tars: Path) -> None:
+def test_wrong_md5_is_said_for_each_file(contract: ImageNet, tars: Path) -> None:
     for name in (ilsvrc.VAL, ilsvrc.DEVKIT):
         (tars / name).write_bytes((tars / name).read_bytes() + b"x")
     with pytest.raises(RunError) as caught:

@@ -132,7 +132,7 @@ def test_quality_is_that_of_the_encoder() -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "no JPEG or PNG"),
+        (b"", "no JPEG, PNG or DICOM"),
         (b"GIF89a" + bytes(40), "begins with b'GIF89a"),
         (jpeg(1, (90, 90))[:-300], "(?i)truncated"),
         (png(1)[:-30], "cannot be decoded"),
@@ -155,3 +155,11 @@ def test_any_damage_is_survived(data: st.DataObject) -> None:
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     defect(bytes(content))
     defect(bytes(content[: data.draw(st.integers(0, len(content)))]))
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_an_exact_size_is_that_of_the_upright_image(orientation: int) -> None:
+    exif, out = Image.Exif(), io.BytesIO()
+    exif[0x0112] = orientation
+    Image.new("RGB", (40, 30)).save(out, "JPEG", exif=exif)
+    assert pictures.size(pictures.scaled(out.getvalue(), (16, 8), 95)) == (16, 8)

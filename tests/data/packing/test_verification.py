@@ -13,7 +13,8 @@ import photos
 from packings import faults, pack
 from trimaran.data import dataset_json, formats
 from trimaran.data.contracts import FormatName
-from trimaran.data.formats.records import Kind, Record
+from trimaran.data.formats.records import Record
+from trimaran.data.kinds import Kind
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_wrong_images_and_classes_under_a_right_hash_are_found(out: Path) -> Non
     document["splits"]["val"]["shards"] = [new.model_dump()]
     (out / dataset_json.DATASET).write_text(json.dumps(document))
     assert faults(out) == [
-        f"{out / 'val-00000.tfrecord'}: record 0 (val/0.jpg) is no JPEG or PNG file"
+        f"{out / 'val-00000.tfrecord'}: record 0 (val/0.jpg) is no JPEG, PNG or DICOM file"
         " (it begins with b'no image'), and the 4 after it too"
     ]
 

@@ -1,23 +1,18 @@
-"""The command line: `python -m resnet_imagenet train|evaluate|predict|export|plot`.
-
-Only arguments are handled here; PyTorch is imported by the command that runs, so
-`--help` answers at once.
-"""
+"""The command line: `python -m resnet_imagenet train|evaluate|predict|export|plot`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from resnet_imagenet.settings import (
     EvaluateSettings,
     ExportSettings,
-    PlotSettings,
     PredictSettings,
     TrainSettings,
 )
-from trainkit import exits, options
+from trainkit import commands
+from trainkit.commands import PlotSettings
 
 EXAMPLES = {
     "train": """examples:
@@ -63,7 +58,7 @@ they disagree.""",
   python -m resnet_imagenet plot --out run
   python -m resnet_imagenet plot --out run other-run --to comparison.svg""",
 }
-COMMANDS: dict[str, tuple[type[Any], str]] = {
+COMMANDS: commands.Commands = {
     "train": (TrainSettings, "train a network, or go on with a training"),
     "evaluate": (EvaluateSettings, "top-1 and top-5 accuracy of a checkpoint"),
     "predict": (PredictSettings, "the most likely classes of image files"),
@@ -74,54 +69,13 @@ COMMANDS: dict[str, tuple[type[Any], str]] = {
 
 def parser() -> argparse.ArgumentParser:
     """Return the argument parser of all commands."""
-    top = argparse.ArgumentParser(
-        prog="python -m resnet_imagenet",
-        description="Reference training of ResNets on ImageNet and small images.",
-        epilog="`COMMAND --help` shows the options and examples of a command.",
-    )
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (settings, text) in COMMANDS.items():
-        command = commands.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            epilog=EXAMPLES[name],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        options.add_options(command, settings)
-    return top
+    text = "Reference training of ResNets on ImageNet and small images."
+    return commands.parser("resnet_imagenet", text, COMMANDS, EXAMPLES)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    parsed = parser().parse_args(arguments)
-    settings: Any = options.collect(COMMANDS[parsed.command][0], parsed)
-
-    def command() -> None:
-        settings.check()
-        if parsed.command == "train":
-            from resnet_imagenet import train
-
-            train.train(settings)
-        elif parsed.command == "evaluate":
-            from resnet_imagenet import evaluate
-
-            evaluate.main(settings)
-        elif parsed.command == "predict":
-            from resnet_imagenet import predict
-
-            predict.main(settings)
-        elif parsed.command == "export":
-            from resnet_imagenet import export
-
-            export.main(settings)
-        else:
-            from resnet_imagenet import plot
-
-            plot.main(settings)
-
-    return exits.run(f"resnet_imagenet {parsed.command}", command)
+    return commands.run("resnet_imagenet", parser(), COMMANDS, arguments)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,12 +19,11 @@ from resnet_imagenet.method import HALF
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import EvaluateSettings
 from resnet_imagenet.state import trained_weights
-from trainkit import checkpoint
-from trainkit.checkpoint import Checkpoints, State
+from trainkit import outputs
+from trainkit.checkpoint import State
 from trainkit.console import Counter
 from trainkit.data.dataset import open_dataset
 from trainkit.exits import DataError
-from trainkit.outputs import CHECKPOINTS
 from trainkit.torch.parts import load_network
 from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
@@ -82,32 +80,6 @@ def evaluate(
     return Scores(top1 / seen, top5 / seen, total / seen)
 
 
-def load_checkpoint(out: Path | None, file: Path | None) -> State:
-    """Return the checkpoint `file`, or the newest usable one of the run in `out`.
-
-    Raises:
-        DataError: there is none, or it is of something else.
-    """
-
-    def warn(text: str) -> None:
-        print(text, file=sys.stderr)
-
-    def fits(path: Path, state: State) -> None:
-        if not {"about", "parts"} <= state.keys():
-            raise DataError(f"checkpoint {path} is not of this app: it does not describe a network")
-
-    if file is not None:
-        state = checkpoint.load(file)
-        fits(file, state)
-        return state
-    assert out is not None  # noqa: S101 - `settings.check` saw to it
-    folder = out / CHECKPOINTS
-    newest = Checkpoints(folder).load_newest(warn, fits, set_aside=False)
-    if newest is None:
-        raise DataError(f"{folder} has no checkpoint; --out is the folder of a training")
-    return newest
-
-
 def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, Any]]:
     """Return the trained network of a checkpoint, its preprocessing and its description."""
     about: dict[str, Any] = state["about"]
@@ -129,7 +101,9 @@ def main(settings: EvaluateSettings) -> None:
     assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
     dataset = open_dataset(settings.data)
     strategy = start("single", device=settings.device)
-    network, to, about = restore_network(load_checkpoint(settings.out, settings.checkpoint))
+    network, to, about = restore_network(
+        outputs.load_trained(settings.out, settings.checkpoint)
+    )
     if list(dataset.classes) != about["classes"]:
         raise DataError(f"{settings.data} has other classes than the checkpoint was trained on")
     split = settings.split or dataset.evaluation_split()

@@ -23,14 +23,15 @@ import torch
 from torch import Tensor, nn
 
 from resnet_imagenet.data import Loader
-from resnet_imagenet.evaluate import load_checkpoint, restore_network
+from resnet_imagenet.evaluate import restore_network
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.settings import DALI_THREADS, ExportSettings
 from resnet_imagenet.windows import CENTRE
-from trainkit import atomic
+from trainkit import atomic, outputs
 from trainkit.checkpoint import State
 from trainkit.data.dataset import open_dataset
 from trainkit.exits import ArgumentError, DataError
+from trainkit.progress import Progress
 from trainkit.provenance import versions
 from trainkit.torch.strategy import TorchStrategy
 
@@ -55,7 +56,7 @@ def main(settings: ExportSettings) -> None:
     assert settings.to is not None  # noqa: S101 - `settings.check` saw to it
     if settings.format == "onnx":
         need_onnx()
-    state = load_checkpoint(settings.out, settings.checkpoint)
+    state = outputs.load_trained(settings.out, settings.checkpoint)
     network, to, about = restore_network(state)
     to = dataclasses.replace(to, size=settings.image_size or to.size)
     network.eval()
@@ -114,7 +115,7 @@ def metadata(state: State, to: Preprocessing, about: dict[str, Any]) -> dict[str
             "layout": "NCHW",
             "dtype": "float32",
         },
-        "training_step": at["epoch"] * at["steps_per_epoch"] + at["step"],
+        "training_step": Progress.of(at).steps_done,
         "versions": versions(PACKAGES),
     }
     return {key: json.dumps(value) for key, value in facts.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import os
 import shutil
@@ -20,38 +19,12 @@ from resnet_imagenet.settings import WARMUP_EPOCHS, TrainSettings
 from resnet_imagenet.state import start_from
 from trainkit import checkpoint, schedules
 from trainkit.exits import ArgumentError
-from trainkit.torch import optim, precision
+from trainkit.torch import optim
 from trainkit.torch.strategy import TorchStrategy
 from trainkit.training import Course
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision -> what autocast computes in; the others have none."""
-
-
-def settle(settings: TrainSettings, strategy: TorchStrategy) -> TrainSettings:
-    """Return `settings` with a precision that is one, and say which was found."""
-    found = precision.settle(settings.precision, strategy)
-    if strategy.is_main and found != settings.precision:
-        has = "has" if found == "bf16" else "has no"
-        print(f"precision {found}: the {strategy.device.type} {has} instructions for bf16")
-    return dataclasses.replace(settings, precision=found)
-
-
-def prepare(settings: TrainSettings, device: torch.device) -> None:
-    """Set what is PyTorch's own: seed, determinism, precision of fp32 products.
-
-    On CPUs, equal settings give bit-equal weights on the same machine and thread count.
-    """
-    torch.manual_seed(settings.seed)
-    exact = device.type == "cpu" or settings.deterministic
-    torch.use_deterministic_algorithms(exact)
-    # It would fill every new tensor with NaN, which finds bugs and costs time.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.backends.cudnn.benchmark = not exact
-    if device.type == "cuda" and settings.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.backends.cuda.matmul.allow_tf32 = settings.precision != "fp32"
-    torch.backends.cudnn.allow_tf32 = settings.precision != "fp32"
 
 
 def build(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> nn.Module:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from resnet_imagenet.defects import undecodable
-from resnet_imagenet.evaluate import load_checkpoint, restore_network
+from resnet_imagenet.evaluate import restore_network
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
+from trainkit import outputs
 from trainkit.console import Counter
 from trainkit.data.formats.folder import SUFFIXES, is_image
 from trainkit.data.formats.mapped import Bytes
@@ -38,7 +39,7 @@ def main(settings: PredictSettings) -> None:
     """
     assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
     files = image_files(settings.data)
-    network, to, about = restore_network(load_checkpoint(settings.out, settings.checkpoint))
+    network, to, about = restore_network(outputs.load_trained(settings.out, settings.checkpoint))
     defects = 0
 
     def answers() -> Iterator[Answer]:

@@ -258,7 +258,6 @@ class PredictSettings:
 
 
 EXPORTS = {"onnx": ".onnx", "torchscript": ".pt"}
-PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -291,28 +290,4 @@ class ExportSettings:
             raise ArgumentError(
                 f"--image-size {self.image_size}: at least {LEAST} and at most {MOST} pixels"
             )
-        atomic.check_new(self.to)
-
-
-@dataclass(frozen=True)
-class PlotSettings:
-    """Options of `plot`."""
-
-    out: list[Path] | None = option(
-        None, "folders of one or several runs, finished or not", Path, metavar="RUN", nargs="+"
-    )
-    to: Path | None = option(
-        None, "picture to write, .png, .svg or .pdf (default for one run: its plot.png)", Path
-    )
-
-    def check(self) -> None:
-        """Refuse missing options, and a file that is there already."""
-        if not self.out:
-            raise ArgumentError("plot needs --out RUN [RUN ...]")
-        if self.to is None:
-            if len(self.out) > 1:
-                raise ArgumentError("plot of several runs needs --to FILE")
-            return
-        if self.to.suffix not in PICTURES:
-            raise ArgumentError(f"--to {self.to}: the name must end with {', '.join(PICTURES)}")
         atomic.check_new(self.to)

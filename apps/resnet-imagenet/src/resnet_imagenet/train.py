@@ -34,7 +34,7 @@ from trainkit.journal import Evaluation, Words
 from trainkit.outputs import Outputs
 from trainkit.session import Session
 from trainkit.signals import StopFlag
-from trainkit.torch import optim
+from trainkit.torch import optim, precision
 from trainkit.torch.profile import Profile
 from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
@@ -49,7 +49,7 @@ WORDS = Words(
 )
 
 
-def train(settings: TrainSettings) -> None:
+def main(settings: TrainSettings) -> None:
     """Train as `settings` say; everything it writes is in `settings.out`.
 
     Raises:
@@ -64,8 +64,13 @@ def train(settings: TrainSettings) -> None:
     with strategy.explained(), StopFlag() as stop:
         if session.has_finished(folder, settings.resume, strategy):
             return
-        settings = method.settle(settings, strategy)
-        method.prepare(settings, strategy.device)
+        settings = dataclasses.replace(
+            settings, precision=precision.settle(settings.precision, strategy)
+        )
+        precision.prepare(
+            settings.precision, strategy.device, seed=settings.seed,
+            deterministic=settings.deterministic,
+        )
         data = inputs.open_inputs(settings, strategy)
         method.check(settings, data.train.steps, strategy.device)
         if strategy.is_main and (note := method.warmup_note(settings, data.train.steps)):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from trainkit import metrics
 from trainkit.exits import DataError
@@ -49,8 +51,8 @@ class RunCurves:
 def read(folder: Path) -> RunCurves:
     """Return the curves of the run in `folder`.
 
-    A position is `step` / (steps per epoch), the latter from `train_samples` and
-    `global_batch_size`, so that runs of different batch sizes compare.
+    A position is in epochs, so that runs of different batch sizes compare; epochs may differ in
+    their steps.
 
     Raises:
         DataError: the folder has no metrics, or a line of them is malformed.
@@ -58,7 +60,7 @@ def read(folder: Path) -> RunCurves:
     path = folder / METRICS
     lines = _lines(path)
     try:
-        steps = _steps_per_epoch(lines)
+        epochs_at = _positions(lines)
         points: dict[str, list[tuple[float, float]]] = {}
         resumed: list[float] = []
         status: str | None = None
@@ -67,11 +69,11 @@ def read(folder: Path) -> RunCurves:
             if key == metrics.RUN_STOP:
                 status = about[metrics.STATUS]
             elif key == metrics.RESUMED:
-                resumed.append(value / steps)
+                resumed.append(epochs_at(value))
                 status = None
             elif "step" in about and isinstance(value, int | float):
-                points.setdefault(key, []).append((about["step"] / steps, value))
-    except (KeyError, TypeError, ZeroDivisionError) as error:
+                points.setdefault(key, []).append((epochs_at(about["step"]), value))
+    except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} is not in the form of the app contract ({error})") from error
     curves = {
         key: Curve(tuple(epoch for epoch, _ in found), tuple(value for _, value in found))
@@ -91,9 +93,11 @@ def _lines(path: Path) -> list[metrics.Line]:
         raise DataError(f"{path}, {error}") from error
 
 
-def _steps_per_epoch(lines: Sequence[metrics.Line]) -> int:
-    """Return the updates of an epoch; the last one may be of a smaller batch."""
-    known = {line["key"]: line["value"] for line in lines}
-    if metrics.TRAIN_SAMPLES not in known:  # killed before it said; it has no points either
-        return 1
-    return -int(-known[metrics.TRAIN_SAMPLES] // known[metrics.GLOBAL_BATCH_SIZE])
+def _positions(lines: Sequence[metrics.Line]) -> Callable[[float], float]:
+    """Return what tells how many epochs are done after so many steps."""
+    began = [line["metadata"] for line in lines if line["key"] == metrics.EPOCH_START]
+    if not began:  # killed before it said; it has no points either
+        return float
+    steps = [about["step"] for about in began] + [began[-1]["step"] + began[-1]["steps"]]
+    epochs = [about["epoch_num"] - 1 for about in began] + [began[-1]["epoch_num"]]
+    return lambda step: float(np.interp(step, steps, epochs))

@@ -85,10 +85,15 @@ class Journal:
         self.log.event(metrics.COMMUNICATION, window.communicating / window.seconds, **at.where)
         at.seconds += window.seconds
         words = {**self.words.losses, **self.words.rates}
-        shown = [f"{words[key]} {value:.4f}" for key, value in (losses | dict(rates)).items()]
+        told = (losses | dict(rates)).items()
+        shown = [
+            f"{words[key]} {value:.4f}" if isinstance(value, float) else f"{words[key]} {value}"
+            for key, value in told
+        ]
+        pace = f"{speed:.0f}" if speed >= 100 else f"{speed:.3g}"
         self.console.progress("  ".join([
             f"epoch {at.epoch + 1}/{self.epochs}", f"step {at.steps_done}/{self.last_step}",
-            *shown, f"{speed:.0f} {self.words.unit}",
+            *shown, f"{pace} {self.words.unit}",
         ]))
 
     def bad_record(self, text: str) -> None:
@@ -104,13 +109,15 @@ class Journal:
         at.scores = dict(found.result)
         self.console.line(f"epoch {at.epoch + 1}/{self.epochs}  {found.text}")
 
-    def ended(self, at: Progress) -> dict[str, Any]:
-        """Log the successful end; return what every `result.json` has."""
+    def ended(self, at: Progress, memory: int) -> dict[str, Any]:
+        """Log the successful end, and what it took; return what every `result.json` has."""
+        self.log.event(metrics.TRAINING_SECONDS, at.seconds, **at.where)
+        self.log.event(metrics.PEAK_MEMORY, memory, **at.where)
         self.log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=at.steps_done)
         return {
             "status": metrics.SUCCESS,
             "steps": at.steps_done,
-            "epochs": at.steps_done / at.steps_per_epoch,
+            "epochs": at.epoch + at.step / at.steps_per_epoch,
             "training_seconds": at.seconds,
             "evaluation": at.scores or None,
         }

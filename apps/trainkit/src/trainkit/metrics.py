@@ -44,6 +44,8 @@ DATA_WAIT: Final = "data_wait_fraction"
 COMMUNICATION: Final = "communication_fraction"
 RESUMED: Final = "resumed_from_step"
 BAD_RECORD: Final = "bad_record"
+TRAINING_SECONDS: Final = "training_seconds"
+PEAK_MEMORY: Final = "peak_memory_bytes"
 
 POINT: Final = "POINT_IN_TIME"
 START: Final = "INTERVAL_START"

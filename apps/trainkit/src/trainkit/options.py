@@ -183,7 +183,8 @@ def _described(field: dataclasses.Field[Any]) -> dict[str, Any]:
         found["enum"] = list(argument["choices"])
     if shown is not None:
         return {**found, "description": f"{argument['help']} (default: {shown})"}
-    default = _word(field.default) if isinstance(field.default, tuple) else field.default
+    plain = field.default is None or isinstance(field.default, bool | int | float | str)
+    default = field.default if plain else _word(field.default)
     return {**found, "default": default, "description": argument["help"]}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,3 +255,32 @@ def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             "the checkpoint belongs to a training with other settings "
             f"({'; '.join(differences)}); repeat its settings or choose another --out"
         )
+
+
+def load_trained(out: Path | None, file: Path | None) -> State:
+    """Return the checkpoint `file`, or the newest usable one of the run in `out`, to be used.
+
+    It describes what it is of under `about`, and has its `parts`; nothing is set aside.
+
+    Raises:
+        DataError: there is none, or it is of something else.
+    """
+
+    def warn(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def fits(path: Path, state: State) -> None:
+        if not {"about", "parts"} <= state.keys():
+            raise DataError(f"checkpoint {path} is not of this app: it does not describe a network")
+
+    if file is not None:
+        state = checkpoint.load(file)
+        fits(file, state)
+        return state
+    if out is None:
+        raise ArgumentError("say --out DIR or --checkpoint FILE")
+    folder = out / CHECKPOINTS
+    newest = Checkpoints(folder).load_newest(warn, fits, set_aside=False)
+    if newest is None:
+        raise DataError(f"{folder} has no checkpoint; --out is the folder of a training")
+    return newest

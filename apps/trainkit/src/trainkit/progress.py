@@ -46,9 +46,10 @@ class Progress:
     """The position of a training between two steps.
 
     Attributes:
-        steps_per_epoch: batches in an epoch.
+        steps_per_epoch: batches in the running epoch.
         epoch: the running epoch, counted from 0.
         step: steps made in this epoch.
+        before: steps made in the epochs before it.
         seconds: time spent in training steps (without evaluation and checkpoints).
         closed: steps done when an epoch was last ended, its evaluation included.
         scores: of the last evaluation.
@@ -58,6 +59,7 @@ class Progress:
     steps_per_epoch: int
     epoch: int = 0
     step: int = 0
+    before: int = 0
     seconds: float = 0.0
     closed: int = -1
     scores: dict[str, float] = field(default_factory=dict)
@@ -71,14 +73,16 @@ class Progress:
             DataError: it is of something else.
         """
         try:
-            return cls(**{**state, "window": Window(**state["window"])})
+            # Older checkpoints are of trainings whose epochs all have as many steps.
+            before = {"before": state["epoch"] * state["steps_per_epoch"]}
+            return cls(**{**before, **state, "window": Window(**state["window"])})
         except (KeyError, TypeError) as error:
             raise DataError("the checkpoint does not say where its training stood") from error
 
     @property
     def steps_done(self) -> int:
         """Return the updates made since the start of the training."""
-        return self.epoch * self.steps_per_epoch + self.step
+        return self.before + self.step
 
     @property
     def epoch_is_over(self) -> bool:
@@ -90,9 +94,10 @@ class Progress:
         """Return the metadata of a metric: epoch from 1, and steps done."""
         return {"epoch_num": self.epoch + 1, "step": self.steps_done}
 
-    def next_epoch(self) -> None:
-        """Go to the start of the next epoch."""
-        self.epoch, self.step = self.epoch + 1, 0
+    def next_epoch(self, steps: int) -> None:
+        """Go to the start of the next epoch, which has so many steps."""
+        self.before, self.epoch, self.step = self.steps_done, self.epoch + 1, 0
+        self.steps_per_epoch = steps
 
 
 @dataclass

@@ -75,13 +75,12 @@ class Session:
     ) -> None:
         self._out, self._strategy, self._stop = out, strategy, stop
         self._course, self._training, self._watch = course, training, watch
-        self.at = Progress(course.steps_per_epoch)
+        self.at = Progress(course.steps_in(0))
         if out.state is not None:
             parts.restore(training.parts(), out.state["parts"])
             self.at = Progress.of(out.state["progress"])
         console = Console(course.last_step, self.at.steps_done, quiet=not strategy.is_main)
-        epochs = -(-course.planned // course.steps_per_epoch)
-        self.journal = Journal(out.log, console, words, epochs, course.last_step)
+        self.journal = Journal(out.log, console, words, course.epochs, course.last_step)
         self._under_way: list[Step] = []
         self._stopping = self._agreed = False
         self._started = self._waited = self._communicated = 0.0
@@ -113,18 +112,20 @@ class Session:
             yield
             self._check_agreement()
             self._out.checkpoints.wait()
+            memory = max(self._strategy.gather(self._strategy.peak_memory()))
         except AppError:
             with contextlib.suppress(OSError):  # a full disk must not hide the first error
                 self._out.log.stop(metrics.RUN_STOP, status=metrics.ABORTED, **self.at.where)
             raise
         finally:
             self.journal.console.close()
-        self._out.finish(self.journal.ended(self.at) | dict(self._training.own_result()))
+        self._out.finish(self.journal.ended(self.at, memory) | dict(self._training.own_result()))
 
     def begin_epoch(self) -> None:
         """Tell that an epoch begins, unless the run goes on within it."""
         if self.at.step == 0:
-            self._out.log.start(metrics.EPOCH_START, **self.at.where)
+            where = {**self.at.where, "steps": self.at.steps_per_epoch}
+            self._out.log.start(metrics.EPOCH_START, **where)
 
     def take(self, batches: Iterator[T]) -> T:
         """Return the next batch: here a step begins."""
@@ -186,9 +187,13 @@ class Session:
             else:
                 self.journal.evaluated(self.at, found)
         if self.at.epoch_is_over:
-            self.at.next_epoch()
+            self.at.next_epoch(self._course.steps_in(self.at.epoch + 1))
         self.at.closed = self.at.steps_done
         self._save(self._out.log.position())
+
+    def end_here(self) -> None:
+        """Let the training end after the epoch that was just ended."""
+        self._course = dataclasses.replace(self._course, last_step=self.at.steps_done)
 
     def counter(self, what: str, total: int, unit: str) -> Counter:
         """Return what tells how far something is, such as an evaluation; on rank 0."""

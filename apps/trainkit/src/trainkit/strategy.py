@@ -6,6 +6,7 @@ strategies of their frameworks, which connect ranks and average what these have 
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -84,6 +85,10 @@ class Strategy:
         elsewhere a rank that is minutes late counts as lost.
         """
         yield
+
+    def peak_memory(self) -> int:
+        """Return the most bytes that this process has had on its device, of a CPU all it had."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +14,8 @@ class Course:
     """How far a training goes, and what comes when.
 
     Attributes:
-        steps_per_epoch: batches in an epoch.
+        steps_per_epoch: batches in an epoch; of each epoch of the whole training, where they
+            differ, as with a batch that changes.
         planned: steps of the whole training, which the schedule spans.
         last_step: the step after which it ends, at most `planned`.
         log_every: steps between lines of progress.
@@ -22,12 +23,23 @@ class Course:
         eval_every: epochs between evaluations, 0 for none.
     """
 
-    steps_per_epoch: int
+    steps_per_epoch: int | Sequence[int]
     planned: int
     last_step: int
     log_every: int
     checkpoint_every: int
     eval_every: int
+
+    def steps_in(self, epoch: int) -> int:
+        """Return the batches of `epoch`, counted from 0."""
+        counts = self.steps_per_epoch
+        return counts if isinstance(counts, int) else counts[min(epoch, len(counts) - 1)]
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of the whole training."""
+        counts = self.steps_per_epoch
+        return -(-self.planned // counts) if isinstance(counts, int) else len(counts)
 
 
 class Training(Protocol):

@@ -79,4 +79,5 @@ def test_values_of_another_network_are_refused(state: dict, said: str) -> None:
 
 
 def test_a_digest_tells_networks_apart() -> None:
-    assert digest([tf.Variable([1.0])]) != digest([tf.Variable([1.0 + 1e-7])])
+    last = tf.Variable([1.0])
+    assert digest([tf.Variable([1.0]), last]) != digest([tf.Variable([1.0 + 1e-6]), last])

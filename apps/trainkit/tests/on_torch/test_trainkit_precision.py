@@ -32,13 +32,15 @@ class OtherRank(TorchStrategy):
     ("Features", "fp asimd sve", "fp32"),
     ("Features", "fp asimd sve bf16", "bf16"),
 ])
-def test_a_cpu_computes_in_what_it_has_instructions_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str, flags: str, found: str
+def test_a_cpu_computes_in_what_it_has_instructions_for_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, key: str,
+    flags: str, found: str,
 ) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(f"processor : 0\nmodel name : A processor\n{key} : {flags}\n")
     monkeypatch.setattr(provenance, "Path", lambda _: file)
     assert settle("auto", TorchStrategy()) == found
+    assert capsys.readouterr().out.startswith(f"precision {found}: the cpu has ")
 
 
 def test_a_gpu_that_emulates_bf16_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,5 +59,8 @@ def test_one_rank_without_bf16_decides_for_all(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("asked", ["fp32", "tf32", "bf16", "fp16"])
-def test_a_precision_that_is_asked_for_is_taken(asked: str) -> None:
+def test_a_precision_that_is_asked_for_is_taken(
+    asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert settle(asked, TorchStrategy()) == asked
+    assert capsys.readouterr().out == ""

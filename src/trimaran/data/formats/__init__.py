@@ -9,7 +9,8 @@ from typing import cast
 
 from trimaran.data import dataset_json
 from trimaran.data.contracts import FormatName
-from trimaran.data.formats.records import Format, Kind, Record
+from trimaran.data.formats.records import Format, Record
+from trimaran.data.kinds import Kind
 from trimaran.errors import UsageError
 from trimaran.files import sha256
 

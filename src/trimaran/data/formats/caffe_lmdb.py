@@ -13,8 +13,9 @@ from pathlib import Path
 
 import lmdb
 
-from trimaran.data.formats.records import Kind, Read, Record, synced
+from trimaran.data.formats.records import Read, Record, synced
 from trimaran.data.formats.wire import field, fields
+from trimaran.data.kinds import Kind
 
 READS_DAMAGED = False  # LMDB follows the page numbers of the file, wherever they lead
 INDEXED = False

@@ -17,7 +17,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from trimaran.data.formats.records import Kind, Read, Record, synced
+from trimaran.data.formats.records import Read, Record, synced
+from trimaran.data.kinds import Kind
 
 READS_DAMAGED = True
 INDEXED = False

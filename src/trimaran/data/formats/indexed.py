@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from trimaran.data.formats.records import Kind, Read, synced
+from trimaran.data.formats.records import Read, synced
+from trimaran.data.kinds import Kind
 from trimaran.files import write_atomic
 
 

@@ -17,7 +17,8 @@ from typing import BinaryIO
 
 from trimaran.data.formats import indexed
 from trimaran.data.formats.indexed import IndexedWriter
-from trimaran.data.formats.records import Kind, Read, Record
+from trimaran.data.formats.records import Read, Record
+from trimaran.data.kinds import Kind
 
 READS_DAMAGED = True
 INDEXED = True

@@ -20,8 +20,9 @@ import google_crc32c
 
 from trimaran.data.formats import indexed
 from trimaran.data.formats.indexed import IndexedWriter
-from trimaran.data.formats.records import Kind, Read, Record
+from trimaran.data.formats.records import Read, Record
 from trimaran.data.formats.wire import field, fields, read_varint, varint
+from trimaran.data.kinds import Kind
 
 READS_DAMAGED = True
 INDEXED = True

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.data.formats.records import Kind, Read, Record, synced
+from trimaran.data.formats.records import Read, Record, synced
+from trimaran.data.kinds import Kind
 from trimaran.files import write_atomic
 
 BLOCK = tarfile.BLOCKSIZE

@@ -1,8 +1,8 @@
-"""Pack a data set of IDX files (Fashion-MNIST) into WebDataset shards of PNG files.
+"""Pack what is made of IDX files (Fashion-MNIST) into WebDataset shards of PNG files.
 
-A record's number is the image's place in the source file, so that a message about a sample
-leads back to it. The bytes depend only on the contents, on the constants below and on the
-version of the encoder.
+A record's number is the image's place in the source file, or that of a sequence in its split, so
+that a message about a sample leads back to it. The bytes depend only on the contents, on the
+contract, on the constants below and on the version of the encoder.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from PIL import Image
 
 from trimaran.data import dataset_json, formats
-from trimaran.data.contracts import Contract, Split
-from trimaran.data.formats.records import Kind, Record
+from trimaran.data.contracts import Images, Moving
+from trimaran.data.formats.records import Record
 from trimaran.data.formats.webdataset import BLOCK
-from trimaran.data.packing import idx, pictures
+from trimaran.data.kinds import Kind
+from trimaran.data.packing import labelled_idx, moving, pictures
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.errors import RunError
 from trimaran.files import check_space, follow_umask, refusal
@@ -33,27 +34,34 @@ COMPRESSION = 6  # of PNG (0 to 9), the default of the format's libraries
 TEMPORARY = ".packing-"
 
 
-@dataclass(frozen=True)
-class Samples:
-    """Grey images of one size and their classes, read and checked."""
+class Samples(Protocol):
+    """The samples of one split, read and checked: each so many grey frames of one size."""
 
-    name: str
-    height: int
-    width: int
-    pixels: bytes
-    labels: bytes
+    @property
+    def name(self) -> str:
+        """The split."""
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    @property
+    def kind(self) -> Kind:
+        """What they are."""
 
-    def image(self, number: int) -> Image.Image:
-        """Return image `number` of the source file."""
-        size = self.height * self.width
-        raw = self.pixels[number * size : (number + 1) * size]
-        return Image.frombytes("L", (self.width, self.height), raw)
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Frames of each sample, and their height and width in pixels."""
+
+    def __len__(self) -> int: ...
+
+    def labels(self, number: int) -> tuple[int, ...]:
+        """Return the classes of a sample."""
+
+    def frames(self, number: int) -> Iterable[Image.Image]:
+        """Return the frames of a sample in order, each of mode L."""
+
+    def histogram(self) -> list[int]:
+        """Return how often each of the 256 grey values is in all frames."""
 
 
-def pack(contract: Contract, raw: Path, folder: Path, reporter: Reporter) -> None:
+def pack(contract: Images | Moving, raw: Path, folder: Path, reporter: Reporter) -> None:
     """Make the packed data set `folder` from the verified files in `raw`.
 
     An older `folder` is replaced at the very end; a packing that is killed leaves
@@ -70,7 +78,7 @@ def pack(contract: Contract, raw: Path, folder: Path, reporter: Reporter) -> Non
         shutil.rmtree(leftover)
     temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
     try:
-        with reporter.bar(f"packing {contract.name}", total, unit="images") as advance:
+        with reporter.bar(f"packing {contract.name}", total, unit="samples") as advance:
             shards = {
                 name: list(_write_split(samples, temporary, advance))
                 for name, samples in splits.items()
@@ -87,24 +95,15 @@ def pack(contract: Contract, raw: Path, folder: Path, reporter: Reporter) -> Non
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def read_split(contract: Contract, raw: Path, name: str) -> Samples:
-    """Read one split from its IDX files and check it against the contract."""
-    split: Split = contract.splits[name]
-    images = idx.read(raw / split.images, dimensions=3)
-    labels = idx.read(raw / split.labels, dimensions=1)
-    for path, count in ((split.images, images.shape[0]), (split.labels, labels.shape[0])):
-        if count != split.samples:
-            raise RunError(f"{raw / path} has {count:,} samples, not {split.samples:,}")
-    if 0 in images.shape:
-        raise RunError(f"{raw / split.images} holds images without pixels: {images.shape}")
-    highest = max(labels.values)
-    if highest >= len(contract.classes):
-        record = labels.values.index(highest)
-        raise RunError(
-            f"{raw / split.labels}: record {record} has class {highest},"
-            f" the contract has {len(contract.classes)} classes"
-        )
-    return Samples(name, images.shape[1], images.shape[2], images.values, labels.values)
+def read_split(contract: Images | Moving, raw: Path, name: str) -> Samples:
+    """Read one split from the files in `raw`, checked against the contract.
+
+    Raises:
+        RunError: a file breaks its format or disagrees with the contract.
+    """
+    if isinstance(contract, Moving):
+        return moving.read(contract, raw, name)
+    return labelled_idx.read(contract, raw, name)
 
 
 def _write_split(samples: Samples, folder: Path, advance: Advance) -> Iterator[dataset_json.Shard]:
@@ -113,14 +112,14 @@ def _write_split(samples: Samples, folder: Path, advance: Advance) -> Iterator[d
         chosen = order[start : start + SHARD_SAMPLES]
         stem = f"{samples.name}-{number:05d}"
         found = records(samples, chosen, advance)
-        yield formats.write_shard("webdataset", folder, stem, Kind(), found)
+        yield formats.write_shard("webdataset", folder, stem, samples.kind, found)
 
 
 def records(samples: Samples, chosen: list[int], advance: Advance) -> Iterator[Record]:
-    """Yield the images of these numbers as PNG files."""
+    """Yield the samples of these numbers, their frames as PNG files."""
     for number in chosen:
-        image = _png(samples.image(number))
-        yield Record(number, samples.name, (samples.labels[number],), (image,), "png")
+        frames = tuple(map(_png, samples.frames(number)))
+        yield Record(number, samples.name, samples.labels(number), frames, "png")
         advance(1)
 
 
@@ -131,17 +130,15 @@ def _png(image: Image.Image) -> bytes:
 
 
 def _packed_size_at_most(samples: Samples) -> int:
-    """Two headers and two roundings per sample, and a PNG that does not compress at all."""
-    png = samples.height * (samples.width + 1) + 128
-    return len(samples) * (4 * BLOCK + png) + 20 * BLOCK
+    """A header and a rounding per frame and label, and PNGs that do not compress at all."""
+    frames, height, width = samples.shape
+    png = height * (width + 1) + 128
+    return len(samples) * (2 * BLOCK + frames * (2 * BLOCK + png)) + 20 * BLOCK
 
 
 def moments(samples: Samples) -> tuple[float, float]:
     """Return mean and (population) standard deviation of all pixels, in 0..1."""
-    strip = Image.frombytes(
-        "L", (samples.height * samples.width, len(samples)), samples.pixels
-    )
-    counts = strip.histogram()
+    counts = samples.histogram()
     total = sum(counts)
     first = sum(value * count for value, count in enumerate(counts))
     second = sum(value * value * count for value, count in enumerate(counts))
@@ -150,16 +147,19 @@ def moments(samples: Samples) -> tuple[float, float]:
 
 
 def _describe(
-    contract: Contract, splits: dict[str, Samples], shards: dict[str, list[dataset_json.Shard]]
+    contract: Images | Moving, splits: dict[str, Samples],
+    shards: dict[str, list[dataset_json.Shard]],
 ) -> dataset_json.Dataset:
     mean, std = moments(splits["train"])
-    sizes = {(samples.height, samples.width) for samples in splits.values()}
+    sizes = {samples.shape[1:] for samples in splits.values()}
     height, width = sizes.pop() if len(sizes) == 1 else (None, None)
     return dataset_json.Dataset(
         schema=1,
         name=contract.name,
         format="webdataset",
         classes=contract.classes,
+        labels=contract.kind.labels,
+        sample=contract.kind.sample,
         image=dataset_json.ImageFacts(
             channels=1, height=height, width=width, encoding="png",
             mean=[round(mean, 6)], std=[round(std, 6)],

@@ -12,6 +12,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
+
 from trimaran.errors import RunError
 
 UNSIGNED_BYTE = 0x08
@@ -25,6 +27,25 @@ class Array:
 
     shape: tuple[int, ...]
     values: bytes
+
+    def image(self, number: int) -> Image.Image:
+        """Return the grey image `number` of an array of three dimensions."""
+        _, height, width = self.shape
+        size = height * width
+        raw = self.values[number * size : (number + 1) * size]
+        return Image.frombytes("L", (width, height), raw)
+
+
+def read_images(path: Path) -> Array:
+    """Read the images (count, rows, columns) of the IDX file at `path`.
+
+    Raises:
+        RunError: naming the file and what is wrong with it.
+    """
+    found = read(path, dimensions=3)
+    if 0 in found.shape:
+        raise RunError(f"{path} holds images without pixels: {found.shape}")
+    return found
 
 
 def read(path: Path, dimensions: int) -> Array:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from trimaran.data.formats.records import Kind
+from trimaran.data.kinds import Kind
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image
 from trimaran.errors import UsageError, way_out
 from trimaran.reporting import Reporter
@@ -25,8 +25,12 @@ SEPARATOR = "|"
 _ROWS = 1 << 16  # between two advances of the bar
 
 
-def listing(root: Path, table: Path, reporter: Reporter) -> Listing:
+def listing(
+    root: Path, table: Path, reporter: Reporter, *, skip_missing: bool = False
+) -> Listing:
     """List the images below `root` that the CSV file `table` names, sorted by name.
+
+    With `skip_missing`, those that are not there are left out, and counted.
 
     Raises:
         UsageError: a row is faulty, names a file twice or one that is not there; with its line.
@@ -36,14 +40,19 @@ def listing(root: Path, table: Path, reporter: Reporter) -> Listing:
     number = {name: at for at, name in enumerate(classes)}
     splits: dict[str, list[Sample]] = {}
     stamps = []
+    missing = 0
     with reporter.bar(f"listing {root}", len(rows), unit="images") as advance:
         for at, (name, (line, found)) in enumerate(sorted(rows.items()), 1):
             try:
                 facts = (root / name).stat()
             except OSError as error:
+                if skip_missing and isinstance(error, FileNotFoundError):
+                    missing += 1
+                    continue
                 raise UsageError(
                     f"{table}:{line}: {root / name}: {error.strerror}",
-                    hint="the paths in the table begin with the split: train/0001.png",
+                    hint="the paths in the table begin with the split: train/0001.png;"
+                    " --skip-missing goes on without what is not there",
                 ) from error
             labels = tuple(sorted({number[one] for one in found}))
             splits.setdefault(name.partition("/")[0], []).append(
@@ -52,6 +61,8 @@ def listing(root: Path, table: Path, reporter: Reporter) -> Listing:
             stamps.append(f"{name}:{labels}:{facts.st_size}:{facts.st_mtime_ns}")
             if at % _ROWS == 0 or at == len(rows):
                 advance((at - 1) % _ROWS + 1)
+    if missing:
+        reporter.warn(f"{missing:,} of {len(rows):,} images are not there and are left out")
     _warn_of_others(root, rows, splits, reporter)
     return Listing(root, classes, splits, fingerprint(stamps), kind=Kind(labels="multi"))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran.data.packing import ilsvrc, labelled, listing, sequences
+from trimaran.data import contracts
+from trimaran.data.contracts import ChestXray14
+from trimaran.data.packing import chestxray, ilsvrc, labelled, listing, sequences
 from trimaran.data.packing.listing import Listing
 from trimaran.errors import UsageError
 from trimaran.reporting import Reporter
@@ -12,18 +14,19 @@ from trimaran.reporting import Reporter
 
 def listing_of(
     source: Path, out: Path, *, labels: Path | None, in_sequences: bool, untrained: bool,
-    workers: int, reporter: Reporter,
+    workers: int, reporter: Reporter, skip_missing: bool = False,
 ) -> Listing:
     """List what is to be packed from `source` into `out`.
 
     Args:
-        source: ImageNet's tars, or an image folder.
+        source: ImageNet's tars, NIH's chest X-rays, or an image folder.
         out: the packed data set to be, which may not lie in `source`.
         labels: CSV file that names the classes of each image; None: its folder is its class.
         in_sequences: each folder of a split is one sample, its images are the frames.
         untrained: there may be no split `train`.
         workers: processes.
         reporter: shows progress.
+        skip_missing: leave out images that a table names, and that are not there.
 
     Raises:
         UsageError: it is not laid out so.
@@ -33,10 +36,15 @@ def listing_of(
     if ilsvrc.is_here(source):
         return ilsvrc.listing(source, workers, reporter)
     listing.refuse_within(source, out)
+    if labels is None and chestxray.is_here(source):
+        contract = contracts.load("chestxray14")
+        assert isinstance(contract, ChestXray14)  # noqa: S101 - it is the repository's own
+        images = source / chestxray.FOLDER
+        return chestxray.listing(contract, source, images, reporter, skip_missing=skip_missing)
     if labels is not None or in_sequences:
         found = (
             sequences.listing(source, reporter) if labels is None
-            else labelled.listing(source, labels, reporter)
+            else labelled.listing(source, labels, reporter, skip_missing=skip_missing)
         )
         if "train" not in found.splits and not untrained:
             raise listing.no_train(source, found.splits)

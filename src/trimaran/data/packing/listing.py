@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
+import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import pool
-from trimaran.data.formats.records import Kind
-from trimaran.errors import RunError, UsageError, way_out
+from trimaran.data.kinds import Kind
+from trimaran.data.packing.videos import Clip
+from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.reporting import Advance, Reporter
 
-ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png"}
+ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png", ".dcm": "dcm"}
 SHOWN = 10
 """Faults of one kind that are named; the others are counted."""
 
@@ -25,7 +29,8 @@ LAYOUT = "DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg (.jpeg, .png; any names 
 class Sample(NamedTuple):
     """One sample: `size` bytes at `offset` of `file`, which is below the listing's root.
 
-    Those of a sequence are in the files `frames` of the folder `file`.
+    Those of a sequence are in the files `frames` of the folder or zip `file`, or it is a `clip` of
+    that video.
     """
 
     name: str
@@ -34,6 +39,7 @@ class Sample(NamedTuple):
     offset: int
     size: int
     frames: tuple[str, ...] = ()
+    clip: Clip | None = None
 
 
 class Found(NamedTuple):
@@ -61,6 +67,7 @@ class Listing:
         fingerprint: SHA-256 over names, labels, sizes and times of all files.
         ignored: names of the files beside the images, which are left out.
         kind: what the samples are.
+        contents: SHA-256 of the files, by name, where a contract pins them.
     """
 
     root: Path
@@ -69,14 +76,20 @@ class Listing:
     fingerprint: str
     ignored: list[str] = field(default_factory=list)
     kind: Kind = field(default_factory=Kind)
+    contents: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def has_videos(self) -> bool:
+        """Whether a sample is (part of) a video."""
+        return any(one.clip for samples in self.splits.values() for one in samples)
 
     @property
     def encodings(self) -> set[str]:
-        """The kinds of images, by their names' endings."""
-        return {
+        """The kinds of images, by their names' endings; frames of videos become JPEG files."""
+        return ({"jpg"} if self.has_videos else set()) | {
             ENCODINGS[os.path.splitext(name)[1].lower()]  # noqa: PTH122 - millions of them
             for samples in self.splits.values()
-            for sample in samples
+            for sample in samples if not sample.clip
             for name in sample.frames or (sample.name,)
         }
 
@@ -227,18 +240,28 @@ def read(root: Path, sample: Sample) -> tuple[bytes, ...]:
     """
     path = root / sample.file
     try:
-        if sample.frames:
+        if sample.frames and path.is_file():
+            facts = path.stat()
+            archive = _opened(path, facts.st_size, facts.st_mtime_ns)
+            found = tuple(map(archive.read, sample.frames))
+        elif sample.frames:
             found = tuple((path / name).read_bytes() for name in sample.frames)
         else:
             with path.open("rb") as file:
                 found = (os.pread(file.fileno(), sample.size, sample.offset),)
     except OSError as error:
-        raise RunError(
-            f"cannot read {error.filename or path}: {error.strerror}", hint=way_out(error)
-        ) from error
+        raise unreadable(error.filename or path, error, RunError) from error
+    except (zipfile.BadZipFile, zlib.error, KeyError) as error:
+        raise RunError(f"{path} is damaged: {error}", hint="download it again") from error
     if sum(map(len, found)) != sample.size:
         raise RunError(f"{path} has not the size that it had when it was listed", hint="pack again")
     return found
+
+
+@functools.lru_cache(maxsize=1)  # reading its list of members takes longer than a member
+def _opened(path: Path, size: int, changed: int) -> zipfile.ZipFile:
+    """Return the zip at `path`, as it was when it had this size and this time of change."""
+    return zipfile.ZipFile(path)
 
 
 def _class_folders(root: Path) -> dict[str, list[str]]:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from trimaran import pool
 from trimaran.data import dataset_json, formats
+from trimaran.data.contracts import OfFiles
 from trimaran.data.formats.records import Record
-from trimaran.data.packing import listing, pictures, sequences
+from trimaran.data.packing import listing, pictures, sequences, videos
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
 from trimaran.errors import Interrupted, RunError, UsageError
@@ -80,6 +81,15 @@ def pack(
     return dataset
 
 
+def pack_contract(
+    contract: OfFiles, source: Listing, folder: Path, reporter: Reporter
+) -> None:
+    """Pack `source` into `folder` as the contract says, or go on with it; see `pack`."""
+    how = contract.packing
+    pack(source, folder, Options(contract.name, how.format, how.resize, how.quality),
+         workers=pool.cores(), skip_bad=False, reporter=reporter)
+
+
 def is_under_way(folder: Path) -> bool:
     """Return whether `folder` was left by a packing that was killed, which `pack` goes on with."""
     return (folder / STATE).is_dir() and not (folder / dataset_json.DATASET).exists()
@@ -89,6 +99,9 @@ def _encoding(source: Listing, options: Options) -> str:
     if options.resize is not None:
         return "jpg"
     kinds = source.encodings
+    if "dcm" in kinds:
+        raise UsageError(f"{source.root} has DICOM files, which are packed as JPEG",
+                         hint="say --resize, for example 1024 or 250x250")
     if len(kinds) > 1:
         raise UsageError(
             f"{source.root} has both JPEG and PNG files, a packed data set one kind",
@@ -108,6 +121,8 @@ def _state(source: Listing, folder: Path, options: Options) -> Iterator[Path]:
     state.mkdir(parents=True, exist_ok=True)
     with locked(state / "lock", f"another process is packing into {folder}"):
         plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
+        if source.has_videos:
+            plan["decoder"] = videos.decoder()
         path, text = state / PLAN, json.dumps(plan, indent=2) + "\n"
         if not path.exists():
             write_atomic(path, text)
@@ -125,8 +140,9 @@ def _jobs(
     jobs = []
     for split, samples in source.splits.items():
         order = shuffled(split, len(samples))
-        for number, start in enumerate(range(0, len(order), options.samples)):
-            chosen = [(at, samples[at]) for at in order[start : start + options.samples]]
+        size = options.shard_samples(len(order), source.kind)
+        for number, start in enumerate(range(0, len(order), size)):
+            chosen = [(at, samples[at]) for at in order[start : start + size]]
             jobs.append(Job(source.root, folder, f"{split}-{number:05d}", options, encoding,
                             skip_bad, chosen, source.kind))
     return jobs
@@ -171,7 +187,9 @@ def _make(
     todo = [job for job in jobs if job.stem not in finished]
     total = sum(len(job.chosen) for job in jobs)
     left = sum(len(job.chosen) for job in todo)
-    if todo and todo[0].options.resize is None:  # else the size is not known beforehand
+    videos_too = any(one.clip for job in todo for _, one in job.chosen)
+    # Else the size is not known beforehand.
+    if todo and todo[0].options.resize is None and not videos_too:
         size = sum(sample.size for job in todo for _, sample in job.chosen)
         check_space(state, size + SPARE_BYTES, f"packing into {state.parent}", RunError)
     bad: list[Bad] = []
@@ -213,18 +231,24 @@ def make(job: Job, advance: Advance) -> Done:
 
 
 def _records(job: Job, bad: list[Bad], advance: Advance) -> Iterator[Record]:
-    resize, quality = job.options.resize, job.options.quality
     for key, sample in job.chosen:
         try:
-            frames = sequences.each(
-                listing.read(job.root, sample),
-                lambda content: pictures.checked(content) if resize is None
-                else pictures.scaled(content, resize, quality),
-            )
+            frames = _frames(job, sample)
             yield Record(key, sample.name, sample.labels, frames, job.encoding)
         except pictures.BadImage as error:
             bad.append((sample.name, str(error)))
         advance(1)
+
+
+def _frames(job: Job, sample: listing.Sample) -> tuple[bytes, ...]:
+    resize, quality = job.options.resize, job.options.quality
+    if sample.clip:
+        return sequences.video_frames(job.root / sample.file, sample.clip, resize, quality)
+    return sequences.each(
+        listing.read(job.root, sample),
+        lambda content: pictures.checked(content) if resize is None
+        else pictures.scaled(content, resize, quality),
+    )
 
 
 def _move(part: Path, folder: Path) -> None:
@@ -259,11 +283,14 @@ def _describe(
         shard = finished[job.stem].shard
         if shard is not None:
             splits[job.split].append(shard)
+    resize = options.resize
+    width, height = (None, None) if resize is None or isinstance(resize, int) else resize
+    encodes = resize is not None or source.has_videos
     return dataset_json.Dataset(
         schema=1, name=options.name, format=options.format, classes=source.classes,
         labels=source.kind.labels, sample=source.kind.sample,
         image=dataset_json.ImageFacts(
-            channels=3, height=None, width=None, encoding="png" if encoding == "png" else "jpg",
+            channels=3, height=height, width=width, encoding="png" if encoding == "png" else "jpg",
             mean=MEAN, std=STD,
         ),
         splits={
@@ -273,8 +300,9 @@ def _describe(
             for split, shards in splits.items()
         },
         origin=dataset_json.Origin(
-            contents={}, order_seed=ORDER_SEED, encoder=pictures.ENCODER, resize=options.resize,
-            quality=None if options.resize is None else options.quality,
+            contents=source.contents, order_seed=ORDER_SEED, encoder=pictures.ENCODER,
+            decoder=videos.decoder() if source.has_videos else None, resize=resize,
+            quality=options.quality if encodes else None,
             skipped=sum(len(done.bad) for done in finished.values()),
         ),
     )

@@ -10,9 +10,14 @@ from contextlib import contextmanager
 import PIL
 from PIL import ExifTags, Image
 
+from trimaran.data.packing import dicom
+
 ENCODER = f"Pillow {PIL.__version__}"
 FILTER = Image.Resampling.BICUBIC
 """Pillow's bicubic filter, which averages over all source pixels when it scales down."""
+
+Resize = int | tuple[int, int]
+"""Pixels that the shorter side has at most, or width and height, whatever the shape was."""
 
 _FORMATS = ("JPEG", "PNG")
 _BEGINS = {"jpg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
@@ -22,6 +27,8 @@ _TURNS = {
     6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,
 }
 """What sets an image upright, by the orientation that EXIF gives."""
+
+_QUARTER_TURNS = (5, 6, 7, 8)
 
 _CHECKED_AT = 8  # JPEG: reading all of it and transforming one pixel in 64 finds the same faults
 
@@ -51,10 +58,25 @@ def size(content: bytes) -> tuple[int, int]:
         return image.size
 
 
-def scaled(content: bytes, shorter: int, quality: int) -> bytes:
-    """Return a JPEG whose shorter side has at most `shorter` pixels.
+def target(size: tuple[int, int], to: Resize) -> tuple[int, int]:
+    """Return width and height to which an image of `size` is scaled."""
+    if not isinstance(to, int):
+        return to
+    factor = min(1.0, to / min(size))
+    return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
 
-    A grey or RGB JPEG that is small enough comes back unchanged. Anything else is turned
+
+def encoded(picture: Image.Image, quality: int) -> bytes:
+    """Return `picture` as JPEG (`quality` 1 to 95, 4:2:0 subsampling), without EXIF."""
+    out = io.BytesIO()
+    picture.save(out, "JPEG", quality=quality, subsampling="4:2:0")
+    return out.getvalue()
+
+
+def scaled(content: bytes, to: Resize, quality: int) -> bytes:
+    """Return a JPEG of the size that `to` says.
+
+    A grey or RGB JPEG that has it comes back unchanged. Anything else is turned
     as its EXIF says, converted to RGB unless it is grey, scaled with `FILTER`, and encoded
     with `quality` (Pillow's 1 to 95) and 4:2:0 subsampling. A JPEG of at least twice
     the size is first halved by its decoder, as often as that leaves at least twice the result.
@@ -63,21 +85,18 @@ def scaled(content: bytes, shorter: int, quality: int) -> bytes:
         BadImage: it cannot be decoded.
     """
     with _opened(content) as image:
-        small = min(image.size) <= shorter
-        if small and image.format != "PNG" and image.mode in ("L", "RGB"):
+        width, height = target(image.size, to)
+        if not isinstance(to, int) and _orientation(image) in _QUARTER_TURNS:
+            width, height = height, width  # it is turned after it was scaled
+        small = (width, height) == image.size
+        if small and image.format == "JPEG" and image.mode in ("L", "RGB"):
             _skim(image)
             return content
-        factor = min(1.0, shorter / min(image.size))
-        width, height = (max(1, round(side * factor)) for side in image.size)
         image.draft(None, (2 * width, 2 * height))
         picture = _eight_bits(image)
         if not small:
             picture = picture.resize((width, height), FILTER)
-        out = io.BytesIO()
-        _upright(picture, image).save(
-            out, "JPEG", quality=quality, subsampling="4:2:0"  # and no EXIF
-        )
-        return out.getvalue()
+        return encoded(_upright(picture, image), quality)
 
 
 def encoding(content: bytes) -> str:
@@ -93,7 +112,7 @@ def _opened(content: bytes) -> Iterator[Image.Image]:
             with _opened_at_all(content) as image:
                 yield image
     except PIL.UnidentifiedImageError:
-        raise BadImage(f"is no JPEG or PNG file (it begins with {content[:8]!r})") from None
+        raise BadImage(f"is no JPEG, PNG or DICOM file (it begins with {content[:8]!r})") from None
     # What Pillow's decoders raise for damaged files, by experience.
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError,
             ) as error:
@@ -101,6 +120,8 @@ def _opened(content: bytes) -> Iterator[Image.Image]:
 
 
 def _opened_at_all(content: bytes) -> Image.Image:
+    if dicom.is_dicom(content):
+        return dicom.picture(content)
     try:
         return Image.open(io.BytesIO(content), formats=_FORMATS)
     except PIL.UnidentifiedImageError:
@@ -123,11 +144,17 @@ def _upright(picture: Image.Image, source: Image.Image) -> Image.Image:
 
     Not by Pillow's `exif_transpose`: it writes all of the EXIF anew, and fails at any odd tag.
     """
-    try:
-        turn = _TURNS.get(source.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # of damaged EXIF, nearly any; the pixels are none the worse for it
-        return picture
+    turn = _TURNS.get(_orientation(source))
     return picture if turn is None else picture.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return what EXIF says of it; 1 is upright."""
+    try:
+        found = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # of damaged EXIF, nearly any; the pixels are none the worse for it
+        return 1
+    return found if isinstance(found, int) else 1
 
 
 def _skim(image: Image.Image) -> None:

@@ -10,13 +10,16 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from trimaran.data import dataset_json
-from trimaran.data.contracts import FormatName, Name
-from trimaran.data.formats.records import Kind
+from trimaran.data.contracts import FormatName
+from trimaran.data.kinds import Kind
+from trimaran.data.origins import Name
 from trimaran.data.packing.listing import Sample
+from trimaran.data.packing.pictures import Resize
 from trimaran.errors import UsageError
 
 ORDER_SEED = 20170825
 SHARD_SAMPLES = 10_000
+SHARDS_OF_SEQUENCES = 64
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
@@ -31,9 +34,10 @@ class Options:
     Attributes:
         name: of the data set.
         format: how it is packed.
-        resize: shorter sides longer than this many pixels are scaled to it (None: as it is).
-        quality: of the JPEGs that are then encoded.
-        samples: in a shard.
+        resize: to what images are scaled (None: as they are).
+        quality: of the JPEGs that are then encoded, and of the frames of videos.
+        samples: in a shard (None: 10,000 images, or so many sequences that a split has 64 shards
+            at most, because each shard is the work of one process).
 
     Raises:
         UsageError: `dataset.json`, which is written last, could not have this name.
@@ -41,9 +45,15 @@ class Options:
 
     name: str
     format: FormatName
-    resize: int | None = None
+    resize: Resize | None = None
     quality: int = 95
-    samples: int = SHARD_SAMPLES
+    samples: int | None = None
+
+    def shard_samples(self, count: int, kind: Kind) -> int:
+        """Return the samples in each shard of a split that has `count` of this kind."""
+        if self.samples is not None:
+            return self.samples
+        return SHARD_SAMPLES if kind.sample == "image" else -(-count // SHARDS_OF_SEQUENCES)
 
     def __post_init__(self) -> None:
         try:
@@ -81,6 +91,18 @@ class Done:
     stem: str
     shard: dataset_json.Shard | None
     bad: list[Bad]
+
+
+def resize_of(text: str) -> Resize:
+    """Return what `--resize` says: `480`, or `128x128`.
+
+    Raises:
+        UsageError: it says neither.
+    """
+    if re.fullmatch(r"[1-9]\d{0,4}(x[1-9]\d{0,4})?", text) is None:
+        raise UsageError(f"--resize: {text!r} is no size", hint="for example: 480 or 128x128")
+    sides = [int(side) for side in text.split("x")]
+    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
 def name_of(source: Path) -> str:

@@ -8,7 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 
-def prepare(seed: int, *, exact: bool = True, threads: int | None = None) -> None:
+def prepare(
+    seed: int, *, exact: bool = True, threads: int | None = None, inter: int = 1
+) -> None:
     """Set what is TensorFlow's own; to be called before its first operation.
 
     On CPUs, equal settings then give bit-equal weights on the same machine and thread count.
@@ -20,6 +22,7 @@ def prepare(seed: int, *, exact: bool = True, threads: int | None = None) -> Non
         seed: of Python, NumPy, TensorFlow and thereby of Keras's initializers.
         exact: let each operation add up in one order, however its threads end.
         threads: cores that one operation computes with; None leaves it to TensorFlow.
+        inter: operations that are computed side by side, and take cores from each other.
 
     Raises:
         RuntimeError: TensorFlow has computed already, with another number of threads.
@@ -31,5 +34,4 @@ def prepare(seed: int, *, exact: bool = True, threads: int | None = None) -> Non
         tf.config.experimental.enable_op_determinism()
     if threads is not None and tf.config.threading.get_intra_op_parallelism_threads() != threads:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
-        # Independent operations side by side would take cores from each other.
-        tf.config.threading.set_inter_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(inter)

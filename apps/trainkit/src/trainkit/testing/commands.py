@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,16 @@ class CommandContract(Fixtures):
         assert not FRAMEWORKS.intersection(modules)
         for verb, known in self.app.options.items():
             assert [name for name in known if f"--{name}" not in said[verb]] == []
+
+    def test_commands_in_its_readme_have_verbs_and_options_that_there_are(self) -> None:
+        text = (self.app.folder / "README.md").read_text().replace("\\\n", " ")
+        commands = re.findall(rf"^[^`|\n]*-m {self.app.module} (.*)", text, re.MULTILINE)
+        assert commands, "it shows no command"
+        for line in commands:
+            verb, *words = line.split()
+            named = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
+            assert verb in self.app.options, line
+            assert named - self.app.options[verb].keys() == set(), line
 
     def test_a_wrong_value_of_an_option_is_refused_by_its_name(
         self, capsys: pytest.CaptureFixture[str]

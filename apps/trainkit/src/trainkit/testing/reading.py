@@ -15,7 +15,10 @@ from trainkit.outputs import CHECKPOINTS, METRICS
 Leaves = dict[str, Any]
 """Path in nested dicts and lists -> what is there: an array, a number, a text."""
 
-TIMED = {metrics.THROUGHPUT, metrics.DATA_WAIT, metrics.COMMUNICATION}
+TIMED = {
+    metrics.THROUGHPUT, metrics.DATA_WAIT, metrics.COMMUNICATION, metrics.TRAINING_SECONDS,
+    metrics.PEAK_MEMORY,
+}
 """Keys whose values no two runs share."""
 
 

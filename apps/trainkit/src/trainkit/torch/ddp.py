@@ -27,6 +27,7 @@ from trainkit.torch.strategy import Sum, TorchStrategy
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)  # a rank may be this much later than another, in its data or disk
 PATIENCE = timedelta(days=2)  # and this much inside of `unhurried`: a job's time is shorter
+SETTLE = 0.2  # seconds
 
 
 class Ddp(TorchStrategy):
@@ -129,6 +130,10 @@ class Ddp(TorchStrategy):
     def close(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()
+        # Once DistributedDataParallel was used, gloo's threads live on (PyTorch 2.13). One that
+        # lets go of its last work only when Python ends would abort the process
+        # (pytorch/pytorch pull request 179291): asleep, Python lets it.
+        time.sleep(SETTLE)
 
 
 class _Work(Sum):

@@ -7,6 +7,8 @@ AVX2 only than it does in fp32.
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from trainkit import provenance
@@ -18,10 +20,34 @@ BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def settle(precision: str, strategy: TorchStrategy) -> str:
-    """Return `precision`; for "auto" bf16 where the devices of all ranks have it, else fp32."""
+    """Return `precision`; for "auto" bf16 where the devices of all ranks have it, else fp32.
+
+    Rank 0 says which was found.
+    """
     if precision != AUTO:
         return precision
-    return "bf16" if all(strategy.gather(has_bf16(strategy.device))) else "fp32"
+    has = all(strategy.gather(has_bf16(strategy.device)))
+    found, what = ("bf16", "has") if has else ("fp32", "has no")
+    if strategy.is_main:
+        print(f"precision {found}: the {strategy.device.type} {what} instructions for bf16")
+    return found
+
+
+def prepare(precision: str, device: torch.device, *, seed: int, deterministic: bool) -> None:
+    """Set what is PyTorch's own: seed, determinism, precision of fp32 products.
+
+    On CPUs, equal settings give bit-equal weights on the same machine and thread count.
+    """
+    torch.manual_seed(seed)
+    exact = device.type == "cpu" or deterministic
+    torch.use_deterministic_algorithms(exact)
+    # It would fill every new tensor with NaN, which finds bugs and costs time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = not exact
+    if device.type == "cuda" and deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
 
 
 def has_bf16(device: torch.device) -> bool:

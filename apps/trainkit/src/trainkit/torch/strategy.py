@@ -101,6 +101,12 @@ class TorchStrategy(Strategy):
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace each of `tensors` by its mean over the ranks."""
 
+    def peak_memory(self) -> int:
+        """Return the most bytes that tensors had on a GPU; of a CPU all that the process had."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        return super().peak_memory()
+
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""
         if self.device.type == "cuda":

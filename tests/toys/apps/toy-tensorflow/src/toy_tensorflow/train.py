@@ -37,7 +37,7 @@ WORDS = Words(
 )
 
 
-def train(settings: TrainSettings) -> None:
+def main(settings: TrainSettings) -> None:
     """Train as `settings` say.
 
     Raises:

@@ -42,7 +42,7 @@ WORDS = Words(
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
-def train(settings: TrainSettings) -> None:
+def main(settings: TrainSettings) -> None:
     """Train as `settings` say.
 
     Raises:

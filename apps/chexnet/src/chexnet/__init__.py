@@ -1,0 +1,1 @@
+"""CheXNet: transfer learning on chest X-rays in TensorFlow."""

@@ -1,0 +1,75 @@
+"""The command line: `python -m chexnet train|pretrain|evaluate|predict|export|plot`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from chexnet.looking import EvaluateSettings, ExportSettings, PredictSettings
+from chexnet.settings import PretrainSettings, TrainSettings
+from trainkit import commands
+from trainkit.commands import PlotSettings
+
+EXAMPLES = {
+    "train": """examples:
+  # the last layers first, then all, from weights of ImageNet
+  python -m chexnet train --data /data/chestxray14 --out run --initial densenet121_notop.h5
+
+  # go on after a stop (exit code 75), a crash or kill -9
+  python -m chexnet train …same options… --resume auto
+
+  # two ranks on this node, over MPI
+  mpirun --bind-to none -n 2 python -m chexnet train …options… --strategy horovod
+
+  # pure compute throughput, no data
+  python -m chexnet train --synthetic --out bench --model resnet50 --max-steps 20
+
+exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 69 another rank was lost, 70 the
+ranks have different weights, 74 checkpoint not written, 75 stopped early by SIGTERM, SIGUSR1,
+SIGHUP or Ctrl-C and resumable""",
+    "pretrain": """examples:
+  mpirun -n 512 python -m chexnet pretrain --data /data/imagenet-2012 --out run --model resnet50 \\
+      --strategy horovod --batch-size-per-rank 16
+  # then: train … --initial run/checkpoints/step-00014075.npz""",
+    "evaluate": """examples:
+  python -m chexnet evaluate --data /data/chestxray14 --out run
+  # ten parts of each image; ROC curves and calibration as a picture
+  python -m chexnet evaluate --data /data/chestxray14 --out run --ten-crop --plot roc.png
+  python -m chexnet evaluate --data /data/chestxray14 \\
+      --checkpoint run/checkpoints/step-00000500.npz --json""",
+    "predict": """examples:
+  python -m chexnet predict --out run --data patient.dcm other.png
+  # which regions speak for two findings
+  python -m chexnet predict --out run --data patient.dcm --findings Mass Effusion --to maps.png
+
+Not a medical device: no decision about a patient may rest on this.""",
+    "export": """examples:
+  python -m chexnet export --out run --to network.onnx --data /data/chestxray14
+  python -m chexnet export --out run --to network --format savedmodel""",
+    "plot": """examples:
+  python -m chexnet plot --out run
+  python -m chexnet plot --out run other-run --to comparison.svg""",
+}
+COMMANDS: commands.Commands = {
+    "train": (TrainSettings, "train the network, or go on with a training"),
+    "pretrain": (PretrainSettings, "train on images of one class each, to begin with later"),
+    "evaluate": (EvaluateSettings, "scores of a checkpoint, finding by finding"),
+    "predict": (PredictSettings, "findings of X-rays, and which regions speak for them"),
+    "export": (ExportSettings, "write the network as ONNX or SavedModel"),
+    "plot": (PlotSettings, "draw the curves of runs, finished or not"),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the argument parser of all commands."""
+    text = "Reference training of CheXNet: findings in chest X-rays."
+    return commands.parser("chexnet", text, COMMANDS, EXAMPLES)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    return commands.run("chexnet", parser(), COMMANDS, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""Scores of a checkpoint, finding by finding, beside those of others: the command `evaluate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from chexnet import inputs, restore, scores
+from chexnet.findings import NOTICE, REFERENCE, SOURCES
+from chexnet.inputs import Loader
+from chexnet.looking import EvaluateSettings
+from chexnet.restore import Restored
+from chexnet.scores import Array, Scores
+from trainkit import plots
+from trainkit.console import Counter
+from trainkit.data.dataset import Dataset
+from trainkit.data.order import Plan
+from trainkit.exits import DataError
+from trainkit.strategy import Strategy
+from trainkit.tensorflow.start import start
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def main(settings: EvaluateSettings) -> None:
+    """Print the scores of a checkpoint on a split, and draw them where asked for.
+
+    Raises:
+        DataError: there is no checkpoint, or the data has other findings.
+    """
+    assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
+    ranks = start("single", device=settings.device)
+    with tf.device(ranks.device):
+        model = restore.open_network(settings.out, settings.checkpoint)
+        dataset = inputs.open_images(settings.data)
+        if dataset.classes != model.findings or dataset.kind.labels != "multi":
+            raise DataError(
+                f"{settings.data} has the findings {', '.join(dataset.classes)}, and the network"
+                f" was trained on {', '.join(model.findings)}"
+            )
+        split = settings.split or next(
+            (name for name in ("test", "val") if name in dataset.splits), dataset.evaluation_split()
+        )
+        labels, logits = answers(model, dataset, split, settings)
+    found = scores.score(labels, logits)
+    intervals = [
+        scores.interval(labels[:, at], logits[:, at], seed=settings.seed, draws=settings.draws)
+        if settings.draws else None
+        for at in range(labels.shape[1])
+    ]
+    if settings.plot is not None:
+        with plots.drawing():
+            plots.save(draw(labels, logits, model.findings, found), settings.plot)
+    if settings.json:
+        print(json.dumps(document(labels, logits, model, split, found, intervals)))
+        return
+    print(f"{split}: {found.images} images, step {model.step}"
+          f"{', ten parts of each' if settings.ten_crop else ''}")
+    print("\n".join(table(labels, logits, model.findings, found, intervals)))
+    print(NOTICE)
+    if settings.plot is not None:
+        print(settings.plot)
+
+
+def answers(
+    model: Restored, dataset: Dataset, split: str, settings: EvaluateSettings
+) -> tuple[Array, Array]:
+    """Return labels and logits of all images, (n, findings); of ten parts the mean."""
+    records = dataset.records(split)
+    loader = Loader(
+        records, size=model.size, channels=model.channels, augment=False,
+        plan=Plan(len(records), settings.batch_size, settings.seed, training=False),
+        strategy=Strategy(), decoders=settings.decoders,
+        windows=inputs.ten() if settings.ten_crop else None,
+    )
+    predict = tf.function(
+        lambda images: model.network.logits(images, training=False),
+        input_signature=[tf.TensorSpec((None, model.size, model.size, model.channels), tf.uint8)],
+    )
+    labels, logits = [], []
+    with Counter("evaluating", len(records), "images", stream=sys.stderr) as done:
+        for batch in loader.epoch(0):
+            shape = batch.images.shape
+            found = predict(tf.reshape(batch.images, (-1, *shape[-3:]))).numpy()
+            logits.append(found.reshape(shape[0], -1, found.shape[-1]).mean(1))
+            labels.append(batch.labels.numpy())
+            done.add(shape[0])
+    return np.concatenate(labels).astype(float), np.concatenate(logits).astype(float)
+
+
+def probabilities(logits: Array) -> Array:
+    """Return the sigmoids."""
+    found: Array = 0.5 * (1 + np.tanh(0.5 * logits))  # without overflow
+    return found
+
+
+def document(
+    labels: Array, logits: Array, model: Restored, split: str, found: Scores,
+    intervals: list[tuple[float, float] | None],
+) -> dict[str, Any]:
+    """Return the scores for machines."""
+    given = probabilities(logits)
+    return {
+        "split": split, "images": found.images, "step": model.step, "notice": NOTICE,
+        "auroc": found.mean_auroc, "auroc_defined": found.defined, "accuracy": found.accuracy,
+        "average_precision": scores.mean(found.precision),
+        "findings": {
+            name: {
+                "positive": int(labels[:, at].sum()), "auroc": found.auroc[at],
+                "interval": intervals[at], "average_precision": found.precision[at],
+                "brier": scores.brier(labels[:, at], given[:, at]),
+                "reliability": scores.reliability(labels[:, at], given[:, at]),
+                "reference": dict(zip(SOURCES, REFERENCE[name], strict=True))
+                if name in REFERENCE else None,
+            }
+            for at, name in enumerate(model.findings)
+        },
+    }
+
+
+def table(
+    labels: Array, logits: Array, findings: tuple[str, ...], found: Scores,
+    intervals: list[tuple[float, float] | None],
+) -> Iterator[str]:
+    """Yield the lines of the scores for people."""
+    known = [name for name in findings if name in REFERENCE]
+    heads = "".join(f"{source:>25}" for source in SOURCES) if known else ""
+    yield f"{'':<20}{'positive':>9}{'AUROC':>8}{'95 %':>18}{'precision':>11}{'Brier':>8}{heads}"
+    given = probabilities(logits)
+    for at, name in enumerate(findings):
+        interval = intervals[at]
+        between = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
+        others = "".join(f"{value:>25.4f}" for value in REFERENCE.get(name, ()))
+        yield (f"{name:<20}{int(labels[:, at].sum()):>9}{_number(found.auroc[at]):>8}{between:>18}"
+               f"{_number(found.precision[at]):>11}"
+               f"{scores.brier(labels[:, at], given[:, at]):>8.4f}{others}")
+    over = "" if found.defined == len(findings) else f" over {found.defined} of {len(findings)}"
+    means = "".join(
+        f"{sum(REFERENCE[name][at] for name in known) / len(known):>25.4f}"
+        for at in range(len(SOURCES))
+    ) if known else ""
+    yield (f"{'mean' + over:<20}{'':>9}{_number(found.mean_auroc):>8}{'':>18}"
+           f"{_number(scores.mean(found.precision)):>11}{'':>8}{means}")
+    yield f"accuracy at probability 0.5: {found.accuracy:.2%}"
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
+def draw(labels: Array, logits: Array, findings: tuple[str, ...], found: Scores) -> Figure:
+    """Return the figure: ROC curves, and how often what was said to be likely was there."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure  # not pyplot, which looks for a display
+
+    mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same scores give the same file
+    figure = Figure(figsize=(9, 4.4), dpi=120, layout="constrained")
+    curves, calibration = figure.subplots(1, 2)
+    given = probabilities(logits)
+    for at, name in enumerate(findings):
+        colour = f"C{at % 10}"
+        style = "-" if at < 10 else "--"
+        if found.auroc[at] is not None:
+            curves.plot(*scores.roc(labels[:, at], logits[:, at]), style, color=colour,
+                        linewidth=1.2, label=f"{name} {found.auroc[at]:.3f}")
+        bins = scores.reliability(labels[:, at], given[:, at])
+        said, found_in, images = zip(*bins, strict=True)
+        calibration.plot(said, found_in, style, color=colour, linewidth=0.6, alpha=0.5)
+        calibration.scatter(said, found_in, [3 + 90 * one / len(labels) for one in images], colour)
+    _square(curves, "ROC (AUROC)", "false positive rate", "true positive rate")
+    _square(calibration, "calibration (larger: more images)", "predicted probability",
+            "part with the finding")
+    figure.legend(*curves.get_legend_handles_labels(), loc="outside right center", frameon=False,
+                  fontsize="small")
+    return figure
+
+
+def _square(axes: Axes, title: str, across: str, up: str) -> None:
+    axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8, linestyle="dotted")
+    axes.set_title(title, fontsize="medium", loc="left")
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.set_aspect("equal")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,31 @@
+"""What is looked for in a chest X-ray, and how well others have found it.
+
+ChestX-ray14 names 14 findings; an image may have any number of them. AUROC of each, on its own
+test images: Wang et al., "ChestX-ray8", CVPR 2017 (ResNet-50, of the version with 14 findings);
+Rajpurkar et al., "CheXNet", arXiv:1711.05225, table 2; an open re-implementation of CheXNet in
+PyTorch (arnoweng/CheXNet). The three were evaluated on different images: the first on the official
+test list, the others on random splits by patients.
+"""
+
+from __future__ import annotations
+
+NOTICE = "Not a medical device: no decision about a patient may rest on this."
+
+SOURCES = ("Wang 2017", "CheXNet", "open re-implementation")
+REFERENCE = {
+    "Atelectasis": (0.716, 0.8094, 0.8294),
+    "Cardiomegaly": (0.807, 0.9248, 0.9165),
+    "Effusion": (0.784, 0.8638, 0.8870),
+    "Infiltration": (0.609, 0.7345, 0.7143),
+    "Mass": (0.706, 0.8676, 0.8597),
+    "Nodule": (0.671, 0.7802, 0.7873),
+    "Pneumonia": (0.633, 0.7680, 0.7745),
+    "Pneumothorax": (0.806, 0.8887, 0.8726),
+    "Consolidation": (0.708, 0.7901, 0.8142),
+    "Edema": (0.835, 0.8878, 0.8932),
+    "Emphysema": (0.815, 0.9371, 0.9254),
+    "Fibrosis": (0.769, 0.8047, 0.8304),
+    "Pleural_Thickening": (0.708, 0.8062, 0.7831),
+    "Hernia": (0.767, 0.9164, 0.9104),
+}
+"""Finding, as ChestX-ray14 writes it -> AUROC of each of the sources."""

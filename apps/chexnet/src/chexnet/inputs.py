@@ -1,0 +1,274 @@
+"""Images of a packed data set, through `tf.data`: read, decoded, augmented, in batches for a rank.
+
+The order of an epoch, and what augmentation draws, depend on seed, epoch and step alone
+(`trainkit.data.order`), so a training goes on in mid-epoch with the same images, and any number of
+ranks shares a batch. Records are views of files that are mapped into memory, so there is nothing to
+interleave: any order is read as fast as any other, and the system keeps what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from chexnet.settings import TrainSettings
+from trainkit.data.dataset import Dataset, open_dataset
+from trainkit.data.order import Plan
+from trainkit.exits import DataError
+from trainkit.strategy import Strategy
+
+DRAWS = 4  # of an image: mirrored, scale, and where the window lies
+SMALLEST = 0.85  # side of the window, of the image's
+SYNTHETIC = 1024  # images
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A rank's part of a global batch.
+
+    Attributes:
+        images: values of 0..255, (n, size, size, channels).
+        labels: 1 where an image has a finding, else 0, (n, findings).
+        count: images of all ranks.
+    """
+
+    images: tf.Tensor
+    labels: tf.Tensor
+    count: int
+
+
+class Source(Protocol):
+    """What has labelled images, by numbers."""
+
+    def __len__(self) -> int: ...
+
+    def encoded(self, number: int) -> Any:
+        """Return the bytes of a JPEG or PNG file."""
+        ...
+
+    def vector(self, number: int) -> NDArray[np.float32]:
+        """Return 1 for each finding, (findings,)."""
+        ...
+
+    def describe(self, number: int) -> str:
+        """Return where an image is."""
+        ...
+
+
+class Synthetic:
+    """One random image with random findings, to measure pure compute."""
+
+    def __init__(self, size: int, findings: int, samples: int, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        pixels = draw.integers(0, 256, (size, size, 3), np.uint8)
+        self._image = np.frombuffer(tf.io.encode_jpeg(pixels).numpy(), np.uint8)
+        self._labels = draw.integers(0, 2, (samples, findings)).astype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def encoded(self, number: int) -> Any:
+        """Return the bytes of a JPEG file."""
+        return self._image
+
+    def vector(self, number: int) -> NDArray[np.float32]:
+        """Return 1 for each finding, (findings,)."""
+        found: NDArray[np.float32] = self._labels[number]
+        return found
+
+    def describe(self, number: int) -> str:
+        """Return where an image is."""
+        return f"synthetic image {number}"
+
+
+class Loader:
+    """Batches of images.
+
+    Args:
+        source: where they are from.
+        size: side of an image, in pixels.
+        channels: 1 or 3.
+        plan: which images come when.
+        strategy: each rank takes its part of a batch.
+        augment: mirror, shift and scale.
+        windows: parts of the image that all become one, (k, 4); None: the whole image.
+        decoders: images that are decoded at a time.
+
+    Raises:
+        DataError: there are fewer images than ranks.
+    """
+
+    def __init__(
+        self, source: Source, *, size: int, channels: int, plan: Plan, strategy: Strategy,
+        augment: bool, decoders: int, windows: NDArray[np.float32] | None = None,
+    ) -> None:
+        if len(source) < strategy.size:
+            raise DataError(f"{len(source)} images are too few for {strategy.size} ranks")
+        self.plan, self.source = plan, source
+        self._size, self._channels, self._augment = size, channels, augment
+        self._strategy, self._decoders, self._windows = strategy, decoders, windows
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """Yield this rank's part of each batch of `epoch` from step `first` on.
+
+        Raises:
+            DataError: an image cannot be decoded; the message names it.
+        """
+        numbers, draws, shares = self._share(epoch, first)
+        batches = iter(self._pipeline(numbers, draws))
+        at = 0
+        for count, own in shares:
+            try:
+                images, labels = next(batches) if own else self._none()
+            except tf.errors.OpError as error:
+                raise self._explained(numbers[at:], error) from error
+            at += own
+            yield Batch(images, labels, count)
+
+    def vectors(self) -> NDArray[np.float32]:
+        """Return the labels of all images, (samples, findings)."""
+        return np.stack([self.source.vector(number) for number in range(len(self.source))])
+
+    def _share(
+        self, epoch: int, first: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], list[tuple[int, int]]]:
+        """Return this rank's images, their draws, and of each step all images and its own."""
+        order, plan = self.plan.order(epoch), self.plan
+        numbers, draws, shares = [], [], []
+        for step in range(first, plan.steps):
+            batch = order[step * plan.batch : (step + 1) * plan.batch]
+            own = plan.share(step, self._strategy.rank, self._strategy.size)
+            numbers.append(batch[own])
+            draws.append(plan.draws(epoch, step, DRAWS)[own])
+            shares.append((len(batch), len(batch[own])))
+        return np.concatenate(numbers), np.concatenate(draws), shares
+
+    def _pipeline(self, numbers: NDArray[np.int64], draws: NDArray[np.float32]) -> tf.data.Dataset:
+        own = self.plan.batch // self._strategy.size
+        found = tf.data.Dataset.from_tensor_slices((numbers, draws))
+        found = found.map(self._read)
+        found = found.map(self._decoded, num_parallel_calls=self._decoders, deterministic=True)
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = self._decoders
+        return found.batch(own).prefetch(2).with_options(options)
+
+    def _read(self, number: tf.Tensor, draws: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def read(wanted: Any) -> tuple[bytes, NDArray[np.float32]]:
+            return bytes(self.source.encoded(int(wanted))), self.source.vector(int(wanted))
+
+        content, labels = tf.numpy_function(read, [number], [tf.string, tf.float32], stateful=False)
+        return content, labels, draws
+
+    def _decoded(
+        self, content: tf.Tensor, labels: tf.Tensor, draws: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        image = tf.io.decode_image(content, self._channels, expand_animations=False)
+        box = window(draws) if self._augment else tf.constant([0.0, 0.0, 1.0, 1.0])
+        boxes = box[None] if self._windows is None else tf.constant(self._windows)
+        which, size = tf.zeros(len(boxes), tf.int32), (self._size, self._size)
+        made = tf.image.crop_and_resize(image[None], boxes, which, size)
+        pixels = tf.cast(tf.round(made), tf.uint8)
+        labels.set_shape([len(self.source.vector(0))])
+        return pixels[0] if self._windows is None else pixels, labels
+
+    def _none(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return no image, for a rank that has no part of the last batch."""
+        return (tf.zeros((0, self._size, self._size, self._channels), tf.uint8),
+                tf.zeros((0, len(self.source.vector(0)))))
+
+    def _explained(self, numbers: NDArray[np.int64], error: Exception) -> DataError:
+        """Return the error for the first of the images `numbers` that cannot be decoded."""
+        for number in map(int, numbers):
+            try:
+                tf.io.decode_image(bytes(self.source.encoded(number)), self._channels)
+            except tf.errors.OpError:
+                return DataError(f"{self.source.describe(number)}: no JPEG or PNG, or damaged")
+            except DataError as damaged:
+                return damaged
+        return DataError(str(error).splitlines()[0])
+
+
+def window(draws: tf.Tensor) -> tf.Tensor:
+    """Return the window of an augmented image, top, left, bottom, right of 0..1; perhaps mirrored.
+
+    Args:
+        draws: four numbers of 0..1.
+    """
+    side = SMALLEST + (1 - SMALLEST) * draws[1]
+    top, left = draws[2] * (1 - side), draws[3] * (1 - side)
+    right = left + side
+    mirrored = draws[0] < 0.5
+    return tf.stack([top, tf.where(mirrored, right, left), top + side,
+                     tf.where(mirrored, left, right)])
+
+
+def ten(side: float = 0.875) -> NDArray[np.float32]:
+    """Return the corners and the centre of an image, and all mirrored: (10, 4).
+
+    Krizhevsky et al., 2012, section 4.1; `side` is 224 of 256 pixels.
+    """
+    rest = 1 - side
+    places = [(0, 0), (0, rest), (rest, 0), (rest, rest), (rest / 2, rest / 2)]
+    boxes = [(top, left, top + side, left + side) for top, left in places]
+    mirrored = [(top, right, bottom, left) for top, left, bottom, right in boxes]
+    return np.array(boxes + mirrored, np.float32)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Batches to train with and to evaluate on.
+
+    Attributes:
+        name: of the data set; it tells its content.
+        findings: what its images can show.
+        exclusive: whether each shows just one of them, as in ImageNet.
+        train: to train with.
+        evaluation: to evaluate on.
+    """
+
+    name: str
+    findings: tuple[str, ...]
+    exclusive: bool
+    train: Loader
+    evaluation: Loader
+
+
+def open_images(folder: Path) -> Dataset:
+    """Return the data set in `folder`, whose images have any number of findings, or one class each.
+
+    Raises:
+        DataError: it is none.
+    """
+    return open_dataset(folder, labels=("multi", "class"))
+
+
+def open_inputs(settings: TrainSettings, strategy: Strategy) -> Inputs:
+    """Return the batches that `settings` ask for.
+
+    Raises:
+        DataError: the data set is missing or damaged, or has too few images.
+    """
+    dataset = None if settings.data is None else open_images(settings.data)
+    findings = tuple(dataset.classes) if dataset else tuple(f"finding {n}" for n in range(14))
+
+    def loader(split: str, training: bool) -> Loader:
+        source: Source = dataset.records(split) if dataset else Synthetic(
+            settings.size, len(findings), SYNTHETIC, settings.seed
+        )
+        plan = Plan(len(source), settings.batch_size_per_rank * strategy.size, settings.seed,
+                    training)
+        return Loader(
+            source, size=settings.size, channels=int(settings.channels), plan=plan,
+            strategy=strategy, augment=training and settings.augment, decoders=settings.decoders,
+        )
+
+    name = dataset.fingerprint() if dataset else "synthetic"
+    held_out = dataset.evaluation_split() if dataset else ""
+    exclusive = dataset is not None and dataset.kind.labels == "class"
+    return Inputs(name, findings, exclusive, loader("train", True), loader(held_out, False))

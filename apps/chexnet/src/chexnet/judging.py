@@ -1,0 +1,63 @@
+"""The evaluation in the training loop: scores on held-out images, of all ranks together."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from chexnet import method, scores
+from chexnet.scores import Array
+from chexnet.state import Trained
+from trainkit import metrics
+from trainkit.journal import Evaluation
+from trainkit.session import Session
+
+
+def evaluate(trained: Trained, session: Session) -> Evaluation | None:
+    """Return the scores; None if a signal cut it short."""
+    trained.before_save()
+    loader, ranks, network = trained.data.evaluation, trained.ranks, trained.network
+    logits, labels = [], []
+    with session.counter("evaluating", loader.plan.steps, "batches") as done:
+        for batch in loader.epoch(0):
+            if ranks.any(session.stop_asked):
+                return None
+            if len(batch.images):
+                logits.append(trained.predict(batch.images).numpy())
+                labels.append(batch.labels.numpy())
+            done.add()
+    width = network.head.output_shape[-1]
+    nothing = np.zeros((0, width))
+    every = ranks.gather((np.concatenate([nothing, *labels]), np.concatenate([nothing, *logits])))
+    truth, found = (np.concatenate([one[at] for one in every]) for at in (0, 1))
+    return of_classes(truth, found) if trained.data.exclusive else of_findings(truth, found)
+
+
+def of_findings(truth: Array, found: Array) -> Evaluation:
+    """Return the scores of images with any number of findings, (n, findings)."""
+    width = truth.shape[1]
+    alike = tf.ones((2, width), tf.float64)
+    loss = float(tf.reduce_mean(method.losses(tf.constant(found), tf.constant(truth), alike)))
+    given = scores.score(truth, found)
+    values = {metrics.EVAL_LOSS: loss, metrics.EVAL_ACCURACY: given.accuracy}
+    text = f"accuracy {given.accuracy:.2%}  loss {loss:.4f}"
+    if given.mean_auroc is not None:
+        values["eval_auroc"] = given.mean_auroc
+        over = "" if given.defined == width else f" over {given.defined} of {width} findings"
+        text = f"AUROC {given.mean_auroc:.4f}{over}  {text}"
+    if (precision := scores.mean(given.precision)) is not None:
+        values["eval_average_precision"] = precision
+    return _told(values, text)
+
+
+def of_classes(truth: Array, found: Array) -> Evaluation:
+    """Return the scores of images with one class each, (n, classes)."""
+    losses = method.class_losses(tf.constant(found), tf.constant(truth))
+    loss = float(tf.reduce_mean(losses))
+    accuracy = float((found.argmax(1) == truth.argmax(1)).mean())
+    values = {metrics.EVAL_LOSS: loss, metrics.EVAL_ACCURACY: accuracy}
+    return _told(values, f"top-1 {accuracy:.2%}  loss {loss:.4f}")
+
+
+def _told(values: dict[str, float], text: str) -> Evaluation:
+    return Evaluation(values, {key.removeprefix("eval_"): one for key, one in values.items()}, text)

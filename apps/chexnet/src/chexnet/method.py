@@ -1,0 +1,137 @@
+"""The formulas of the method: loss, learning rate, and what a better AUROC decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from chexnet.settings import TrainSettings
+from trainkit import schedules
+
+
+def weights(labels: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the weights of each finding and of its absence, (2, findings), from (n, findings).
+
+    Rajpurkar et al., arXiv:1711.05225, section 2.1: the part of images without it, and with it. A
+    finding that no image or every one has would have the weight 0, and gets 1.
+    """
+    present = labels.sum(0, dtype=np.float64) / max(1, len(labels))
+    both = np.stack([1 - present, present])
+    return np.where((present > 0) & (present < 1), both, 1).astype(np.float32)
+
+
+def losses(logits: tf.Tensor, labels: tf.Tensor, weighting: tf.Tensor) -> tf.Tensor:
+    """Return the binary cross-entropy of each image, (n,), the mean over its findings.
+
+    Args:
+        logits: (n, findings).
+        labels: 1 or 0, (n, findings).
+        weighting: of a finding and of its absence, (2, findings).
+    """
+    each = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+    return tf.reduce_mean(each * (weighting[0] * labels + weighting[1] * (1 - labels)), 1)
+
+
+def class_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return the cross-entropy of each image, (n,), that has one of the classes, (n, classes)."""
+    return tf.nn.softmax_cross_entropy_with_logits(labels, logits)
+
+
+def learning_rate(settings: TrainSettings, step: int, batch: int, factor: float) -> float:
+    """Return the rate of the last layers.
+
+    Args:
+        settings: of the training.
+        step: updates made.
+        batch: the global batch.
+        factor: what the validation has made of the rate.
+    """
+    peak = settings.base_lr * factor
+    if settings.base_batch is not None:
+        peak = schedules.linear_scaling(peak, batch, settings.base_batch)
+    rise = -(-settings.warmup_images // batch)
+    return schedules.warmup(step + 1, rise, peak) if step < rise else peak
+
+
+def optimizer(settings: TrainSettings) -> Any:
+    """Return an optimizer; its rate is set at each step."""
+    decay = settings.weight_decay or None
+    if settings.optimizer == "sgd":
+        found = keras.optimizers.SGD(settings.base_lr, momentum=0.9, weight_decay=decay)
+    else:
+        found = keras.optimizers.Adam(settings.base_lr, weight_decay=decay)
+    found.exclude_from_weight_decay(var_names=["gamma", "beta", "bias"])
+    return found
+
+
+class LossScale:
+    """The factor of an fp16 loss: halved where a gradient is not finite, doubled after a while.
+
+    Micikevicius et al., "Mixed Precision Training", arXiv:1710.03740, section 3.2. In other
+    precisions it stays 1.
+    """
+
+    EVERY = 2000
+
+    def __init__(self, precision: str) -> None:
+        self._on = precision == "fp16"
+        self.scale = tf.Variable(2.0**15 if self._on else 1.0, trainable=False)
+        self._good = tf.Variable(0, trainable=False)
+        self.variables = [self.scale, self._good]
+
+    def unscaled(self, gradients: list[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Return the gradients, and whether all are finite; to be called in a `tf.function`."""
+        if not self._on:
+            return gradients, tf.constant(True)
+        found = [gradient / self.scale for gradient in gradients]
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(one)) for one in found])
+        good = tf.where(finite, self._good + 1, 0)
+        doubled = good >= self.EVERY
+        factor = tf.where(finite, tf.where(doubled, 2.0, 1.0), 0.5)
+        self.scale.assign(tf.maximum(self.scale * factor, 1.0))
+        self._good.assign(tf.where(doubled, 0, good))
+        return found, finite
+
+
+class Plateau:
+    """What the AUROC of the validation decides: the learning rate falls, the training ends.
+
+    Attributes:
+        factor: of the rate.
+        stopped: whether the training is to end.
+    """
+
+    def __init__(self, settings: TrainSettings) -> None:
+        self._settings = settings
+        self._best: float | None = None
+        self._since_drop = self._since_best = 0
+        self.factor, self.stopped = 1.0, False
+
+    def saw(self, auroc: float | None) -> None:
+        """Take in the AUROC of an evaluation; one that is undefined is no better one."""
+        if auroc is not None and (self._best is None or auroc > self._best):
+            self._best, self._since_drop, self._since_best = auroc, 0, 0
+            return
+        self._since_drop += 1
+        self._since_best += 1
+        if self._settings.patience and self._since_drop >= self._settings.patience:
+            self.factor *= self._settings.drop
+            self._since_drop = 0
+        self.stopped = bool(self._settings.stop_after
+                            and self._since_best >= self._settings.stop_after)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"best": self._best, "since_drop": self._since_drop,
+                "since_best": self._since_best, "factor": self.factor, "stopped": self.stopped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on as a checkpoint says."""
+        self._best, self._since_drop = state["best"], state["since_drop"]
+        self._since_best, self.factor = state["since_best"], state["factor"]
+        self.stopped = state["stopped"]

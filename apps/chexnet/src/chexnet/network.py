@@ -1,0 +1,118 @@
+"""The networks: a body that was trained on photographs, and a head of one output per finding.
+
+DenseNet-121 (Huang et al., arXiv:1608.06993), ResNet-50 (He et al., arXiv:1512.03385) and VGG-16
+(Simonyan and Zisserman, arXiv:1409.1556) are Keras's own, MobileNetV2 is torchvision's. A head
+averages the features over the image; that of VGG-16 has the two layers of 4,096 of the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from chexnet.mobilenet import mobilenet_v2
+from chexnet.normalization import fused
+
+POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, red, green, blue
+CAFFE_MEAN = (103.939, 116.779, 123.68)  # blue, green, red
+CLASSIFIER = "findings"
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network in two parts.
+
+    Attributes:
+        name: of the body, a key of `BODIES`.
+        body: from images of values 0..255, (n, H, W, 3), to features, (n, h, w, C).
+        head: from features to logits, (n, outputs), in fp32.
+    """
+
+    name: str
+    body: keras.Model
+    head: keras.Model
+
+    def logits(self, images: tf.Tensor, *, training: bool) -> tf.Tensor:
+        """Return the logits of images, (n, H, W, 1 or 3) of values 0..255."""
+        return self.head(self.features(images, training=training), training=training)
+
+    def features(self, images: tf.Tensor, *, training: bool) -> tf.Tensor:
+        """Return the features of images; a grey one has its value in each colour."""
+        values = tf.cast(images, tf.float32)
+        if values.shape[-1] == 1:
+            values = tf.repeat(values, 3, -1)
+        return self.body(values, training=training)
+
+    @property
+    def layers(self) -> list[Any]:
+        """The layers with variables, of body and head."""
+        return [one for part in (self.body, self.head) for one in part.layers if one.variables]
+
+
+def _scaled(images: Any) -> Any:
+    """Return images as torchvision's networks, and Keras's DenseNet, were trained with."""
+    scale = [1 / (255 * std) for std in STD]
+    offset = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
+    return layers.Rescaling(scale, offset, name="normalized")(images)
+
+
+def _caffe(images: Any) -> Any:
+    """Return images as Keras's ResNet and VGG were trained with: blue first, not scaled."""
+    turned = layers.Lambda(lambda found: found[..., ::-1], lambda shape: shape,
+                           name="blue_green_red")(images)
+    return layers.Rescaling(1.0, [-mean for mean in CAFFE_MEAN], name="centred")(turned)
+
+
+def _of_keras(build: Any, prepared: Any) -> Any:
+    def body(images: Any) -> Any:
+        return build(include_top=False, weights=None, input_tensor=prepared(images)).output
+
+    return body
+
+
+def _small(images: Any) -> Any:
+    """Return features by three convolutions: for small images, and for tests in seconds."""
+    found = _scaled(images)
+    for number, features in enumerate((8, 16, 32)):
+        found = layers.Conv2D(features, 3, 2, "same", use_bias=False, name=f"small.{number}")(found)
+        found = layers.BatchNormalization(momentum=0.9, name=f"small.{number}.bn")(found)
+        found = layers.ReLU()(found)
+    return found
+
+
+BODIES = {
+    "densenet121": _of_keras(keras.applications.DenseNet121, _scaled),
+    "resnet50": _of_keras(keras.applications.ResNet50, _caffe),
+    "vgg16": _of_keras(keras.applications.VGG16, _caffe),
+    "mobilenetv2": lambda images: mobilenet_v2(_scaled(images)),
+    "small": _small,
+}
+
+
+def build(name: str, size: int, outputs: int, precision: str) -> Network:
+    """Return the network `name` for images of `size` pixels, with random weights.
+
+    Args:
+        name: a key of `BODIES`.
+        size: side of the images, in pixels.
+        outputs: findings.
+        precision: a key of `POLICIES`; weights and logits are fp32.
+    """
+    keras.mixed_precision.set_global_policy(POLICIES[precision])
+    images = keras.Input((size, size, 3))
+    features = BODIES[name](images)
+    body = fused(keras.Model(images, features))
+    given = keras.Input(features.shape[1:], dtype=features.dtype)
+    if name == "vgg16":
+        found = layers.Flatten(name="flatten")(given)
+        found = layers.Dense(4096, "relu", name="fc1")(found)
+        found = layers.Dense(4096, "relu", name="fc2")(found)
+    else:
+        found = layers.GlobalAveragePooling2D(name="mean")(given)
+    logits = layers.Dense(outputs, dtype="float32", name=CLASSIFIER)(found)
+    return Network(name, body, keras.Model(given, logits))

@@ -1,0 +1,21 @@
+"""Train a network on ImageNet, whose body `train --initial` then begins with.
+
+The same training: images with one class each are learned by the softmax cross-entropy, and judged
+by their top-1. The published run took batches of 8,192 on 256 nodes and 14,075 steps: PRACE Best
+Practice Guide - Deep Learning (2019), section 6.4. Its rule: begin the transfer not with the last
+checkpoint, but with one whose learning rate was still high, and go on with that rate.
+"""
+
+from __future__ import annotations
+
+from chexnet import train
+from chexnet.settings import PretrainSettings
+
+
+def main(settings: PretrainSettings) -> None:
+    """Train as `settings` say.
+
+    Raises:
+        AppError: with the exit code of the app contract.
+    """
+    train.main(settings)

@@ -1,0 +1,76 @@
+"""A trained network, out of a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from chexnet import network
+from chexnet.network import Network
+from trainkit import outputs
+from trainkit.exits import DataError
+from trainkit.tensorflow.parts import Variables
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A network as it was when a checkpoint was written.
+
+    Attributes:
+        network: body and head.
+        findings: what its outputs are.
+        size: side of the images, in pixels.
+        channels: 1 or 3.
+        step: updates made.
+    """
+
+    network: Network
+    findings: tuple[str, ...]
+    size: int
+    channels: int
+    step: int
+
+    def maps(self, image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the logits of an image, (findings,), and which regions speak for each.
+
+        Grad-CAM: Selvaraju et al., arXiv:1610.02391, equations 1 and 2: the features, weighted by
+        the mean slope of a finding's logit in each of them, where they speak for it. After an
+        average over the image that is the map of Zhou et al., arXiv:1512.04150, which CheXNet drew.
+
+        Args:
+            image: values of 0..255, (size, size, channels).
+
+        Returns:
+            The logits, and maps of values from 0 on, (findings, h, w).
+        """
+        features = tf.cast(self.network.features(image[None], training=False), tf.float32)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(features)
+            logits = self.network.head(features, training=False)[0]
+            each = tf.unstack(logits)
+        slopes = [tf.reduce_mean(tape.gradient(one, features), (1, 2)) for one in each]
+        found = [tf.nn.relu(tf.reduce_sum(features[0] * slope[0], -1)) for slope in slopes]
+        return logits, tf.stack(found)
+
+
+def open_network(out: Path | None, file: Path | None) -> Restored:
+    """Return the network of the checkpoint `file`, or of the newest one of the run in `out`.
+
+    Raises:
+        DataError: there is no checkpoint, or it is of something else.
+    """
+    state = outputs.load_trained(out, file)
+    about: dict[str, Any] = state.get("about", {})
+    if about.get("model") not in network.BODIES:
+        raise DataError("the checkpoint is of no network of this app")
+    found = network.build(about["model"], about["size"], len(about["findings"]), "fp32")
+    try:
+        Variables(found.body.variables).load_state_dict(state["parts"]["body"])
+        Variables(found.head.variables).load_state_dict(state["parts"]["head"])
+    except (KeyError, ValueError) as error:
+        raise DataError(f"the checkpoint does not fit its own description: {error}") from error
+    return Restored(found, tuple(about["findings"]), about["size"], about["channels"],
+                    state["step"])

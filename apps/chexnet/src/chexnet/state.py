@@ -1,0 +1,134 @@
+"""What a checkpoint keeps: everything that decides how a training goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from chexnet import method
+from chexnet.inputs import Inputs
+from chexnet.method import LossScale, Plateau
+from chexnet.network import Network
+from chexnet.settings import TrainSettings
+from trainkit import metrics
+from trainkit.parts import Parts
+from trainkit.tensorflow.parts import Variables, digest, plain
+from trainkit.tensorflow.strategy import TensorFlowStrategy
+
+FREE = {
+    "data", "out", "initial", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
+    "device", "decoders", "inter_threads",
+}
+"""Settings that may change when a training goes on; all others shape its weights or its curve."""
+
+
+def identity(settings: TrainSettings, data: Inputs, ranks: TensorFlowStrategy) -> dict[str, Any]:
+    """Return the settings, and the data, that a resumed training shares with its checkpoint."""
+    values = dataclasses.asdict(settings)
+    facts = {"data": data.name, "ranks": ranks.size}
+    return {key: values[key] for key in values if key not in FREE} | facts
+
+
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """What a step computed, which is there when somebody asks for it."""
+
+    values: tf.Tensor
+
+    def result(self) -> list[float]:
+        """Wait for the step."""
+        found: list[float] = self.values.numpy().tolist()
+        return found
+
+
+class Trained:
+    """A training as its checkpoints keep it: `trainkit.training.Training`.
+
+    Attributes:
+        settings: of the training.
+        data: its images.
+        ranks: this rank and the others.
+        network: what is trained.
+        head_optimizer: of the last layers.
+        body_optimizer: of the others; its steps begin when these are trained.
+        scale: of the loss in fp16.
+        plateau: what the validation decides.
+    """
+
+    def __init__(
+        self, settings: TrainSettings, data: Inputs, ranks: TensorFlowStrategy, network: Network
+    ) -> None:
+        self.settings, self.data, self.ranks, self.network = settings, data, ranks, network
+        self.head_optimizer = method.optimizer(settings)
+        self.body_optimizer = method.optimizer(settings)
+        self.head_optimizer.build(network.head.trainable_variables)
+        self.body_optimizer.build(network.body.trainable_variables)
+        self.scale = LossScale(settings.precision)
+        self.plateau = Plateau(settings)
+        self._averaged = tf.function(lambda own: ranks.average(own, "statistics"))
+        shape = (None, settings.size, settings.size, int(settings.channels))
+        self.predict = tf.function(
+            lambda images: network.logits(images, training=False),
+            input_signature=[tf.TensorSpec(shape, tf.uint8)],  # a last batch is no other graph
+        )
+
+    @property
+    def variables(self) -> list[Any]:
+        """The variables of the network."""
+        return [*self.network.body.variables, *self.network.head.variables]
+
+    def apply(self, gradients: list[tf.Tensor], head: int, *, frozen: bool) -> tf.Operation:
+        """Make a step of the optimizers: of the first `head` gradients, and of those of the body.
+
+        To be called in a `tf.function`.
+        """
+        self.head_optimizer.apply(gradients[:head], self.network.head.trainable_variables)
+        if not frozen:
+            self.body_optimizer.apply(gradients[head:], self.network.body.trainable_variables)
+        return tf.no_op()
+
+    def parts(self) -> Parts:
+        """Return what changes with the steps."""
+        return {
+            "body": Variables(self.network.body.variables),
+            "head": Variables(self.network.head.variables),
+            "body_optimizer": Variables(self.body_optimizer.variables),
+            "head_optimizer": Variables(self.head_optimizer.variables),
+            "loss_scale": Variables(self.scale.variables),
+            "plateau": self.plateau,
+        }
+
+    def facts(self) -> dict[str, int]:
+        """Return what the metrics tell at the start."""
+        return {
+            metrics.SEED: self.settings.seed,
+            metrics.GLOBAL_BATCH_SIZE: self.data.train.plan.batch,
+            metrics.TRAIN_SAMPLES: self.data.train.plan.samples,
+            metrics.EVAL_SAMPLES: self.data.evaluation.plan.samples,
+        }
+
+    def digest(self) -> str:
+        """Return a digest of the trained weights; statistics are each rank's own between epochs."""
+        return digest([*self.network.body.trainable_variables,
+                       *self.network.head.trainable_variables])
+
+    def before_save(self) -> None:
+        """Average what batch normalization has seen on each rank."""
+        own = [plain(one) for one in self.network.body.non_trainable_variables
+               if one.dtype == "float32"]
+        if self.ranks.size > 1 and own:
+            for variable, mean in zip(own, self._averaged(own), strict=True):
+                variable.assign(mean)
+
+    def own_state(self) -> dict[str, Any]:
+        """Return what `evaluate` and `predict` need."""
+        return {"about": {
+            "model": self.network.name, "size": self.settings.size,
+            "channels": int(self.settings.channels), "findings": list(self.data.findings),
+        }}
+
+    def own_result(self) -> dict[str, Any]:
+        """Return what the training is of."""
+        return {"findings": list(self.data.findings)}

@@ -1,0 +1,99 @@
+"""Tensors out of a file of PyTorch, without PyTorch, and without executing anything in it.
+
+The form that `torch.save` wrote until version 1.6, as torchvision's older weights have it: five
+pickles (magic number, version, system, object, keys of the storages), then each storage, its
+number of values (int64) before it. A pickle can name any function to be called: here it can name
+only the four that are needed, and gets harmless ones of ours.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainkit.exits import DataError
+
+MAGIC = 0x1950A86A20F9469CFC6C
+TYPES = {"FloatStorage": np.float32, "LongStorage": np.int64}
+
+
+class _Tensor:
+    """A tensor whose values are still to be read."""
+
+    def __init__(self, storage: Any, offset: int, shape: Any, stride: Any, *rest: Any) -> None:
+        self.key, self.offset, self.shape, self.stride = storage, offset, shape, stride
+
+
+class _Safe(pickle.Unpickler):
+    """Reads what describes tensors, and refuses all else."""
+
+    storages: dict[str, tuple[Any, int]]
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what stands for `module.name`."""
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _Tensor
+        if module == "torch" and name in TYPES:
+            return name
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Return the key of a storage."""
+        _, kind, key, _, count, *_ = pid
+        self.storages[key] = TYPES[kind], int(count)
+        return key
+
+
+def read(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the tensors in the file, by name.
+
+    Raises:
+        DataError: it is no such file, or damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            return _read(file)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except (OSError, pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError,
+            AttributeError, MemoryError, OverflowError) as error:
+        raise DataError(f"{path} is no file of PyTorch's older form: {error}") from error
+
+
+def _read(file: IO[bytes]) -> dict[str, NDArray[Any]]:
+    def load() -> Any:
+        unpickler = _Safe(file)
+        unpickler.storages = storages
+        return unpickler.load()
+
+    storages: dict[str, tuple[Any, int]] = {}
+    if load() != MAGIC:
+        raise DataError("another magic number")
+    load(), load()
+    state, keys = load(), load()
+    values: dict[str, NDArray[Any]] = {}
+    for key in keys:
+        kind, count = storages[key]
+        header = np.frombuffer(file.read(8), np.int64)
+        size = count * np.dtype(kind).itemsize
+        content = file.read(size)
+        if len(header) != 1 or header[0] != count or len(content) != size:
+            raise DataError("a storage is cut short")
+        values[key] = np.frombuffer(content, kind)
+    return {name: _laid_out(tensor, values[tensor.key]) for name, tensor in state.items()}
+
+
+def _laid_out(tensor: _Tensor, values: NDArray[Any]) -> NDArray[Any]:
+    count = int(np.prod(tensor.shape, dtype=np.int64))
+    contiguous = tuple(int(np.prod(tensor.shape[at + 1 :])) for at in range(len(tensor.shape)))
+    if tuple(tensor.stride) != contiguous or not 0 <= tensor.offset <= len(values) - count:
+        raise DataError("a tensor that does not lie in one piece")
+    found: NDArray[Any] = values[tensor.offset : tensor.offset + count].reshape(tensor.shape)
+    return found

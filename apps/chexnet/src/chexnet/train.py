@@ -1,0 +1,194 @@
+"""Train CheXNet: a network of photographs learns to find 14 diseases in chest X-rays.
+
+Reproduces, with the settings of `recipes/chexnet/`: Rajpurkar et al., "CheXNet: Radiologist-Level
+Pneumonia Detection on Chest X-Rays with Deep Learning", arXiv:1711.05225, and its scaled-out
+version in the PRACE Best Practice Guide - Deep Learning (2019), section 6.4.
+
+Method: a body that was trained on ImageNet makes features of an image, a new last layer makes a
+logit for each finding of them. In the first epochs the body may stay as it is; then all is trained,
+by Adam or SGD on the binary cross-entropy of each finding, in which having it and not having it
+weigh the same. When the AUROC of the validation does not rise any more, the learning rate falls,
+and later the training ends.
+
+The step is one graph of TensorFlow; gradients of all ranks are averaged in it, whose averaging is
+proven at the start and compared at the end. The loop is in this file, the formulas are in
+`method.py`, the networks in `network.py`, images in `inputs.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from chexnet import inputs, judging, method, network, weights
+from chexnet.inputs import Batch, Inputs
+from chexnet.settings import TrainSettings
+from chexnet.state import Sums, Trained, identity
+from trainkit import metrics, outputs, session
+from trainkit.journal import Evaluation, Words
+from trainkit.outputs import Outputs
+from trainkit.session import Session
+from trainkit.signals import StopFlag
+from trainkit.tensorflow import determinism
+from trainkit.tensorflow.parts import plain
+from trainkit.tensorflow.start import start
+from trainkit.tensorflow.strategy import TensorFlowStrategy
+from trainkit.training import Course
+
+PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "numpy", "trainkit", "chexnet")
+WORDS = Words(
+    losses={metrics.TRAIN_LOSS: "loss"}, rates={metrics.LEARNING_RATE: "lr"}, unit="img/s",
+    advice="a lower --base-lr or a longer --warmup-images may help",
+)
+
+
+def main(settings: TrainSettings) -> None:
+    """Train as `settings` say; everything it writes is in `settings.out`.
+
+    Raises:
+        AppError: with the exit code of the app contract.
+    """
+    folder = settings.out
+    assert folder is not None  # noqa: S101 - `settings.check` saw to it
+    determinism.prepare(settings.seed, threads=settings.threads, inter=settings.inter_threads)
+    ranks = start(settings.strategy, device=settings.device)
+    with ranks.explained(), StopFlag() as stop:
+        if session.has_finished(folder, settings.resume, ranks):
+            return
+        data = inputs.open_inputs(settings, ranks)
+        out = outputs.open_outputs(
+            folder, settings.resume, identity(settings, data, ranks), strategy=ranks,
+            keep=settings.keep, packages=PACKAGES, warn=print,
+        )
+        with out.log, tf.device(ranks.device):
+            Training(settings, ranks, data, out, stop).run()
+        ranks.close()
+
+
+class Training:
+    """The loop over epochs and steps."""
+
+    def __init__(
+        self, settings: TrainSettings, ranks: TensorFlowStrategy, data: Inputs, out: Outputs,
+        stop: StopFlag,
+    ) -> None:
+        self.settings, self.ranks, self.data = settings, ranks, data
+        self.network = network.build(
+            settings.model, settings.size, len(data.findings), settings.precision
+        )
+        if settings.initial is not None and out.state is None:
+            weights.load(self.network, settings.initial)
+        self.trained = Trained(settings, data, ranks, self.network)
+        self.losses = self._losses()
+        self.graphs: dict[tuple[bool, int], Any] = {}
+        steps = data.train.plan.steps
+        planned = settings.epochs * steps
+        course = Course(
+            steps_per_epoch=steps, planned=planned, log_every=settings.log_every,
+            last_step=min(planned, settings.max_steps or planned),
+            checkpoint_every=settings.checkpoint_every or planned, eval_every=settings.eval_every,
+        )
+        self.session = Session(out, ranks, stop, course, WORDS, self.trained)
+        ranks.broadcast(self.trained.variables)
+
+    def _losses(self) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+        """Return what makes the loss of each image of logits and labels."""
+        if self.data.exclusive:
+            return method.class_losses
+        labels = self.data.train.vectors() if self.settings.weighted else np.zeros(
+            (0, len(self.data.findings)), np.float32
+        )
+        weighting = tf.constant(method.weights(labels))
+        return lambda logits, labels: method.losses(logits, labels, weighting)
+
+    def run(self) -> None:
+        """Train until the last epoch, the end that the validation decides, or a signal."""
+        with self.session.running():
+            if self.trained.plateau.stopped:  # before it was told so, the run was killed
+                self.session.end_here()
+            while not self.session.is_over:
+                self.run_epoch()
+
+    def run_epoch(self) -> None:
+        """Train the rest of the running epoch, and end it: evaluation, checkpoint."""
+        at = self.session.at
+        self.session.begin_epoch()
+        batches = self.data.train.epoch(at.epoch, at.step)
+        while self.session.has_steps:
+            self.train_step(batches, frozen=at.epoch < self.settings.frozen_epochs)
+        self.session.end_epoch(self.evaluate)
+        if self.trained.plateau.stopped:
+            self.session.end_here()
+
+    def train_step(self, batches: Iterator[Batch], *, frozen: bool) -> None:
+        """Make one update."""
+        batch, settings = self.session.take(batches), self.settings
+        rate = method.learning_rate(
+            settings, self.session.at.steps_done, self.data.train.plan.batch,
+            self.trained.plateau.factor,
+        )
+        head, body = self.trained.head_optimizer, self.trained.body_optimizer
+        head.learning_rate.assign(rate)
+        body.learning_rate.assign(rate * (settings.body_lr or settings.base_lr) / settings.base_lr)
+        update = self.graph(frozen, min(settings.accumulation, len(batch.images)))
+        share = tf.constant(self.ranks.size / batch.count, tf.float32)
+        stopping = tf.constant(float(self.session.stop_asked), tf.float64)
+        sums = Sums(update(batch.images, batch.labels, share, stopping))
+        self.session.made(batch.count, sums, {metrics.LEARNING_RATE: rate})
+
+    def graph(self, frozen: bool, parts: int) -> Any:
+        """Return the graph of an update; a rank without an image has `parts` 0."""
+        if (frozen, parts) not in self.graphs:
+            size, channels = self.settings.size, int(self.settings.channels)
+
+            def update(images: Any, labels: Any, share: Any, stopping: Any) -> tf.Tensor:
+                return self.update(images, labels, share, stopping, frozen=frozen, parts=parts)
+
+            # Batches of any length are one graph: the last one of an epoch may be smaller.
+            self.graphs[frozen, parts] = tf.function(update, input_signature=[
+                tf.TensorSpec((None, size, size, channels), tf.uint8),
+                tf.TensorSpec((None, len(self.data.findings)), tf.float32),
+                tf.TensorSpec((), tf.float32), tf.TensorSpec((), tf.float64),
+            ])
+        return self.graphs[frozen, parts]
+
+    def update(
+        self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor, stopping: tf.Tensor, *,
+        frozen: bool, parts: int,
+    ) -> tf.Tensor:
+        """Make one update; return the losses' sum and how many ranks are to stop, of all ranks.
+
+        The ranks' gradients are averaged, so each contributes its sum times size / count.
+        """
+        trained, scale = self.trained, self.trained.scale
+        body = [] if frozen else [plain(one) for one in self.network.body.trainable_variables]
+        head = [plain(one) for one in self.network.head.trainable_variables]
+        sums = [tf.zeros_like(one) for one in head + body]
+        total, count = tf.zeros((), tf.float64), tf.shape(images)[0]
+        for part in range(parts):
+            own = slice(count * part // parts, count * (part + 1) // parts)
+            seen = self.network.features(images[own], training=False) if frozen else None
+            with tf.GradientTape() as tape:
+                features = seen if frozen else self.network.features(
+                    images[own], training=self.settings.statistics
+                )
+                logits = self.network.head(features, training=True)
+                loss = tf.reduce_sum(self.losses(logits, labels[own]))
+                scaled = loss * share * scale.scale
+            gradients = tape.gradient(scaled, head + body)
+            sums = [before + now for before, now in zip(sums, gradients, strict=True)]
+            total += tf.cast(loss, tf.float64)
+        means, finite = scale.unscaled(self.ranks.average(sums))
+        tf.cond(finite, lambda: trained.apply(means, len(head), frozen=frozen), tf.no_op)
+        return self.ranks.total(tf.stack([total, stopping]))
+
+    def evaluate(self) -> Evaluation | None:
+        """Return the scores on the held-out images; None if a signal cut it short."""
+        found = judging.evaluate(self.trained, self.session)
+        if found is not None:
+            key = metrics.EVAL_ACCURACY if self.data.exclusive else "eval_auroc"
+            self.trained.plateau.saw(found.values.get(key))
+        return found

@@ -1,0 +1,68 @@
+"""An X-ray from a file, as a grey picture of 8 bits: PNG, JPEG, or DICOM as hospitals keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from trainkit.exits import DataError
+
+DICOM = b"DICM"  # behind a preamble of 128 bytes: DICOM PS3.10, section 7.1
+GREY16 = ("I;16", "I;16B", "I")
+
+
+def read(path: Path) -> Image.Image:
+    """Return the picture.
+
+    Raises:
+        DataError: it cannot be read; the message names the file.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(128)
+            is_dicom = file.read(4) == DICOM
+        return _dicom(path) if is_dicom else _picture(path)
+    except UnidentifiedImageError:
+        raise DataError(f"{path} is no PNG, JPEG or DICOM file") from None
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _picture(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        if image.mode in GREY16:
+            eight = (np.asarray(image, np.int64) >> 8).clip(0, 255).astype(np.uint8)
+            return Image.fromarray(eight)
+        grey: Image.Image = image.convert("L")
+        return grey
+
+
+def _dicom(path: Path) -> Image.Image:
+    """Return the pixels of a DICOM file in its own window, the air black.
+
+    DICOM PS3.3, C.7.6.3.1.2 (MONOCHROME1: the lowest value is white), C.11.1 and C.11.2 (tables and
+    windows between what is stored and what is shown).
+    """
+    import pydicom
+    from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
+
+    dataset = pydicom.dcmread(path)
+    if "PixelData" not in dataset:
+        raise DataError(f"{path}: a DICOM file without pixels")
+    try:
+        stored = dataset.pixel_array
+    except Exception as error:  # of pydicom's many plugins
+        raise DataError(f"{path}: its pixels cannot be decoded: {error}") from error
+    if stored.ndim != 2:
+        raise DataError(f"{path}: one grey image is needed, this one has the shape {stored.shape}")
+    shown: NDArray[np.float64] = np.asarray(
+        apply_voi_lut(apply_modality_lut(stored, dataset), dataset), np.float64
+    )
+    low, high = shown.min(), shown.max()
+    values = (shown - low) / max(high - low, 1e-9)
+    if dataset.get("PhotometricInterpretation") == "MONOCHROME1":
+        values = 1 - values
+    return Image.fromarray(np.round(255 * values).astype(np.uint8))

@@ -1,0 +1,30 @@
+"""The app obeys the contract, also where its body begins to be trained in the middle of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainkit.testing import App, Contract
+
+TRAINING = """
+    --model small --size 32 --channels 1 --epochs 3 --frozen-epochs 1 --batch-size-per-rank 5
+    --patience 1 --stop-after 9 --log-every 4 --checkpoint-every 4 --threads 1 --decoders 1
+    --precision fp32 --device cpu
+"""
+"""Of 27 images: 6 steps in an epoch, whose last one has two images."""
+EQUAL = "--eval-every 0 --log-every 1 --optimizer sgd --base-lr 0.01"
+
+
+class TestContract(Contract):
+    app = App(
+        folder=Path(__file__).parents[1], training=TRAINING, steps=18, diverging="--base-lr 1e38",
+        alone=f"{EQUAL} --batch-size-per-rank 6 --accumulation 2",
+        shared=f"{EQUAL} --batch-size-per-rank 3", of_each_rank=("body",),
+    )
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def data(cls, findings: Path) -> Path:
+        return findings

@@ -1,0 +1,178 @@
+"""What the commands say of a checkpoint: scores, findings of images, regions, curves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+from written_findings import image, pack
+
+from chexnet import __main__ as app
+from chexnet import predict, restore
+from chexnet.findings import NOTICE
+from trainkit.testing.program import VARIABLES
+
+TRAINING = """train --model small --size 32 --channels 1 --epochs 12 --batch-size-per-rank 9
+    --base-lr 0.01 --threads 1 --device cpu --eval-every 12 --log-every 12"""
+
+
+def train(*words: str, code: int = 0) -> str:
+    """Train in a process of its own, which sets TensorFlow's threads; return what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "chexnet", *words], env=os.environ | VARIABLES, check=False,
+        capture_output=True, text=True,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def run(findings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network that has learned where the squares are, more or less."""
+    out = tmp_path_factory.mktemp("run") / "run"
+    train(*TRAINING.split(), "--data", str(findings), "--out", str(out))
+    return out
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> str:
+    capsys.readouterr()
+    assert app.main([*map(str, words), "--device", "cpu"]) == code
+    captured = capsys.readouterr()
+    return captured.err if code else captured.out
+
+
+def width(picture: Path) -> int:
+    with Image.open(picture) as opened:
+        return opened.width
+
+
+@pytest.mark.slow
+def test_the_command_has_the_scores_of_the_training(
+    run: Path, findings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads(call(capsys, "evaluate", "--data", findings, "--out", run, "--json"))
+    trained = json.loads((run / "result.json").read_text())["evaluation"]
+    assert found["auroc"] == pytest.approx(trained["auroc"], abs=1e-6)
+    assert found["accuracy"] == pytest.approx(trained["accuracy"])
+    assert found["average_precision"] == pytest.approx(trained["average_precision"], abs=1e-6)
+    left = found["findings"]["left"]
+    assert left["interval"][0] <= left["auroc"] <= left["interval"][1]
+    assert 0 <= left["brier"] <= 1
+    assert left["reference"] is None
+
+
+@pytest.mark.slow
+def test_scores_are_a_table_and_a_picture(
+    run: Path, findings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "roc.svg"
+    said = call(capsys, "evaluate", "--data", findings, "--out", run, "--ten-crop", "--draws", "20",
+                "--plot", picture)
+    assert "val: 12 images, step 36, ten parts of each" in said
+    assert NOTICE in said
+    assert "left" in picture.read_text()
+    again = call(capsys, "evaluate", "--data", findings, "--out", run, "--plot", picture, code=2)
+    assert "roc.svg" in again
+
+
+@pytest.mark.slow
+def test_findings_of_an_image_and_where_they_are(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = tmp_path / "one.png"
+    one.write_bytes(next(content for found, content in map(image, range(200, 300)) if found))
+    maps = tmp_path / "maps.png"
+    said = json.loads(call(capsys, "predict", "--out", run, "--data", one, "--to", maps, "--json"))
+    assert said["notice"] == NOTICE
+    (about,) = said["images"]
+    assert (about["width"], about["height"]) == (32, 32)
+    assert about["findings"].keys() == {"left", "right"}
+    assert width(maps) > 300
+    text = call(capsys, "predict", "--out", run, "--data", one, one, "--findings", "right")
+    assert text.count("right") == 2
+    assert "left" not in text
+    assert NOTICE in text
+
+
+@pytest.mark.slow
+def test_a_finding_that_is_none_and_an_image_that_is_none_are_named(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.png").write_bytes(b"nothing")
+    words = ("predict", "--out", run, "--data", tmp_path / "x.png")
+    assert "x.png is no PNG, JPEG or DICOM file" in call(capsys, *words, code=3)
+    assert "trained on left, right" in call(capsys, *words, "--findings", "up", code=2)
+
+
+@pytest.mark.slow
+def test_a_map_is_where_the_logit_rises(run: Path) -> None:
+    """After the mean of the features, Grad-CAM is the sum of features by the finding's weights."""
+    model = restore.open_network(run, None)
+    kernel, _ = model.network.head.layers[-1].variables
+    kernel.assign(np.stack([kernel.numpy()[:, 0], -kernel.numpy()[:, 0]], 1))  # for, and against
+    pixels = tf.constant(np.random.default_rng(0).integers(0, 256, (32, 32, 1), np.uint8))
+    logits, maps = model.maps(pixels)
+    features = model.network.features(pixels[None], training=False)[0].numpy()
+    weights, bias = (one.numpy() for one in model.network.head.layers[-1].variables)
+    np.testing.assert_allclose(logits, features.mean((0, 1)) @ weights + bias, rtol=1e-4, atol=1e-5)
+    expected = np.maximum(features @ weights, 0).transpose(2, 0, 1) / features[..., 0].size
+    np.testing.assert_allclose(maps, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_box_holds_what_speaks_strongly() -> None:
+    found = np.zeros((8, 10), np.float32)
+    assert predict.box(found) is None
+    found[2:4, 5:9] = 0.9
+    found[7, 0] = 0.4
+    assert predict.box(found) == [5, 2, 9, 4]
+
+
+@pytest.mark.slow
+def test_curves_are_drawn(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["plot", "--out", str(run)]) == 0
+    assert width(run / "plot.png") > 500
+
+
+@pytest.mark.slow
+def test_a_training_begins_with_the_body_of_a_checkpoint(
+    run: Path, findings: Path, tmp_path: Path
+) -> None:
+    newest = max((run / "checkpoints").iterdir())
+    words = [*TRAINING.split(), "--data", str(findings), "--out", str(tmp_path / "next")]
+    more = ["--initial", str(newest), "--frozen-epochs", "12", "--base-lr", "1e-9"]
+    train(*words, *more)
+    one, two = (restore.open_network(out, None).network for out in (run, tmp_path / "next"))
+    for ours, theirs in zip(one.body.variables, two.body.variables, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    other = ["--model", "mobilenetv2", "--initial", str(newest), "--out", str(tmp_path / "other")]
+    assert "is of the network small, not mobilenetv2" in train(*words, *other, code=3)
+
+
+@pytest.mark.slow
+def test_images_of_one_class_each_are_learned_and_begun_with(
+    findings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classes = pack(tmp_path / "classes", {
+        split: [((0,), content) if found else ((1,), content)
+                for found, content in (image(seed) for seed in seeds)]
+        for split, seeds in (("train", range(24)), ("val", range(50, 58)))
+    }, labels="class")
+    words = [*TRAINING.replace("train ", "pretrain ", 1).split(), "--data", str(classes)]
+    out = tmp_path / "pretrained"
+    more = ["--warmup-images", "0", "--base-lr", "0.02", "--base-batch", "9"]
+    train(*words, *more, "--out", str(out))
+    found = json.loads((out / "result.json").read_text())["evaluation"]
+    assert found.keys() == {"loss", "accuracy"}
+    assert found["accuracy"] >= 0.5
+    newest = max((out / "checkpoints").iterdir())
+    again = [*TRAINING.split(), "--data", str(findings), "--out", str(tmp_path / "run")]
+    train(*again, "--initial", str(newest), "--max-steps", "2")
+    assert app.main(["evaluate", "--data", str(classes), "--out", str(out)]) == 3
+    assert "has the findings" in capsys.readouterr().err

@@ -1,0 +1,103 @@
+"""The formulas: loss, rate, what the validation decides, the scale of an fp16 loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from chexnet import method
+from chexnet.method import LossScale, Plateau
+from chexnet.settings import TrainSettings
+
+
+def test_the_loss_is_the_weighted_cross_entropy_of_the_paper() -> None:
+    labels = np.array([[1, 0], [0, 0], [0, 0], [0, 1]], np.float32)
+    logits = np.array([[0.5, -2], [1, 0.25], [-3, 0], [2, -1]], np.float32)
+    weighting = method.weights(labels)
+    np.testing.assert_allclose(weighting, [[0.75, 0.75], [0.25, 0.25]])
+    p = 1 / (1 + np.exp(-logits.astype(float)))
+    expected = -(0.75 * labels * np.log(p) + 0.25 * (1 - labels) * np.log(1 - p)).mean(1)
+    np.testing.assert_allclose(method.losses(logits, labels, weighting), expected, rtol=1e-6)
+
+
+def test_having_a_finding_and_not_having_it_weigh_the_same() -> None:
+    labels = (np.arange(40)[:, None] < [4, 30]).astype(np.float32)
+    present, absent = method.weights(labels)
+    np.testing.assert_allclose(present * labels.sum(0), absent * (1 - labels).sum(0), rtol=1e-6)
+
+
+def test_a_finding_that_nobody_or_everybody_has_is_not_weighted_away() -> None:
+    labels = np.array([[0, 1], [0, 1]], np.float32)
+    assert method.weights(labels).tolist() == [[1, 1], [1, 1]]
+    assert method.weights(labels[:0]).shape == (2, 2)
+
+
+def test_the_rate_rises_over_images_and_grows_with_the_batch() -> None:
+    settings = TrainSettings(base_lr=0.1, warmup_images=400, base_batch=100)
+    rates = [method.learning_rate(settings, step, 100, 1.0) for step in range(6)]
+    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
+    assert method.learning_rate(settings, 1, 200, 1.0) == pytest.approx(0.2)  # two steps of 200
+    assert method.learning_rate(settings, 9, 100, 0.1) == pytest.approx(0.01)
+    plain = TrainSettings(base_lr=0.1)
+    assert method.learning_rate(plain, 0, 4096, 1.0) == 0.1
+
+
+def test_the_rate_falls_and_the_training_ends_where_nothing_gets_better() -> None:
+    plateau = Plateau(TrainSettings(patience=2, stop_after=5, drop=0.5))
+    seen = []
+    for auroc in (0.6, 0.7, 0.65, None, 0.7, 0.69, 0.71, 0.5, 0.5, 0.5, 0.5, 0.5):
+        plateau.saw(auroc)
+        seen.append((plateau.factor, plateau.stopped))
+    factors = [1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125, 0.0625, 0.0625]
+    assert [factor for factor, _ in seen] == factors
+    assert [stopped for _, stopped in seen] == [False] * 11 + [True]
+
+
+def test_what_the_validation_has_seen_comes_back() -> None:
+    settings = TrainSettings(patience=2)
+    whole, begun = Plateau(settings), Plateau(settings)
+    for auroc in (0.7, 0.6):
+        whole.saw(auroc)
+        begun.saw(auroc)
+    again = Plateau(settings)
+    again.load_state_dict(begun.state_dict())
+    for auroc in (0.65, 0.71, 0.5, 0.5):
+        whole.saw(auroc)
+        again.saw(auroc)
+    assert again.state_dict() == whole.state_dict()
+    assert again.factor == pytest.approx(0.01)
+
+
+def test_without_patience_nothing_falls_and_nothing_ends() -> None:
+    plateau = Plateau(TrainSettings())
+    for _ in range(50):
+        plateau.saw(0.5)
+    assert (plateau.factor, plateau.stopped) == (1, False)
+
+
+def test_the_scale_halves_where_a_gradient_is_not_finite() -> None:
+    scale = LossScale("fp16")
+    begun = float(scale.scale)
+    found, finite = scale.unscaled([tf.constant([begun, 2 * begun]), tf.constant([0.0])])
+    assert bool(finite)
+    assert found[0].numpy().tolist() == [1, 2]
+    _, finite = scale.unscaled([tf.constant([1.0, np.inf])])
+    assert not bool(finite)
+    assert float(scale.scale) == begun / 2
+
+
+def test_the_scale_doubles_after_a_while_and_other_precisions_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LossScale, "EVERY", 3)
+    scale = LossScale("fp16")
+    begun = float(scale.scale)
+    for _ in range(3):
+        scale.unscaled([tf.constant([1.0])])
+    assert float(scale.scale) == 2 * begun
+    plain = LossScale("bf16")
+    assert float(plain.scale) == 1
+    found, finite = plain.unscaled([tf.constant([np.inf])])
+    assert bool(finite)  # the session sees that the loss is not
+    assert np.isinf(found[0].numpy()).all()

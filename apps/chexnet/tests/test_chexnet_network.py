@@ -1,0 +1,207 @@
+"""The networks, and the weights that they begin with."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from chexnet import network, torchfile, weights
+from chexnet.network import Network
+from trainkit.exits import DataError
+
+
+def parameters(found: Network) -> int:
+    return sum(int(np.prod(one.shape)) for layer in found.layers for one in layer.variables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "count"), [
+    ("densenet121", 7_037_504 + 14 * 1025), ("resnet50", 23_587_712 + 14 * 2049),
+    ("vgg16", 134_260_544 + 14 * 4097), ("mobilenetv2", 2_257_984 + 14 * 1281),
+])
+def test_the_networks_are_as_large_as_published(name: str, count: int) -> None:
+    """Of Keras's documentation, without its 1,000 outputs; MobileNetV2's of torchvision's.
+
+    MobileNetV2: 2,223,872 weights and 34,112 statistics.
+    """
+    assert parameters(network.build(name, 224, 14, "fp32")) == count
+
+
+def test_a_grey_image_is_a_coloured_one_without_colours() -> None:
+    found = network.build("small", 32, 3, "fp32")
+    grey = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 1), np.uint8)
+    ours = found.logits(grey, training=False).numpy()
+    np.testing.assert_array_equal(
+        ours, found.logits(np.repeat(grey, 3, -1), training=False).numpy()
+    )
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_weights_and_logits_are_fp32_in_any_precision(precision: str) -> None:
+    found = network.build("small", 32, 3, precision)
+    image = np.zeros((1, 32, 32, 3), np.uint8)
+    assert found.features(image, training=False).dtype.name in ("bfloat16", "float16")
+    assert found.logits(image, training=False).dtype.name == "float32"
+    assert {one.dtype for layer in found.layers for one in layer.trainable_variables} == {"float32"}
+    network.build("small", 32, 3, "fp32")
+
+
+def test_hashes_are_those_that_keras_publishes() -> None:
+    from keras.src.applications import densenet, resnet, vgg16
+
+    assert resnet.WEIGHTS_HASHES["resnet50"][1] in weights.KERAS["resnet50"].values()
+    for module, name in ((densenet, "densenet121"), (vgg16, "vgg16")):
+        source = Path(str(module.__file__)).read_text()
+        for file, md5 in weights.KERAS[name].items():
+            assert md5 in source
+            assert file in source
+
+
+def keras_file(path: Path, layers: dict[str, list[np.ndarray]]) -> Path:
+    """Write arrays in the form of Keras's published files."""
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = [name.encode() for name in layers]
+        for name, arrays in layers.items():
+            group = file.create_group(name)
+            group.attrs["weight_names"] = [f"{name}/{at}".encode() for at in range(len(arrays))]
+            for at, array in enumerate(arrays):
+                group[f"{name}/{at}"] = array
+    return path
+
+
+def known(monkeypatch: pytest.MonkeyPatch, name: str, file: Path) -> None:
+    import hashlib
+
+    md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+    monkeypatch.setitem(weights.KERAS, name, {file.name: md5})
+
+
+def body(found: Network) -> dict[str, list[np.ndarray]]:
+    return {layer.name: [one.numpy() + 1 for one in layer.variables]
+            for layer in found.body.layers if layer.name.startswith("small")}
+
+
+def test_keras_files_go_to_the_layers_of_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = network.build("small", 32, 3, "fp32")
+    wanted = body(found)
+    file = keras_file(tmp_path / "small.h5", wanted)
+    with pytest.raises(DataError, match=r"has the MD5 [0-9a-f]{32}; the files that Keras"):
+        weights.load(found, file)
+    known(monkeypatch, "small", file)
+    weights.load(found, file)
+    for layer in found.body.layers:
+        for one, value in zip(layer.variables, wanted.get(layer.name, []), strict=False):
+            np.testing.assert_array_equal(one.numpy(), value)
+
+
+def test_weights_of_another_network_are_refused_with_the_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = network.build("small", 32, 3, "fp32")
+    layers = body(found)
+    del layers["small.1"]
+    layers["small.2"][0] = layers["small.2"][0][..., :5]
+    file = keras_file(tmp_path / "small.h5", layers)
+    known(monkeypatch, "small", file)
+    with pytest.raises(DataError, match=r"small\.1 is missing; small\.2 has \[\(3, 3, 16, 5\)\]"):
+        weights.load(found, file)
+
+
+def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "weights.bin"
+    file.write_bytes(b"0")
+    with pytest.raises(DataError, match=r"in \.npz .*\.h5 .*\.pth"):
+        weights.load(network.build("small", 32, 3, "fp32"), file)
+
+
+class _Storage:
+    def __init__(self, key: str, values: np.ndarray) -> None:
+        self.key, self.values = key, values
+
+
+class _Named:
+    """Stands in a pickle for something of PyTorch."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+
+def torch_file(path: Path, tensors: dict[str, np.ndarray], evil: bool = False) -> Path:
+    """Write tensors as PyTorch did until 1.6: pickles made by hand, word by word."""
+    content = b""
+    for first in (torchfile.MAGIC, 1001, {"little_endian": True}):
+        content += pickle.dumps(first, 2)
+    words = b"\x80\x02ccollections\nOrderedDict\n)R("  # MARK of the items that follow
+    for at, (name, array) in enumerate(tensors.items()):
+        shape = tuple(array.shape)
+        strides = tuple(int(step) // array.itemsize for step in array.strides)
+        kind = b"FloatStorage" if array.dtype == np.float32 else b"LongStorage"
+        function = b"cos\nsystem\n" if evil else b"ctorch._utils\n_rebuild_tensor_v2\n"
+
+        def plain(value: Any) -> bytes:
+            return pickle.dumps(value, 2)[2:-1]
+
+        words += plain(name) + function + b"("
+        words += b"(" + plain("storage") + b"ctorch\n" + kind + b"\n" + plain(str(at))
+        words += plain("cpu") + plain(array.size) + b"NtQ"  # a persistent id
+        words += plain(0) + plain(shape) + plain(strides) + b"\x89" + b"N" + b"tR"
+    content += words + b"u."
+    content += pickle.dumps([str(at) for at in range(len(tensors))], 2)
+    for array in tensors.values():
+        content += struct.pack("<q", array.size) + array.tobytes()
+    path.write_bytes(content)
+    return path
+
+
+def test_tensors_are_read_without_pytorch(tmp_path: Path) -> None:
+    tensors = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([7])}
+    found = torchfile.read(torch_file(tmp_path / "x.pth", tensors))
+    assert isinstance(found, dict | OrderedDict)
+    for name, value in tensors.items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
+    file = torch_file(tmp_path / "x.pth", {"a": np.zeros(1, np.float32)}, evil=True)
+    with pytest.raises(DataError, match=r"it names os\.system"):
+        torchfile.read(file)
+
+
+@pytest.mark.parametrize("cut", [0, 5, 40, 200, -1])
+def test_a_file_cut_short_is_refused(cut: int, tmp_path: Path) -> None:
+    file = torch_file(tmp_path / "x.pth", {"a": np.zeros(9, np.float32)})
+    file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(DataError, match=r"x\.pth"):
+        torchfile.read(file)
+
+
+@pytest.mark.slow
+def test_mobilenet_has_a_layer_for_each_of_torchvision(tmp_path: Path) -> None:
+    """Names and shapes; that it computes the same is seen with the real weights."""
+    found = network.build("mobilenetv2", 64, 2, "fp32")
+    tensors = {}
+    for layer in found.body.layers:
+        if not layer.name.startswith("features"):
+            continue
+        names = ("weight", "bias", "running_mean", "running_var")
+        for one, name in zip(layer.variables, names, strict=False):
+            value = np.full(one.shape, 0.5, np.float32)
+            if value.ndim == 4:
+                depthwise = isinstance(layer, keras.layers.DepthwiseConv2D)
+                value = np.ascontiguousarray(value.transpose((2, 3, 0, 1) if depthwise
+                                                             else (3, 2, 0, 1)))
+            tensors[f"{layer.name}.{name}"] = value
+    tensors["classifier.1.weight"] = np.zeros((1000, 1280), np.float32)
+    assert sum(name.endswith("running_mean") for name in tensors) == 52
+    weights.load(found, torch_file(tmp_path / "mobilenet.pth", tensors))
+    assert all((one.numpy() == 0.5).all() for one in found.body.trainable_variables)

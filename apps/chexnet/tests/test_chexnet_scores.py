@@ -1,0 +1,73 @@
+"""Scores are those of scikit-learn, with ties; what is undefined is said to be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as theirs
+
+from chexnet import scores
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels of both kinds, and values of which many are equal."""
+    count = draw(st.integers(2, 60))
+    labels = np.array([0, 1, *draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))])
+    values = draw(st.lists(st.integers(-4, 4), min_size=len(labels), max_size=len(labels)))
+    return labels.astype(float), np.array(values) / 3
+
+
+@settings(deadline=None, max_examples=150)
+@given(answers())
+def test_areas_are_those_of_scikit_learn(given_: tuple[np.ndarray, np.ndarray]) -> None:
+    labels, values = given_
+    assert scores.auroc(labels, values) == pytest.approx(
+        theirs.roc_auc_score(labels, values), abs=1e-9
+    )
+    assert scores.average_precision(labels, values) == pytest.approx(
+        theirs.average_precision_score(labels, values), abs=1e-9
+    )
+    false, true, _ = theirs.roc_curve(labels, values, drop_intermediate=False)
+    found = scores.roc(labels, values)
+    np.testing.assert_allclose(found, (false, true), atol=1e-12)
+    assert np.trapezoid(found[1], found[0]) == pytest.approx(scores.auroc(labels, values))
+
+
+def test_brier_and_reliability_are_those_of_scikit_learn() -> None:
+    draw = np.random.default_rng(0)
+    labels, given_ = draw.integers(0, 2, 500).astype(float), draw.random(500)
+    assert scores.brier(labels, given_) == pytest.approx(theirs.brier_score_loss(labels, given_))
+    found = scores.reliability(labels, given_, 5)
+    assert [count for *_, count in found] == np.histogram(given_, 5, (0, 1))[0].tolist()
+    from sklearn.calibration import calibration_curve
+
+    part, mean = calibration_curve(labels, given_, n_bins=5)
+    np.testing.assert_allclose([(one[0], one[1]) for one in found], np.stack([mean, part], 1))
+
+
+def test_a_finding_without_positives_or_negatives_is_left_out_of_the_mean() -> None:
+    labels = np.array([[1.0, 0, 1], [0, 0, 1], [1, 0, 1]])
+    logits = np.array([[2.0, 0, 0], [-1, 0, 0], [-2, 1, 0]])
+    found = scores.score(labels, logits)
+    assert found.auroc == (0.5, None, None)
+    assert (found.mean_auroc, found.defined) == (0.5, 1)
+    assert found.precision[1] is None
+    assert found.accuracy == pytest.approx(4 / 9)
+    assert scores.score(labels[:, 1:], logits[:, 1:]).mean_auroc is None
+
+
+def test_an_interval_holds_the_area_and_narrows_with_more_images() -> None:
+    draw = np.random.default_rng(1)
+
+    def width(count: int) -> float:
+        labels = draw.integers(0, 2, count).astype(float)
+        values = labels + draw.normal(0, 1.5, count)
+        low, high = scores.interval(labels, values, seed=0, draws=300) or (0, 0)
+        assert low < (scores.auroc(labels, values) or 0) < high
+        return high - low
+
+    assert width(2000) < width(80) / 3
+    assert scores.interval(np.ones(5), np.arange(5.0), seed=0, draws=20) is None

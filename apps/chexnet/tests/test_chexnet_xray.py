@@ -1,0 +1,78 @@
+"""X-rays from files: PNG of 8 and 16 bits, JPEG, DICOM whichever way round it is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from PIL import Image
+from pydicom.data import get_testdata_file
+
+from chexnet import xray
+from trainkit.exits import DataError
+
+
+def dicom(path: Path, **more: object) -> Path:
+    dataset = pydicom.dcmread(str(get_testdata_file("CT_small.dcm")))
+    for key, value in more.items():
+        setattr(dataset, key, value)
+    dataset.save_as(path)
+    return path
+
+
+def test_dicom_is_shown_in_its_own_window_with_black_air(tmp_path: Path) -> None:
+    found = np.asarray(xray.read(dicom(tmp_path / "a.dcm")), int)
+    inverse = np.asarray(
+        xray.read(dicom(tmp_path / "b.dcm", PhotometricInterpretation="MONOCHROME1")), int
+    )
+    assert found.shape == (128, 128)
+    assert (found.min(), found.max()) == (0, 255)
+    assert np.abs(found + inverse - 255).max() <= 1
+    stored = pydicom.dcmread(tmp_path / "a.dcm").pixel_array.astype(float)
+    assert np.corrcoef(found.ravel(), stored.ravel())[0, 1] > 0.99
+
+
+def test_a_window_cuts_what_is_brighter(tmp_path: Path) -> None:
+    narrow = dicom(tmp_path / "a.dcm", WindowCenter=40, WindowWidth=80)
+    found = np.asarray(xray.read(narrow))
+    assert (found == 255).mean() > (np.asarray(xray.read(dicom(tmp_path / "b.dcm"))) == 255).mean()
+
+
+def test_sixteen_bits_become_eight(tmp_path: Path) -> None:
+    values = np.array([[0, 255, 256], [32768, 65280, 65535]], np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    assert np.asarray(xray.read(tmp_path / "a.png")).tolist() == [[0, 0, 1], [128, 255, 255]]
+
+
+def test_colours_become_grey(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 2), (90, 90, 90)).save(tmp_path / "a.jpg")
+    assert np.asarray(xray.read(tmp_path / "a.jpg")).tolist() == [[90] * 4] * 2
+
+
+def no_pixels(path: Path) -> None:
+    dataset = pydicom.dcmread(str(get_testdata_file("CT_small.dcm")))
+    del dataset.PixelData
+    dataset.save_as(path)
+
+
+def cut(path: Path) -> None:
+    dicom(path)
+    path.write_bytes(path.read_bytes()[:20_000])
+
+
+@pytest.mark.parametrize(("write", "says"), [
+    (lambda path: path.write_bytes(b"no picture" * 30), "is no PNG, JPEG or DICOM file"),
+    (lambda path: path.write_bytes(b""), "is no PNG, JPEG or DICOM file"),
+    (lambda path: path.mkdir(), "cannot be read"),
+    (no_pixels, "a DICOM file without pixels"),
+    (cut, "its pixels cannot be decoded"),
+    (lambda path: dicom(path, SamplesPerPixel=1, NumberOfFrames=2, Rows=64), "one grey image"),
+])
+def test_what_is_no_x_ray_is_named(write: object, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "a file.dcm"
+    write(path)  # type: ignore[operator]
+    with pytest.raises(DataError, match=says) as caught:
+        xray.read(path)
+    assert "a file.dcm" in str(caught.value)

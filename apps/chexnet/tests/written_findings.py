@@ -1,0 +1,50 @@
+"""Images with any number of findings, packed without the tool that packs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from packed_images import png
+from written_kinds import tfrecord
+
+CLASSES = ("left", "right")
+Labelled = tuple[tuple[int, ...], bytes]
+"""Findings, and a PNG file."""
+
+
+def image(seed: int, side: int = 32) -> Labelled:
+    """Return a grey image with a bright square on either side, as its findings say."""
+    draw = np.random.default_rng(seed)
+    pixels = draw.integers(0, 40, (side, side)).astype(np.uint8)
+    found = tuple(at for at in range(2) if draw.random() < 0.5)
+    for at in found:
+        top, left = draw.integers(0, side // 2), at * side // 2 + draw.integers(0, side // 4)
+        pixels[top : top + side // 4, left : left + side // 4] = 220
+    return found, png(pixels)
+
+
+def pack(
+    folder: Path, splits: Mapping[str, Sequence[Labelled]], labels: str = "multi"
+) -> Path:
+    """Write labelled images as a data set of TFRecords; return its folder."""
+    folder.mkdir()
+    entries = {}
+    for split, images in splits.items():
+        stem = folder / f"{split}-00000"
+        samples = [(found, [content]) for found, content in images]
+        content = tfrecord(stem, labels, "image", samples).read_bytes()
+        entries[split] = {"samples": len(samples), "shards": [{
+            "file": f"{stem.name}.tfrecord", "index": f"{stem.name}.idx", "samples": len(samples),
+            "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(),
+        }]}
+    (folder / "dataset.json").write_text(json.dumps({
+        "schema": 1, "name": folder.name, "format": "tfrecord", "labels": labels,
+        "sample": "image", "classes": list(CLASSES), "splits": entries,
+        "image": {"channels": 1, "height": None, "width": None, "encoding": "png",
+                  "mean": [0.5], "std": [0.25]},
+    }))
+    return folder

@@ -1,0 +1,1 @@
+"""FutureGAN: the next frames of a video, by a progressively grown GAN; see the README."""

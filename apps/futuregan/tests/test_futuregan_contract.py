@@ -1,0 +1,75 @@
+"""The app obeys the contract, also where it grows in the middle of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainkit.testing import App, Contract, Program, reading
+
+NETWORK = "--past 3 --future 3 --size 16 --first-size 8 --width 4 --precision fp32 --device cpu"
+TRAINING = f"""
+    {NETWORK} --stride 4 --transition-epochs 1 --stabilization-epochs 1 --epochs 4
+    --batch-size-per-rank 4:3,16:2 --stddev-group 2 --log-every 5 --checkpoint-every 4 --threads 1
+"""
+"""Of 9 clips: 3 steps at 8 pixels, 5 that fade in 16 pixels, and 10 more."""
+FEW = "--eval-every 0 --stddev-group 2 --log-every 1 --base-lr 1e-4"
+"""Of a larger rate Adam makes more of how sums are rounded."""
+
+
+class TestContract(Contract):
+    app = App(
+        folder=Path(__file__).parents[1], training=TRAINING, steps=18, diverging="--base-lr 1e30",
+        alone=f"{FEW} --batch-size-per-rank 4 --micro-batch 2",
+        shared=f"{FEW} --batch-size-per-rank 2",
+    )
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def data(cls, sequences: Path) -> Path:
+        return sequences
+
+    @pytest.mark.slow
+    def test_resolution_fade_and_batch_follow_the_growth(self, whole: Path) -> None:
+        assert reading.values(whole, "resolution") == [
+            (3, 8), (5, 16), (8, 16), (10, 16), (13, 16), (15, 16), (18, 16)]
+        fades = [value for _, value in reading.values(whole, "fade_in")]
+        assert fades == [1, 0.4, 1, 1, 1, 1, 1]
+        rates = [value for _, value in reading.values(whole, "learning_rate")]
+        assert rates == pytest.approx([0.001] + [0.00087] * 6)
+        assert reading.result(whole)["epochs"] == 4
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("begins", [2, 3, 5, 8])
+    def test_it_goes_on_to_the_same_bits_from_before_at_and_in_a_growth(
+        self, program: Program, whole: Path, tmp_path: Path, begins: int
+    ) -> None:
+        """Step 3 is the last one of 8 pixels, 8 the last one in which 16 are faded in."""
+        out = tmp_path / "run"
+        program.train(tmp_path / "begun", "--checkpoint-every", str(begins), "--keep", "20")
+        begun = {file.name: file for file in reading.checkpoints(tmp_path / "begun")}
+        program.train(out, "--resume", begun[f"step-{begins:08d}.npz"])
+        assert reading.same(reading.parts(out), reading.parts(whole))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("loss", ["lsgan", "gan"])
+    def test_other_losses_train_too(self, program: Program, tmp_path: Path, loss: str) -> None:
+        program.train(tmp_path / "run", "--loss", loss, "--max-steps", "6")
+        assert {value for _, value in reading.values(tmp_path / "run", "gradient_penalty")} == {0}
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("half", ["bf16", "fp16"])
+    def test_half_precision_begins_as_fp32_does(
+        self, program: Program, tmp_path: Path, half: str
+    ) -> None:
+        """The slopes of the penalty are computed in fp32; only the clips that are made differ."""
+        for precision in ("fp32", half):
+            program.train(tmp_path / precision, "--precision", precision, "--max-steps", "1",
+                          "--log-every", "1")
+        for key, nearly in (("gradient_penalty", 0.02), ("critic_loss", 0.05),
+                            ("generator_loss", 0.05)):
+            ((_, right),) = reading.values(tmp_path / "fp32", key)
+            ((_, found),) = reading.values(tmp_path / half, key)
+            assert found != right
+            assert found == pytest.approx(right, abs=nearly), key

@@ -1,0 +1,200 @@
+"""`evaluate`, `predict` and `plot` of a trained generator, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+from written_sequences import moving, pack
+
+from futuregan import footage, pictures
+from futuregan.__main__ import main
+
+TRAINING = """
+    --past 3 --future 2 --size 16 --first-size 16 --base-size 8 --width 4 --precision fp32
+    --device cpu --transition-epochs 0 --stabilization-epochs 1 --batch-size-per-rank 2
+    --stddev-group 2 --max-steps 2 --log-every 1 --threads 1
+"""
+
+
+@pytest.fixture(scope="session")
+def run(sequences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps on grey frames of 16x16 pixels: two frames from three."""
+    out = tmp_path_factory.mktemp("looking") / "run"
+    assert main(["train", "--data", str(sequences), "--out", str(out), *TRAINING.split()]) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A video of ten frames of 32x24 pixels."""
+    file = tmp_path_factory.mktemp("video") / "street.mp4"
+    shown = [Image.new("RGB", (32, 24), (25 * at, 60, 60)) for at in range(10)]
+    with file.open("wb") as opened:
+        pictures.write_mp4(shown, opened, 5)
+    return file
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Return exit code, output and errors of a command."""
+    code = main([str(word) for word in words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_scores_are_told_frame_by_frame(
+    run: Path, sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "scores.png"
+    words = ["--data", sequences, "--out", run, "--device", "cpu", "--plot", plot]
+    code, out, _ = command(capsys, "evaluate", *words)
+    assert code == 0
+    assert out.startswith("val: 2 clips, 2 frames from 3, 16x16 pixels, step 2\n")
+    for name in ("MSE", "PSNR, dB", "SSIM", "MS-SSIM (scales: 1)", "sharpness", "linear"):
+        assert name in out
+    with Image.open(plot) as picture:
+        assert picture.width == 3 * 480
+    code, out, _ = command(capsys, "evaluate", *words[:-2], "--json", "--long", 5)
+    found = json.loads(out)
+    assert (found["clips"], found["ms_ssim_scales"]) == (2, 1)
+    assert len(found["scores"]["prediction"]["psnr"]["frames"]) == 5
+    assert found["scores"]["copy_last"]["sharpness"]["mean"] == pytest.approx(1, abs=0.05)
+
+
+def test_the_command_has_the_scores_of_the_training(
+    run: Path, sequences: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", sequences, "--out", run, "--device", "cpu", "--json"]
+    scores = json.loads(command(capsys, "evaluate", *words)[1])["scores"]
+    result = json.loads((run / "result.json").read_text())["evaluation"]
+    for key, method in (("psnr", "prediction"), ("psnr_linear", "linear")):
+        assert result[key] == pytest.approx(scores[method]["psnr"]["mean"], abs=1e-5)
+    assert result["ssim"] == pytest.approx(scores["prediction"]["ssim"]["mean"], abs=1e-5)
+    assert result["psnr_margin"] == pytest.approx(result["psnr"] - max(
+        result["psnr_linear"], result["psnr_copy_last"]))
+
+
+def test_clips_become_a_sheet_and_what_moves(
+    run: Path, sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / name for name in ("future.png", "future.gif", "future.mp4")]
+    code, out, err = command(
+        capsys, "predict", "--data", sequences, "--out", run, "--device", "cpu", "--clip", 0, 1,
+        "--to", *files,
+    )
+    assert (code, out.splitlines()) == (0, [str(file) for file in files]), err
+    with Image.open(files[0]) as sheet:  # 16 pixels, 8 times as large
+        assert sheet.size == (pictures.LABEL + 3 * 132, pictures.HEAD + 8 * 132)
+    with Image.open(files[1]) as moves:
+        assert moves.n_frames == 5
+    with av.open(str(files[2])) as container:
+        assert container.streams.video[0].codec_context.name == "h264"
+        assert sum(1 for _ in container.decode(video=0)) == 5
+    again = command(capsys, "predict", "--data", sequences, "--out", run, "--to", files[0])
+    assert again[0] == 2
+    assert "exists, and nothing is overwritten" in again[2]
+
+
+def test_what_follows_a_video_is_predicted_beyond_its_end(
+    run: Path, video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", video, "--out", run, "--device", "cpu", "--to", tmp_path / "a.gif"]
+    assert command(capsys, "predict", *words, "--clip", 7, "--long", 6)[0] == 0
+    with Image.open(tmp_path / "a.gif") as moves:
+        assert moves.n_frames == 3 + 6
+    words[-1] = tmp_path / "b.gif"
+    code, _, err = command(capsys, "predict", *words, "--clip", 8)
+    assert (code, "has 10 frames; to predict from frame 8 on, it needs 11" in err) == (3, True)
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.gif"]
+
+
+def test_frames_of_a_folder_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for at in (0, 2, 10):
+        Image.new("L", (8, 8), 20 * at).save(tmp_path / f"frame-{at}.png")
+    (tmp_path / ".hidden.png").write_text("no picture")
+    shades = [image.getpixel((0, 0)) for image in footage.folder_frames(tmp_path)]
+    assert shades == [(0, 0, 0), (40, 40, 40), (200, 200, 200)]
+
+
+def spoilt(kind: str, place: Path, video: Path) -> Path:
+    """Return footage that is not as it should be."""
+    folder = place / "frames"
+    folder.mkdir()
+    sizes = [(16, 16)] * 4
+    if kind == "other size":
+        sizes[2] = (16, 8)
+    if kind != "empty":
+        for at, size in enumerate(sizes):
+            Image.new("L", size, 50 * at).save(folder / f"{at}.png")
+    if kind == "damaged frame":
+        (folder / "2.png").write_bytes((folder / "2.png").read_bytes()[:40])
+    if kind in ("cut video", "no video", "gone"):
+        folder = place / "street.mp4"
+    if kind == "cut video":
+        folder.write_bytes(video.read_bytes()[:-400])
+    if kind == "no video":
+        folder.write_text("words")
+    return folder
+
+
+@pytest.mark.parametrize(("kind", "said"), [
+    ("other size", "frame 2 has 16x8 pixels, those before 16x16"),
+    ("empty", "has no images, and no dataset.json either"),
+    ("damaged frame", "2.png cannot be decoded"),
+    ("cut video", "street.mp4: frame"),
+    ("no video", "street.mp4: frame 0 cannot be decoded"),
+    ("gone", "does not exist"),
+])
+def test_footage_that_cannot_be_used_is_named(
+    kind: str, said: str, run: Path, video: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = spoilt(kind, tmp_path, video)
+    words = ["--data", data, "--out", run, "--device", "cpu", "--to", tmp_path / "a.gif"]
+    code, _, err = command(capsys, "predict", *words)
+    assert (code, said in err) == (3, True), err
+    assert "Traceback" not in err
+    assert not (tmp_path / "a.gif").exists()
+
+
+def test_a_clip_that_is_not_there_and_sequences_that_are_too_short(
+    run: Path, sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", sequences, "--out", run, "--device", "cpu"]
+    code, _, err = command(capsys, "predict", *words, "--clip", 9, "--to", tmp_path / "a.png")
+    assert (code, "the split 'val' has 2 clips, 0 to 1" in err) == (3, True)
+    code, _, err = command(capsys, "evaluate", *words, "--long", 9)
+    assert (code, "a sequence of 8 frames, and a clip has 12" in err) == (3, True)
+
+
+def test_a_video_that_cannot_be_written_leaves_nothing(
+    run: Path, sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "gone" / "a.mp4"
+    code, _, err = command(capsys, "predict", "--data", sequences, "--out", run, "--to", there)
+    assert (code, "is not a folder" in err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_curves_are_drawn(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = command(capsys, "plot", "--out", run)
+    assert (code, out) == (0, f"{run / 'plot.png'}\n")
+    with Image.open(run / "plot.png") as picture:
+        assert picture.size == (1920, 816)
+
+
+def test_colours_are_predicted_too(
+    tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A generator of grey frames sees a data set of other frames as grey ones."""
+    data = pack(tmp_path / "own", {"train": [moving(8, 24, 0)], "val": [moving(8, 24, 1)]})
+    words = ["--data", data, "--out", run, "--device", "cpu", "--json"]
+    assert json.loads(command(capsys, "evaluate", *words)[1])["size"] == 16
+    shown = pictures.Shown(*(np.zeros((2, 4, 4, 3), np.uint8) for _ in range(3)))
+    assert pictures.sheet([shown], 2).mode == "RGB"
+    shutil.rmtree(data)

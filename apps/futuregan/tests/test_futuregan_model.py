@@ -1,0 +1,147 @@
+"""The networks have the layers of the paper, grow without a jump, and agree over ranks."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from thread_ranks import on_ranks
+from torch import Tensor
+
+from futuregan import model
+from futuregan.model import Discriminator, Generator, Scaled, Shape, Spread
+from trainkit.torch.strategy import TorchStrategy
+
+ALONE = TorchStrategy()
+SMALL = Shape(size=16, past=3, future=2, channels=1, width=4)
+
+
+def critic(shape: Shape = SMALL, strategy: TorchStrategy = ALONE, group: int = 4,
+           part: int = 4) -> Discriminator:
+    torch.manual_seed(1)
+    return Discriminator(shape, Spread(group, part, strategy))
+
+
+def clips(count: int, frames: int, size: int = 16, channels: int = 1) -> Tensor:
+    draw = torch.Generator().manual_seed(count)
+    return torch.rand(count, channels, frames, size, size, generator=draw) * 2 - 1
+
+
+@pytest.mark.parametrize(("size", "of_generator", "of_discriminator"), [
+    (4, 17_307_139, 57_426_945), (32, 66_072_067, 81_809_409),
+    (64, 70_659_075, 84_102_913), (128, 71_805_699, 84_676_225),
+])
+def test_the_networks_are_as_large_as_the_layers_of_the_paper_make_them(
+    size: int, of_generator: int, of_discriminator: int
+) -> None:
+    with torch.device("meta"):
+        pair = Generator(Shape()), Discriminator(Shape(), Spread(4, 8, ALONE))
+    level = Shape().level(size)
+    counts = [sum(one.numel() for one in network.active(level)) for network in pair]
+    assert counts == [of_generator, of_discriminator]
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_a_level_uses_its_own_layers_only(size: int) -> None:
+    generator, level = Generator(SMALL), SMALL.level(size)
+    generator(clips(2, 3, size)).sum().backward()
+    assert {p for p in generator.parameters() if p.grad is not None} == set(generator.active(level))
+    discriminator = critic()
+    discriminator(clips(2, 5, size)).sum().backward()
+    used = {p for p in discriminator.parameters() if p.grad is not None}
+    assert used == set(discriminator.active(level))
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_growth_begins_with_what_the_smaller_network_makes(residual: bool) -> None:
+    generator = Generator(Shape(16, 3, 2, 1, 4, residual))
+    for layer in generator.outputs:
+        torch.nn.init.normal_(layer.weight)
+    past = clips(2, 3)
+    small = generator(model.smaller(past))
+    begun = generator(past, 0.0)
+    assert begun.shape == (2, 1, 2, 16, 16)
+    last = past[:, :, -1:] if residual else torch.zeros(())
+    coarse = model.larger(model.smaller(past)[:, :, -1:]) if residual else torch.zeros(())
+    assert torch.allclose(begun - last, model.larger(small) - coarse, atol=1e-6)
+    assert not torch.allclose(begun, generator(past, 0.5), atol=1e-2)
+
+
+def test_a_generator_of_changes_begins_with_none() -> None:
+    past = clips(2, 3)
+    made = Generator(Shape(16, 3, 2, 1, 4, residual=True))(past)
+    assert torch.equal(made, past[:, :, -1:].expand_as(made))
+
+
+def test_the_discriminator_grows_without_a_jump() -> None:
+    discriminator, clip = critic(), clips(2, 5)
+    before = discriminator(model.smaller(clip))
+    assert torch.allclose(discriminator(clip, 0.0), before, atol=1e-6)
+    assert not torch.allclose(discriminator(clip, 1.0), before, atol=1e-3)
+
+
+def test_values_keep_their_size_through_layers_of_any_width() -> None:
+    torch.manual_seed(0)
+    for shape in ((64, 32, 3, 3, 3), (16, 128, 1, 1, 1)):
+        layer = Scaled(shape, gain=1, padding=shape[2] // 2)
+        found = layer(torch.randn(4, shape[1], 6, 8, 8))[:, :, 1:-1, 1:-1, 1:-1]
+        assert found.std().item() == pytest.approx(1, rel=0.1)
+
+
+def test_the_scale_is_in_the_state_and_the_weights_are_of_deviation_1() -> None:
+    layer = Scaled((8, 4, 3, 3, 3))
+    assert layer.state_dict()["scale"].item() == pytest.approx(math.sqrt(2 / (4 * 27)))
+    torch.manual_seed(0)
+    assert Scaled((64, 64, 3, 3, 3)).weight.std().item() == pytest.approx(1, rel=0.01)
+
+
+def test_features_of_a_pixel_have_a_mean_square_of_1() -> None:
+    found = model.Normalized()(torch.randn(2, 8, 3, 4, 4) * 50)
+    assert torch.allclose(found.square().mean(1), torch.ones(2, 3, 4, 4), atol=1e-4)
+
+
+def test_the_deviation_is_that_of_each_batch_of_its_own() -> None:
+    values = torch.randn(4, 2, 1, 3, 3)
+    found = Spread(4, 4, ALONE)(torch.cat([values, 3 * values]), 2)
+    assert found.shape == (8, 3, 1, 3, 3)
+    expected = values.std(0, correction=0).mean()
+    assert torch.allclose(found[:4, 2], expected.expand(4, 1, 3, 3), atol=1e-5)
+    assert torch.allclose(found[4:, 2], 3 * expected.expand(4, 1, 3, 3), atol=1e-5)
+
+
+def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts() -> None:
+    values = torch.randn(8, 2, 1, 3, 3)
+    whole = Spread(4, 8, ALONE)(values, 1)
+    parts = [Spread(4, 4, ALONE)(part, 1) for part in values.tensor_split(2)]
+    assert torch.allclose(whole, torch.cat(parts))
+
+
+WEIGHTS = critic().state_dict()
+
+
+def scores_and_slopes(strategy: TorchStrategy) -> tuple[Tensor, Tensor]:
+    """Return scores of four clips, one or all at a rank, and gradients of a penalty's gradients."""
+    discriminator = critic(strategy=strategy, part=4 // strategy.size)
+    discriminator.load_state_dict(WEIGHTS)  # ranks that are threads share the random numbers
+    mine = clips(4, 5).chunk(strategy.size)[strategy.rank].requires_grad_()
+    scores = discriminator(mine, 0.5)
+    (slopes,) = torch.autograd.grad(scores.sum(), mine, create_graph=True)
+    penalty = (slopes.flatten(1).norm(dim=1) - 1).square().mean()
+    penalty.backward()
+    with strategy.averaged(discriminator):
+        gradient = discriminator.encoder.inputs[2][0].weight.grad
+    assert gradient is not None
+    return scores.detach(), gradient
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_clips_alone_on_their_ranks_differ_from_those_of_the_others(
+    ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores, and what a penalty on slopes makes of the weights, are those of one process."""
+    expected, gradient = scores_and_slopes(ALONE)
+    found = on_ranks(ranks, scores_and_slopes, monkeypatch)
+    assert torch.allclose(torch.cat([scores for scores, _ in found]), expected, atol=1e-5)
+    for _, own in found:
+        assert torch.allclose(own, gradient, rtol=1e-4, atol=1e-7)

@@ -1,0 +1,134 @@
+"""Scores of frames are those of scikit-image, and sums over batches and ranks are means."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+from skimage.transform import downscale_local_mean
+
+from futuregan import scores
+from futuregan.scores import Sums
+from trainkit.torch.strategy import TorchStrategy
+
+WINDOW = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+"""Of Wang et al. 2004, in scikit-image's words."""
+
+
+def pairs(size: int, channels: int = 3, count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return smooth frames and noisy ones of them, in 0..1."""
+    draw = torch.Generator().manual_seed(size)
+    small = torch.rand(count, channels, 4, 4, generator=draw)
+    truth = torch.nn.functional.interpolate(small, size, mode="bilinear")
+    noise = 0.1 * torch.randn(truth.shape, generator=draw)
+    return (truth + noise).clamp(0, 1), truth
+
+
+def similarity(one: NDArray[np.float32], other: NDArray[np.float32], **more: float) -> float:
+    """Return scikit-image's SSIM of frames (C, H, W) in 0..1."""
+    return float(structural_similarity(
+        one, other, data_range=1.0, channel_axis=0, **WINDOW, **more
+    ))
+
+
+@pytest.mark.parametrize(("size", "channels"), [(16, 3), (32, 1), (64, 3), (128, 3)])
+def test_each_measure_is_that_of_scikit_image(size: int, channels: int) -> None:
+    frames, truth = pairs(size, channels)
+    errors, ratios, similarities, over_scales = scores.measured(frames, truth)
+    for at, (one, other) in enumerate(zip(frames.numpy(), truth.numpy(), strict=True)):
+        assert errors[at] == pytest.approx(np.mean((one - other) ** 2), rel=1e-4)
+        assert ratios[at] == pytest.approx(
+            peak_signal_noise_ratio(other, one, data_range=1.0), abs=1e-3)
+        assert similarities[at] == pytest.approx(similarity(one, other), abs=1e-4)
+        product, weights = 1.0, scores.WEIGHTS[: scores.scales(size)]
+        for scale, weight in enumerate(weights):
+            last = scale == len(weights) - 1
+            # Without its first factor, of brightness, SSIM is contrast and structure.
+            found = similarity(one, other, **({} if last else {"K1": 1e6}))
+            product *= max(found, 0.0) ** (weight / sum(weights))
+            one, other = (downscale_local_mean(frame, (1, 2, 2)) for frame in (one, other))
+        assert over_scales[at] == pytest.approx(product, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("size", "scales"), [(8, 0), (16, 1), (32, 2), (128, 4), (256, 5), (512, 5)]
+)
+def test_small_frames_have_fewer_scales_and_the_smallest_no_similarity(
+    size: int, scales: int
+) -> None:
+    assert scores.scales(size) == scales
+    assert ("ssim" in scores.measures(size)) == (scales > 0)
+
+
+def test_equal_frames_have_the_best_scores() -> None:
+    _, truth = pairs(32)
+    found = scores.measured(truth, truth)
+    assert found[:2].tolist() == [[0.0, 0.0], [pytest.approx(100.0)] * 2]
+    assert found[2:].flatten().tolist() == pytest.approx([1.0] * 4)
+
+
+def test_a_blurred_frame_is_less_sharp_and_a_noisy_one_more() -> None:
+    noisy, truth = pairs(32)
+    blurred = torch.nn.functional.avg_pool2d(truth, 5, 1, 2, count_include_pad=False)
+    steep = [scores.steepness(frames).mean().item() for frames in (blurred, truth, noisy)]
+    assert steep == sorted(steep)
+
+
+def test_what_needs_no_training_repeats_the_last_frame_or_goes_on_with_its_change() -> None:
+    past = torch.tensor([-0.4, 0.0, 0.3]).view(1, 1, 3, 1, 1)
+    repeated, linear = scores.baselines(past, 3)
+    assert repeated.flatten().tolist() == pytest.approx([0.3, 0.3, 0.3])
+    assert linear.flatten().tolist() == pytest.approx([0.6, 0.9, 1.0])  # frames end at 1
+
+
+def clips(count: int, seed: int) -> torch.Tensor:
+    """Return clips (count, C, T, H, W) in -1..1 of six frames."""
+    draw = torch.Generator().manual_seed(seed)
+    return torch.rand(count, 1, 6, 16, 16, generator=draw) * 2 - 1
+
+
+def test_batches_of_any_size_have_the_same_means() -> None:
+    real, made = clips(5, 0), clips(5, 1)[:, :, 3:]
+    found = []
+    for cuts in ([5], [2, 3], [1, 4, 0]):
+        sums = Sums(16, 3, torch.device("cpu"))
+        for one, other in zip(real.split(cuts), made.split(cuts), strict=True):
+            sums.add(other, one[:, :, :3], one[:, :, 3:])
+        found.append(sums.over(TorchStrategy()))
+    assert [one.clips for one in found] == [5, 5, 5]
+    for one in found[1:]:
+        for method, measures in found[0].frames.items():
+            for measure, values in measures.items():
+                assert one.frames[method][measure] == pytest.approx(values, rel=1e-5)
+    error = (made - real[:, :, 3:]).div(2).square().mean((0, 1, 3, 4))
+    assert found[0].frames["prediction"]["mse"] == pytest.approx(error.tolist(), rel=1e-5)
+
+
+class TwoRanks(TorchStrategy):
+    """Both ranks have the same clips."""
+
+    def sum(self, values: list[float]) -> list[float]:
+        return [2 * value for value in values]
+
+
+def test_ranks_are_summed_before_the_mean() -> None:
+    real = clips(3, 0)
+    sums = Sums(16, 3, torch.device("cpu"))
+    sums.add(real[:, :, 3:], real[:, :, :3], real[:, :, 3:])
+    alone, together = sums.over(TorchStrategy()), sums.over(TwoRanks())
+    assert together.clips == 2 * alone.clips
+    assert together.frames == alone.frames
+
+
+def test_the_margin_is_over_the_better_of_what_needs_no_training() -> None:
+    sums = Sums(16, 3, torch.device("cpu"))
+    real = clips(2, 0)
+    sums.add(real[:, :, 3:] * 0.9, real[:, :, :3], real[:, :, 3:])
+    found = sums.over(TorchStrategy())
+    best = max(found.mean("copy_last", "psnr"), found.mean("linear", "psnr"))
+    assert found.margin("psnr") == pytest.approx(found.mean("prediction", "psnr") - best)
+    assert math.isclose(found.mean("prediction", "sharpness"), 0.9, rel_tol=1e-5)

@@ -1,0 +1,192 @@
+"""Curves of one or several runs over epochs, as a picture: the command `plot` of every app."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from trainkit import atomic, curves, metrics
+from trainkit.commands import PlotSettings
+from trainkit.curves import Curve, RunCurves
+from trainkit.exits import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which readers with any colour vision tell apart; after them the
+# same with other strokes.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+Stroke = Literal["solid", "dashed", "dotted", "dashdot"]
+STROKES: tuple[Stroke, ...] = ("solid", "dashed", "dotted", "dashdot")
+STRETCHES = 150
+"""Noisy curves are drawn as means over so many parts of the axis, all points faint behind."""
+UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+
+class Panel(NamedTuple):
+    """One pair of axes: its title, its metrics, the factor to its unit, and its lower end."""
+
+    title: str
+    keys: tuple[str, ...]
+    factor: float = 1.0
+    bottom: float | None = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What an app's picture shows.
+
+    Attributes:
+        panels: an even number, in two rows.
+        noisy: keys of metrics of which means are drawn.
+        dotted: keys of metrics that are measured now and then.
+        thin: keys of metrics to compare with, which are drawn fainter.
+        best: key of the metric that the legend names the best value of, and the words for it.
+    """
+
+    panels: tuple[Panel, ...]
+    noisy: frozenset[str]
+    dotted: frozenset[str]
+    best: tuple[str, str]
+    thin: frozenset[str] = frozenset()
+
+
+def main(settings: PlotSettings, look: Look) -> None:
+    """Draw the runs, and say where the picture is.
+
+    Raises:
+        DataError: a folder is no run, or none has measured anything.
+    """
+    assert settings.out  # noqa: S101 - `settings.check` saw to it
+    runs = [curves.read(folder) for folder in settings.out]
+    if not any(run.curves for run in runs):
+        raise DataError(f"{', '.join(map(str, settings.out))}: no measurements yet")
+    # Without --to it is the run's own picture, which the next one replaces.
+    path = settings.to or settings.out[0] / "plot.png"
+    with drawing():
+        save(draw(runs, look), path)
+    print(path)
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """Have matplotlib draw into files, without a trace in the user's home."""
+    with tempfile.TemporaryDirectory() as folder:
+        # matplotlib's list of fonts.
+        os.environ.setdefault("MPLCONFIGDIR", folder)
+        # That of a notebook is not here, and a file needs none.
+        os.environ.pop("MPLBACKEND", None)
+        if sys.modules.get("matplotlib", sys) is None:  # trainkit.tensorflow hides it from Keras
+            del sys.modules["matplotlib"]
+        yield
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture, .png, .svg or .pdf; the same figure gives the same bytes."""
+    atomic.check_folder(path)
+    with atomic.replacing(path) as file:
+        figure.savefig(file, format=path.suffix[1:], metadata=UNDATED.get(path.suffix))
+
+
+def draw(runs: Sequence[RunCurves], look: Look) -> Figure:
+    """Return the figure: a panel per metric, a colour per run."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure  # not pyplot, which looks for a display
+    from matplotlib.lines import Line2D
+
+    mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same run gives the same file
+    columns = len(look.panels) // 2
+    figure = Figure(figsize=(4 * columns, 6.8), dpi=120, layout="constrained")
+    for axes, panel in zip(figure.subplots(2, columns).flat, look.panels, strict=True):
+        axes.set_title(panel.title, fontsize="medium", loc="left")
+        axes.set_xlabel("epochs")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        draw_panel(axes, panel, runs, look)
+    handles = [
+        Line2D([], [], color=colour, linestyle=stroke, linewidth=2, label=label)
+        for (colour, stroke), label in zip(styles(), labels(runs, *look.best), strict=False)
+    ]
+    figure.legend(handles=handles, loc="outside lower center", frameon=False)
+    return figure
+
+
+def draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], look: Look) -> None:
+    """Draw the metrics of `panel` for all `runs`, or say that it has no values."""
+    end = max(run.epochs for run in runs)
+    for run, (colour, stroke) in zip(runs, styles(), strict=False):
+        for key in panel.keys:
+            curve = run.curve(key)
+            curve = Curve(curve.epochs, tuple(value * panel.factor for value in curve.values))
+            style: dict[str, Any] = {"color": colour, "linestyle": stroke}
+            if key in look.noisy:
+                whole, curve = curve, mean_curve(curve, end / STRETCHES)
+                if len(curve.values) < len(whole.values):
+                    axes.plot(whole.epochs, whole.values, color=colour, alpha=0.15, linewidth=0.6)
+            if key in look.dotted or len(curve.values) == 1:
+                style |= {"marker": "o", "markersize": 3, "linewidth": 1}
+            if key in look.thin:
+                style |= {"alpha": 0.45, "marker": ""}
+            axes.plot(curve.epochs, curve.values, **style)
+    if not any(run.curve(key).values for run in runs for key in panel.keys):
+        axes.text(0.5, 0.5, "no values", transform=axes.transAxes, ha="center", color="grey")
+        axes.set_yticks([])
+    axes.set_xlim(0, end * 1.01)
+    axes.set_ylim(bottom=panel.bottom)
+
+
+def mean_curve(curve: Curve, width: float) -> Curve:
+    """Return the means of `curve` over stretches of `width` epochs; a sparse one stays as it is.
+
+    Stretches without points are left out.
+    """
+    if not curve.epochs or len(curve.epochs) * width < 2 * curve.epochs[-1]:
+        return curve
+    pairs = zip(curve.epochs, curve.values, strict=True)
+    stretches = [list(s) for _, s in itertools.groupby(pairs, lambda pair: pair[0] // width)]
+    if len(stretches) > 1 and len(stretches[-1]) < len(stretches[-2]) / 2:
+        stretches[-2:] = [stretches[-2] + stretches[-1]]  # a mean of few is a jag at the end
+    return Curve(
+        tuple(fmean(epoch for epoch, _ in stretch) for stretch in stretches),
+        tuple(fmean(value for _, value in stretch) for stretch in stretches),
+    )
+
+
+def styles() -> Iterator[tuple[str, Stroke]]:
+    """Yield colour and stroke of one run after the other, without end."""
+    pairs = [(colour, stroke) for stroke in STROKES for colour in COLOURS]
+    return itertools.cycle(pairs)
+
+
+def labels(runs: Sequence[RunCurves], best: str, words: str) -> list[str]:
+    """Return what the legend says of each run: its name, how far it is, the best of a metric."""
+    states = {
+        metrics.SUCCESS: "finished at epoch {:.4g}",
+        metrics.ABORTED: "stopped at epoch {:.4g}",
+    }
+    said = []
+    for run, name in zip(runs, names(runs), strict=True):
+        state = states.get(run.status or "", "epoch {:.4g} so far").format(run.epochs)
+        parts = [f"{name}: {state}"]
+        if run.resumed:
+            parts.append("continued at " + ", ".join(f"{epoch:.4g}" for epoch in run.resumed))
+        if found := run.curve(best).values:
+            parts.append(words.format(max(found)))
+        said.append("; ".join(parts))
+    return said
+
+
+def names(runs: Sequence[RunCurves]) -> list[str]:
+    """Return the shortest paths that tell the folders of `runs` apart."""
+    folders = [run.folder.resolve() for run in runs]
+    common = os.path.commonpath([folder.parent for folder in folders])
+    return [str(folder.relative_to(common)) for folder in folders]

@@ -1,0 +1,97 @@
+"""The plain loop of FutureGAN: one random batch, both networks in turn, nothing tuned.
+
+A step is what arXiv:1810.01325 describes, written as its program is: the discriminator scores real
+clips, then made ones, then points between them whose slope is punished; Adam steps; the generator
+is scored and steps. Eager, fp32, NCDHW, the system's malloc. The networks are the app's own, so
+both sides compute the same graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from futuregan import method
+from futuregan.model import Discriminator, Generator, Shape, Spread
+from sidebyside.spread import over_windows
+from sidebyside.timing import print_rate
+from trainkit.torch.start import start
+
+
+def arguments() -> argparse.Namespace:
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(description="Print the clips/s of the plain training loop.")
+    parser.add_argument("--size", type=int, default=32, help="side of the frames")
+    parser.add_argument("--width", type=int, default=32, help="features up to 32 pixels")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--window", type=int, default=2, help="steps per window; the first warms")
+    parser.add_argument("--windows", type=int, default=2, help="windows that count")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--count", action="store_true",
+                        help="count the GFLOP of a step instead, per clip, and print them")
+    return parser.parse_args()
+
+
+def stepping(options: argparse.Namespace) -> Callable[[], None]:
+    """Return what makes one step of both networks."""
+    shape = Shape(size=options.size, width=options.width)
+    generator = Generator(shape).to(options.device)
+    spread = Spread(4, options.batch, start("single", device=options.device))
+    discriminator = Discriminator(shape, spread).to(options.device)
+    optimizers = [torch.optim.Adam(network.parameters(), lr=0.001, betas=method.BETAS)
+                  for network in (generator, discriminator)]
+    length = shape.past + shape.future
+    real = torch.rand(options.batch, 3, length, options.size, options.size,
+                      device=options.device) * 2 - 1
+    past = real[:, :, : shape.past]
+
+    def step() -> None:
+        made = torch.cat([past, generator(past)], 2)
+        of_real, of_made = discriminator(real), discriminator(made.detach())
+        between = torch.rand(options.batch, device=options.device)
+        # FlopCounterMode cannot follow autograd.grad to a leaf: with this, the points are none.
+        between.requires_grad_(options.count)
+        penalty = method.slope_penalty(discriminator, real, made.detach(), between)
+        losses = method.critic_losses("wgan-gp", of_real, of_made) + 10 * penalty
+        losses = losses + 0.001 * of_real.flatten().square()
+        optimizers[1].zero_grad()
+        losses.mean().backward()  # type: ignore[no-untyped-call]
+        optimizers[1].step()
+        optimizers[0].zero_grad()
+        loss = method.generator_losses("wgan-gp", discriminator(made)).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizers[0].step()
+
+    return step
+
+
+def main() -> None:
+    """Train on one batch again and again."""
+    options = arguments()
+    step = stepping(options)
+    if options.count:
+        with FlopCounterMode(display=False) as counter:
+            step()
+        print(json.dumps({"gflop": counter.get_total_flops() / options.batch / 1e9}))
+        return
+
+    def window() -> float:
+        begun = time.perf_counter()
+        for _ in range(options.window):
+            step()
+        if options.device == "cuda":
+            torch.cuda.synchronize()
+        clips: int = options.window * options.batch
+        return clips / (time.perf_counter() - begun)
+
+    window()
+    print_rate(over_windows([window() for _ in range(options.windows)]))
+
+
+if __name__ == "__main__":
+    main()

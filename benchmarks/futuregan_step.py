@@ -1,0 +1,122 @@
+#!/usr/bin/env python
+"""FutureGAN's training step: the app against the plain loop and the ceiling.
+
+    python benchmarks/futuregan_step.py --markdown benchmarks/README.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sidebyside import cli, contestants, machine
+from sidebyside.contestants import Steps
+from sidebyside.report import Comparison, Plan
+from sidebyside.runner import BENCHMARKS, UNAVAILABLE, BenchmarkError
+
+APP = "futuregan"
+UNIT = "clips/s"
+GOAL = 2
+"""Of ours / plain, at each size."""
+
+
+def batch(text: str) -> tuple[int, int]:
+    """Return the (side, clips) of a word such as `32:16`."""
+    try:
+        side, clips = map(int, text.split(":"))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text}: not SIDE:CLIPS, such as 32:16") from error
+    if side not in (8, 16, 32, 64, 128) or clips < 1:
+        raise argparse.ArgumentTypeError(f"{text}: frames of 8 to 128 pixels, at least 1 clip")
+    return side, clips
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = cli.parser("Compare training FutureGAN with the plain loop and the ceiling.", rounds=5)
+    top.add_argument("--sizes", nargs="+", type=batch, default=[(32, 16), (64, 4)],
+                     metavar="SIDE:CLIPS",
+                     help="side of the frames and clips per step (default: 32:16 64:4)")
+    top.add_argument("--width", type=cli.positive, default=32,
+                     help="features up to 32 pixels, published: 512 (default: %(default)s)")
+    top.add_argument("--precision", choices=("fp32", "bf16", "fp16", "tf32"), default="fp32",
+                     help="of ours; plain is fp32 (default: %(default)s)")
+    top.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    top.add_argument("--window", type=cli.positive, default=2,
+                     help="steps per window; the first window warms up (default: %(default)s)")
+    top.add_argument("--windows", type=cli.positive, default=3,
+                     help="windows that count (default: %(default)s)")
+    return top
+
+
+def plan(options: argparse.Namespace, _folder: Path) -> Plan:
+    """Return what runs: ceiling, plain loop and ours, one size after the other."""
+    environment, notes = machine.our_environment(os.environ)
+    contestants.app_options(environment, APP)
+    parts = [size(options, side, clips, environment) for side, clips in options.sizes]
+    return Plan(
+        [one for part in parts for one in part.contestants],
+        [one for part in parts for one in part.comparisons],
+        [*notes, *(note for part in parts for note in part.notes)],
+    )
+
+
+def size(
+    options: argparse.Namespace, side: int, clips: int, environment: Mapping[str, str]
+) -> Plan:
+    """Return the contestants of one size, and what is to be compared."""
+    steps = Steps(clips, options.window, options.windows)
+    plain = ("--size", str(side), "--width", str(options.width), "--batch", str(clips),
+             "--device", options.device)
+    work = gflop(plain, environment)
+    ceiling = contestants.ceiling(
+        options.precision, environment, "--device", options.device,
+        gflop=work, what=f"clip at {side} px", unit=UNIT,
+    )
+    stock = contestants.program(
+        f"plain loop at {side} px: eager, fp32, NCDHW, default malloc",
+        machine.stock_environment(os.environ), "baselines.stock_futuregan", *plain,
+        "--window", str(steps.window), "--windows", str(steps.windows), unit=UNIT,
+    )
+    ours = contestants.training(
+        f"ours at {side} px, {options.precision}", APP, steps, environment,
+        "--synthetic", "--size", str(side), "--first-size", str(side), "--width",
+        str(options.width), "--precision", options.precision, "--device", options.device,
+        unit=UNIT,
+    )
+    return Plan(
+        [ceiling, stock, ours],
+        [
+            Comparison(f"ours / plain loop, {side} px", ours.name, stock.name, GOAL),
+            Comparison(f"ours / {options.precision} ceiling, {side} px", ours.name, ceiling.name),
+            Comparison(f"ceiling / plain loop, {side} px: no program can be faster",
+                       ceiling.name, stock.name),
+        ],
+        [f"{side} px: {work:.3g} GFLOP per clip (FlopCounterMode), batch {clips}, width "
+         f"{options.width}"],
+    )
+
+
+def gflop(words: tuple[str, ...], environment: Mapping[str, str]) -> float:
+    """Return the GFLOP of a step per clip, as PyTorch's FlopCounterMode counts them.
+
+    Raises:
+        BenchmarkError: the count failed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "baselines.stock_futuregan", *words, "--count"],
+        env=dict(environment), cwd=BENCHMARKS, check=False, capture_output=True, text=True,
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise BenchmarkError(f"the operations of a step could not be counted: {last}", UNAVAILABLE)
+    return float(json.loads(done.stdout)["gflop"])
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run("futuregan_step", parser(), plan))

@@ -1,0 +1,106 @@
+#!/usr/bin/env python
+"""How well frames can be predicted in so many seconds without a critic: what FutureGAN gives up.
+
+    python benchmarks/plain_predictor.py --data DIR --network plain --seconds 150
+
+Trains on the mean squared error alone, with Adam and a rate that falls linearly to 2 %, on the
+clips of `recipes/futuregan/cpu-quickstart.yaml`, and prints the app's own scores of the held-out
+ones. `plain`: five 3x3 convolutions of 64 features over all frames at once, which add to the last
+frame. `generator`: FutureGAN's, as in that recipe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from futuregan import clips, evaluate, scores
+from futuregan.model import Generator, Shape
+from trainkit.torch.start import start
+
+SIDE, PAST, FUTURE, EVERY, STRIDE = 32, 6, 6, 2, 2  # of the recipe
+RATES = {"plain": 0.001, "generator": 0.004}
+BATCHES = {"plain": 16, "generator": 4}
+
+
+class Plain(nn.Module):
+    """Convolutions over the frames as channels; they begin with the last frame unchanged."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for number in range(5):
+            layers += [nn.Conv2d(width if number else 3 * PAST, width, 3, padding=1), nn.ReLU()]
+        last = nn.Conv2d(width, 3 * FUTURE, 3, padding=1)
+        for parameter in last.parameters():
+            nn.init.zeros_(parameter)
+        self.layers = nn.Sequential(*layers, last)
+
+    def forward(self, past: Tensor, _fade: float) -> Tensor:
+        """Return the frames that follow those of `past`, (n, 3, T, H, W)."""
+        made = self.layers(past.flatten(1, 2)).unflatten(1, (3, FUTURE))
+        return past[:, :, -1:] + made
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = argparse.ArgumentParser(description="Print the scores of a prediction without a critic.")
+    top.add_argument("--data", type=Path, required=True, help="packed traffic-camera")
+    top.add_argument("--network", choices=RATES, default="plain")
+    top.add_argument("--seconds", type=float, default=150.0, help="of training")
+    top.add_argument("--base-size", type=int, default=16, help="of the generator")
+    top.add_argument("--seed", type=int, default=17)
+    return top
+
+
+def frames(folder: Path, split: str, stride: int | None) -> Tensor:
+    """Return the clips of a split, (n, 3, T, H, W) in -1..1."""
+    source = clips.open_clips(folder, split, PAST, FUTURE, SIDE, 3, stride, EVERY)
+    return torch.cat(list(evaluate.batches(source, len(source), torch.device("cpu"))))
+
+
+def train(network: nn.Module, given: Tensor, rate: float, batch: int, seconds: float) -> int:
+    """Train for so many seconds; return the steps."""
+    optimizer = torch.optim.Adam(network.parameters(), rate, betas=(0.9, 0.99))
+    begun, steps = time.perf_counter(), 0
+    while (passed := (time.perf_counter() - begun) / seconds) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = rate * max(0.02, 1 - passed)
+        chosen = given[torch.randint(len(given), (batch,))]
+        error = (network(chosen[:, :, :PAST], 1.0) - chosen[:, :, PAST:]).square().mean()
+        optimizer.zero_grad()
+        error.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        steps += 1
+    return steps
+
+
+def main() -> None:
+    """Train, and print the scores as JSON."""
+    options = parser().parse_args()
+    torch.manual_seed(options.seed)
+    shape = Shape(SIDE, PAST, FUTURE, 3, 16, True, options.base_size)
+    network = Plain() if options.network == "plain" else Generator(shape)
+    steps = train(network, frames(options.data, "train", STRIDE), RATES[options.network],
+                  BATCHES[options.network], options.seconds)
+    held_out = frames(options.data, "val", None)
+    past, truth = held_out.tensor_split([PAST], 2)
+    sums = scores.Sums(SIDE, FUTURE, torch.device("cpu"))
+    with torch.no_grad():
+        sums.add(network(past, 1.0), past, truth)
+    found = sums.over(start("single", device="cpu"))
+    print(json.dumps({
+        "network": options.network, "seconds": options.seconds, "steps": steps,
+        **{name: round(found.mean("prediction", name), 4)
+           for name in ("psnr", "ssim", "sharpness")},
+        "psnr_copy_last": round(found.mean("copy_last", "psnr"), 4),
+    }))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""Reader `chestxray14`: NIH's table of findings, and its archives of images or a folder of them.
+
+The table names each image with its findings and its patient. A patient is in one split only: with
+several images of one in two splits, a network could tell the patient instead of the disease. Images
+are read from `images/` beside the table where somebody has unpacked the archives, else they are
+unpacked once, archive by archive, into a folder of the cache.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from trimaran import pool
+from trimaran.data.contracts import ChestXray14
+from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint
+from trimaran.errors import RunError, nearest
+from trimaran.files import check_space
+from trimaran.reporting import Advance, Reporter
+
+IMAGE, FINDINGS, PATIENT = COLUMNS = ("Image Index", "Finding Labels", "Patient ID")
+NONE = "No Finding"
+TABLE = "Data_Entry_2017_v2020.csv"
+FOLDER = "images"
+UNPACKED_PER_BYTE = 1.01  # PNG files hardly become smaller
+
+_NAME = re.compile(r"\d{8}_\d{3}\.png")
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    image: str
+    labels: tuple[int, ...]
+    patient: str
+
+
+def is_here(source: Path) -> bool:
+    """Return whether `source` is a folder with NIH's table and unpacked images."""
+    return (source / TABLE).is_file() and (source / FOLDER).is_dir()
+
+
+def listing(
+    contract: ChestXray14, source: Path, images: Path, reporter: Reporter, *,
+    skip_missing: bool = False,
+) -> Listing:
+    """List the images of `contract`: the table is in `source`, the images are in `images`.
+
+    Args:
+        contract: which patients are in which split.
+        source: folder of the table, and of the lists where the contract names some.
+        images: folder of the PNG files.
+        reporter: shows progress.
+        skip_missing: leave out images that are not there, and say how many.
+
+    Raises:
+        RunError: the table is faulty, with its line; a patient is in two splits; images are
+            missing.
+    """
+    rows = table(source / TABLE, contract.classes)
+    where = splits(contract, rows, source)
+    found: dict[str, list[Sample]] = {name: [] for name in contract.splits}
+    missing, stamps = [], []
+    with reporter.bar(f"listing {images}", len(rows), unit="images") as advance:
+        for row in rows:
+            path = images / row.image
+            if path.is_file():
+                facts = path.stat()
+                stamps.append(f"{row}:{facts.st_size}:{facts.st_mtime_ns}")
+                found[where[row.image]].append(Sample(
+                    f"{where[row.image]}/{row.image}", row.labels, row.image, 0, facts.st_size
+                ))
+            else:
+                missing.append(row.image)
+        advance(len(rows))
+    if missing and not skip_missing:
+        raise _lacking(images, missing, len(rows))
+    if missing:
+        reporter.warn(f"{len(missing):,} of {len(rows):,} images are not there and are left out")
+    return Listing(images, contract.classes, {k: v for k, v in found.items() if v},
+                   fingerprint(stamps), kind=contract.kind)
+
+
+def _lacking(images: Path, missing: list[str], total: int) -> RunError:
+    more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
+    return RunError(
+        f"{images} lacks {len(missing):,} of {total:,} images: "
+        f"{', '.join(missing[:SHOWN])}{more}",
+        hint="download the archives that have them; `trimaran data pack` goes on without them with"
+        " --skip-missing",
+    )
+
+
+def table(path: Path, classes: list[str]) -> list[Row]:
+    """Return the lines of NIH's table.
+
+    Raises:
+        RunError: a column is missing, or a line has an unknown finding or a faulty name.
+    """
+    number = {name: at for at, name in enumerate(classes)}
+    rows: list[Row] = []
+    names: set[str] = set()
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if lacking:
+                raise RunError(f"{path}: its first line has no column {', '.join(lacking)}",
+                               hint="take the publisher's file as it is")
+            for line in reader:
+                row = _row(f"{path}:{reader.line_num}", line, number)
+                if row.image in names:
+                    raise RunError(f"{path}:{reader.line_num}: {row.image} is there twice")
+                names.add(row.image)
+                rows.append(row)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RunError(f"{path} cannot be read: {error}", hint="download it again") from error
+    return rows
+
+
+def _row(where: str, line: Mapping[str, str | None], number: Mapping[str, int]) -> Row:
+    image, patient = line[IMAGE] or "", (line[PATIENT] or "").lstrip("0")
+    if _NAME.fullmatch(image) is None or not patient.isdigit():
+        raise RunError(f"{where}: {image!r} of the patient {patient!r} is no image of ChestX-ray14")
+    given = [name for name in (line[FINDINGS] or "").split("|") if name != NONE]
+    for name in given:
+        if name not in number:
+            raise RunError(f"{where}: unknown finding {name!r}", hint=nearest(name, list(number)))
+    return Row(image, tuple(sorted(number[name] for name in given)), patient)
+
+
+def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, str]:
+    """Return the split of each image: by a published list, the others by their patient.
+
+    The patients that are in no list are sorted by a hash of seed and number, and cut at percents of
+    their count.
+
+    Raises:
+        RunError: a list names images that the table has not, a patient would be in two splits, or
+            the whole is not what the contract has recorded.
+    """
+    found: dict[str, str] = {}
+    patients = {row.image: row.patient for row in rows}
+    for name, split in contract.splits.items():
+        if split.list is not None:
+            found |= dict.fromkeys(_listed(source / split.list, patients), name)
+    rest = {patients[image] for image in patients.keys() - found.keys()}
+    order = sorted(rest, key=lambda one: hashlib.sha256(f"{contract.seed}:{one}".encode()).digest())
+    of = {
+        patient: name for name, split in contract.splits.items() if split.percent is not None
+        for patient in order[slice(*(len(order) * part // 100 for part in split.percent))]
+    }
+    found |= {row.image: of[row.patient] for row in rows if row.image not in found}
+    refuse_shared_patients((found[row.image], row.patient) for row in rows)
+    digest = assigned(found)
+    if contract.assigned is not None and digest != contract.assigned:
+        raise RunError(
+            f"{source}: the splits have the SHA-256 {digest}, {contract.name} has recorded"
+            f" {contract.assigned}: the table or a list is another one",
+            hint="download them again",
+        )
+    return found
+
+
+def _listed(path: Path, known: Mapping[str, str]) -> list[str]:
+    try:
+        names = path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} cannot be read: {error}", hint="download it again") from error
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise RunError(f"{path} names {len(unknown):,} images that the table has not, such as"
+                       f" {unknown[0][:60]!r}")
+    return names
+
+
+def refuse_shared_patients(pairs: Iterable[tuple[str, str]]) -> None:
+    """Refuse splits that share a patient; `pairs` are split and patient of each image.
+
+    Raises:
+        RunError: naming some of the patients.
+    """
+    seen: dict[str, str] = {}
+    shared = sorted({
+        patient for split, patient in pairs if seen.setdefault(patient, split) != split
+    })
+    if shared:
+        more = f" and {len(shared) - SHOWN:,} more" if len(shared) > SHOWN else ""
+        raise RunError(f"patients in two splits: {', '.join(shared[:SHOWN])}{more}")
+
+
+def assigned(found: Mapping[str, str]) -> str:
+    """Return the SHA-256 of which image is in which split."""
+    return fingerprint(f"{image} {split}" for image, split in sorted(found.items()))
+
+
+def unpack(contract: ChestXray14, source: Path, folder: Path, reporter: Reporter) -> Path:
+    """Return the folder of the images; archives in `source` are unpacked into `folder` at first.
+
+    One that was unpacked is not so again: killed, the same call goes on.
+
+    Raises:
+        RunError: an archive is damaged, or there is no space.
+    """
+    if (source / FOLDER).is_dir():
+        return source / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = [(source / name, folder) for name in contract.files
+             if name.endswith(".tar.gz") and not _done(folder, name).exists()]
+    size = sum(path.stat().st_size for path, _ in tasks)
+    check_space(folder, int(size * UNPACKED_PER_BYTE), f"unpacking {contract.name}", RunError)
+    with reporter.bar(f"unpacking {contract.name}", size, unit="B") as advance:
+        for _ in pool.run(unpack_one, tasks, pool.cores(), advance):
+            pass
+    return folder
+
+
+def _done(folder: Path, archive: str) -> Path:
+    return folder / f".{archive}.done"
+
+
+def unpack_one(task: tuple[Path, Path], advance: Advance) -> None:
+    """Unpack the images of one archive: files of the form 00000001_000.png, and no others."""
+    path, folder = task
+    told = 0
+    try:
+        with path.open("rb") as stream, tarfile.open(fileobj=stream, mode="r|gz") as archive:
+            for member, content in _images(archive):
+                part = folder / f".{member}.part"
+                with part.open("wb") as file:
+                    shutil.copyfileobj(content, file)
+                part.replace(folder / member)
+                advance(stream.tell() - told)
+                told = stream.tell()
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise RunError(f"{path} cannot be unpacked: {error}", hint="download it again") from error
+    _done(folder, path.name).touch()
+
+
+def _images(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.ExFileObject]]:
+    for member in archive:
+        base = member.name.rpartition("/")[2]
+        if member.isfile() and _NAME.fullmatch(base):
+            content = archive.extractfile(member)
+            if isinstance(content, tarfile.ExFileObject):
+                yield base, content

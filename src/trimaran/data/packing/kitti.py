@@ -1,0 +1,55 @@
+"""Reader `kitti-tracking`: the official zip of left colour images, read where it is.
+
+In it `training/image_02/0000/000000.png` is the first frame of the first sequence. A sequence of
+the `testing` folder has no published labels, which nobody needs who predicts frames.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from trimaran.data.contracts import Kitti
+from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image
+from trimaran.errors import RunError
+from trimaran.reporting import Reporter
+
+
+def listing(contract: Kitti, source: Path, reporter: Reporter) -> Listing:
+    """List the sequences in the zip in `source`.
+
+    Raises:
+        RunError: it is no zip, or lacks frames.
+    """
+    (name,) = contract.files
+    path = source / name
+    reporter.note(f"listing {path}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {one.filename: one.file_size for one in archive.infolist()}
+    except (OSError, zipfile.BadZipFile) as error:
+        raise RunError(f"{path} cannot be read: {error}", hint="download it again") from error
+    splits = {
+        split: _sequences(name, members, split, of.folder) for split, of in contract.splits.items()
+    }
+    for split, of in contract.splits.items():
+        found = sum(len(sample.frames) for sample in splits[split])
+        if of.frames is not None and found != of.frames:
+            raise RunError(f"{path}: {of.folder} has {found:,} frames, not {of.frames:,}",
+                           hint="download it again")
+    facts = path.stat()
+    stamp = fingerprint([str(splits), str(facts.st_size), str(facts.st_mtime_ns)])
+    return Listing(source, [], splits, stamp, kind=contract.kind)
+
+
+def _sequences(name: str, members: dict[str, int], split: str, folder: str) -> list[Sample]:
+    """Return a sample for each folder of frames below `folder` of the zip called `name`."""
+    frames: dict[str, list[str]] = {}
+    for member in sorted(members):
+        above, _, base = member.rpartition("/")
+        if above.rpartition("/")[0] == folder and is_image(base):
+            frames.setdefault(above.rpartition("/")[2], []).append(member)
+    return [
+        Sample(f"{split}/{sequence}", (), name, 0, sum(members[one] for one in of), tuple(of))
+        for sequence, of in frames.items()
+    ]

@@ -1,0 +1,29 @@
+"""Any command inside an image, as `trimaran run` would start the app's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from trimaran import process
+from trimaran.engines import Bind, BuiltImage
+from trimaran.engines.apptainer import Apptainer
+
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", "python"]
+TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+HOROVODRUN = ["horovodrun", "--gloo", "--network-interfaces", "lo", "--disable-cache", "-np", "2",
+              "python"]
+"""What starts two ranks of a module."""
+
+
+def run_inside(built: BuiltImage, out: Path, arguments: Sequence[str], *binds: Bind) -> None:
+    """Run `arguments` in the image, one thread per rank, with the folder `out` as /out."""
+    command = Apptainer().command(
+        built, ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", *arguments],
+        binds=[*binds, Bind(out, "/out", writable=True)], env={"OMP_NUM_THREADS": "1"},
+        workdir="/out",
+    )
+    argv = ["exec" if word == "run" else word for word in command.argv]
+    argv.insert(argv.index(built.reference) + 1, "/opt/trimaran/bin/python")
+    done = process.run(argv, env=command.env)
+    assert done.returncode == 0, done.stdout + done.stderr
