@@ -50,7 +50,7 @@ mutants: $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice
 	$(BIN)/python scripts/mutants.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
 test-integration: $(DEV_STAMP) ## Run the tests with real engines (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
-	$(PYTEST) tests/integration -m "not long and not trains" -n 2 --dist loadgroup --durations=8
+	$(PYTEST) tests/integration -m "not long and not trains" -n 2 --durations=8
 	$(PYTEST) tests/integration -m "trains and not long" --durations=8
 
 test-long: $(DEV_STAMP) ## Run the tests that take minutes each (EVIDENCE=FILE: write what came of them)

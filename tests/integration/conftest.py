@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 import tinyapp
 from trimaran import hostfacts, paths
@@ -48,18 +50,27 @@ def missing(engine: str) -> str | None:
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, or with TRIMARAN_REQUIRE_ENGINES=1 fail, what has no engine here.
+class ByModule(LoadScopeScheduling):
+    """Workers take whole modules, whose fixtures are dear; and one of them all that use podman.
 
-    Workers (`--dist loadgroup`) take whole modules, whose fixtures are dear; and one of them all
-    that use podman, whose storage is the user's: what one test removes there, another may need.
+    Its storage is the user's: what one test removes there, another may need. xdist's own groups
+    (`--dist loadgroup`) are none with pytest 9.2, without a word.
     """
-    shared = {item.path for item in items for mark in item.iter_markers("engine")
-              if mark.args[0] == "podman"}
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        source = (paths.repository() / module).read_text()
+        return "podman" if 'engine("podman")' in source else module
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:
+    """Divide the tests among `-n` workers."""
+    return ByModule(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, or with TRIMARAN_REQUIRE_ENGINES=1 fail, what has no engine here."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(
-            "podman" if item.path in shared else item.path.stem
-        ))
         for marker in item.iter_markers("engine"):
             reason = missing(str(marker.args[0]))
             if reason and os.environ.get("TRIMARAN_REQUIRE_ENGINES") != "1":

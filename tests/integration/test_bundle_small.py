@@ -45,7 +45,8 @@ def test_a_run_that_is_stopped_says_so(place: Path, engine_cache: Path, tmp_path
     out = tmp_path / "run"
     with subprocess.Popen(["sh", str(script), "--out", str(out)]) as child:
         deadline = time.monotonic() + 60
-        while "mounted" not in (out / "log.txt").read_text() if out.exists() else True:
+        log = out / "log.txt"
+        while not log.exists() or "mounted" not in log.read_text():
             assert time.monotonic() < deadline
             assert child.poll() is None
             time.sleep(0.2)
