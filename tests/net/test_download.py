@@ -6,6 +6,7 @@ import errno
 import hashlib
 import multiprocessing
 import os
+import queue
 import random
 import socket
 import tempfile
@@ -23,7 +24,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trimaran.errors import BuildError, Interrupted, RunError
-from trimaran.net import transfer, web
+from trimaran.net import download, transfer, web
 from trimaran.net.download import fetch
 from trimaran.reporting import Advance, Silent
 
@@ -144,6 +145,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the waits; forget hosts that other tests found dead; use no proxy."""
     monkeypatch.setattr(web, "READ_SECONDS", 0.2)
     monkeypatch.setattr(web, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(download, "PATIENCE", ())
     monkeypatch.setattr(transfer.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(transfer, "_dead_hosts", {})
     monkeypatch.setenv("NO_PROXY", "*")
@@ -334,12 +336,31 @@ def test_silent_host_and_slow_resolver_end_in_time(
 ) -> None:
     release = threading.Event()
     monkeypatch.setattr(transfer, "_knock", lambda host, port, answer: release.wait(5))
+    monkeypatch.setattr(download, "PATIENCE", (0.1,))
     with serving() as server:
         started = time.monotonic()
         with pytest.raises(RunError, match=r"does not answer within 0\.5 s"):
             get(server.url)
         assert time.monotonic() - started < 2
     release.set()
+
+
+def test_a_network_that_comes_back_is_waited_for(
+    get: Get, monkeypatch: pytest.MonkeyPatch, told: Silent
+) -> None:
+    monkeypatch.setattr(download, "PATIENCE", (0.1, 0.1))
+    knock, knocks = transfer._knock, []
+
+    def deaf_at_first(host: str, port: int, answer: queue.Queue[str | None]) -> None:
+        knocks.append(host)
+        if len(knocks) > 2:
+            knock(host, port, answer)
+
+    monkeypatch.setattr(transfer, "_knock", deaf_at_first)
+    with serving() as server:
+        assert get(server.url, server.url).read_bytes() == CONTENT
+    assert len(knocks) == 3, "the second source's host was known to be silent"
+    assert told.notes.count("file.bin: asking again in 0.1 s") == 2
 
 
 def test_proxy_is_knocked_at_instead_of_the_host(

@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,21 @@ import requests
 from trimaran.errors import Interrupted, RunError, TrimaranError
 from trimaran.files import check_space, refusal, set_aside
 from trimaran.files import sha256 as sha256_of
-from trimaran.net.transfer import SourceFailed, is_remote, place, transfer
+from trimaran.net.transfer import (
+    SourceFailed,
+    SourceSilent,
+    ask_again,
+    is_remote,
+    place,
+    transfer,
+)
 from trimaran.reporting import Reporter
 
 SPARE_BYTES = 16 * 1024 * 1024
 """Left free beyond the file itself, so that a download never fills a disk to the last byte."""
+
+PATIENCE = (5.0, 15.0)
+"""Seconds to wait before all sources are asked again, where one was silent: a network recovers."""
 
 
 def fetch(
@@ -110,17 +121,16 @@ class _Job:
         if self._finished_by_now():
             return
         usable = [url for url in urls if not (offline and is_remote(url))]
-        failures: list[str] = []
-        for number, url in enumerate(usable, start=1):
-            try:
-                if self._from(url):
-                    return
-            except SourceFailed as problem:
-                failures.append(f"  {url}\n    {problem}")
-                if number < len(usable):
-                    self.reporter.warn(
-                        f"{self.name}: {place(url)}: {problem}; trying {place(usable[number])}"
-                    )
+        for pause in (*PATIENCE, None):
+            failed: list[SourceFailed] = []
+            if self._from_any(usable, failed):
+                return
+            if pause is None or not any(isinstance(one, SourceSilent) for one in failed):
+                break
+            self.reporter.note(f"{self.name}: asking again in {pause:g} s")
+            time.sleep(pause)
+            ask_again()
+        failures = [f"  {url}\n    {one}" for url, one in zip(usable, failed, strict=True)]
         where = next((url for url in urls if is_remote(url)), None)
         by_hand = f"put {where or self.name} at {self.destination} (SHA-256 {self.sha256})"
         if offline:
@@ -132,6 +142,20 @@ class _Job:
             "\n".join([f"no source gives {self.name}:", *failures]),
             hint=f"check the network (HTTPS_PROXY, REQUESTS_CA_BUNDLE), or {by_hand}",
         )
+
+    def _from_any(self, urls: Sequence[str], failed: list[SourceFailed]) -> bool:
+        """Return whether one of `urls` gave the file; `failed` gets why each did not."""
+        for number, url in enumerate(urls, start=1):
+            try:
+                if self._from(url):
+                    return True
+            except SourceFailed as problem:
+                failed.append(problem)
+                if number < len(urls):
+                    self.reporter.warn(
+                        f"{self.name}: {place(url)}: {problem}; trying {place(urls[number])}"
+                    )
+        return False
 
     def _finished_by_now(self) -> bool:
         """Return True if an earlier call left a whole `.part`, or another process has just won."""

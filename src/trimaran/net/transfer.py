@@ -32,11 +32,17 @@ REMEMBER_SECONDS = 60.0
 CHUNK = 64 * 1024
 EXCESS = 1024 * 1024  # a source that sends this much more than the known size is cut off
 
-_dead_hosts: dict[tuple[str, int], tuple[float, str]] = {}
 
 
 class SourceFailed(Exception):  # noqa: N818 - an outcome that the caller always handles
     """This source cannot give the file; the message says why."""
+
+
+class SourceSilent(SourceFailed):
+    """Its host did not answer at all, which may pass."""
+
+
+_dead_hosts: dict[tuple[str, int], tuple[float, SourceFailed]] = {}
 
 
 class _Broken(Exception):  # noqa: N818 - as above
@@ -165,7 +171,9 @@ class _Attempt:
                 f"its certificate is not trusted ({innermost(problem)});"
                 " name your site's certificates with --ca-bundle FILE or in the site file"
             ) from problem
-        except (requests.exceptions.ConnectTimeout, requests.exceptions.ProxyError) as problem:
+        except requests.exceptions.ConnectTimeout as problem:
+            raise SourceSilent(innermost(problem)) from problem
+        except requests.exceptions.ProxyError as problem:
             raise SourceFailed(innermost(problem)) from problem
         except requests.exceptions.ReadTimeout as problem:
             raise _Broken(f"no answer for {web.READ_SECONDS:g} s") from problem
@@ -241,19 +249,27 @@ def _require_answer(url: str) -> None:
     except ValueError as problem:
         what = f"the proxy {excerpt(proxy)}" if proxy else excerpt(url)
         raise SourceFailed(f"{what} is no address: {problem}") from problem
-    when, reason = _dead_hosts.get((host, port), (float("-inf"), ""))
+    when, before = _dead_hosts.get((host, port), (float("-inf"), SourceFailed()))
     if time.monotonic() - when < REMEMBER_SECONDS:
-        raise SourceFailed(f"{reason} (a moment ago)")
+        raise type(before)(f"{before} (a moment ago)")
 
     answer: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_knock, args=(host, port, answer), daemon=True).start()
     try:
-        failure = answer.get(timeout=web.CONNECT_SECONDS)
+        told = answer.get(timeout=web.CONNECT_SECONDS)
+        failure = SourceFailed(told) if told else None
     except queue.Empty:
-        failure = f"{host} does not answer within {web.CONNECT_SECONDS:g} s"
+        failure = SourceSilent(f"{host} does not answer within {web.CONNECT_SECONDS:g} s")
     if failure:
         _dead_hosts[host, port] = (time.monotonic(), failure)
-        raise SourceFailed(failure)
+        raise failure
+
+
+def ask_again() -> None:
+    """Forget which hosts were silent."""
+    for door, (_when, failure) in list(_dead_hosts.items()):
+        if isinstance(failure, SourceSilent):
+            _dead_hosts.pop(door, None)
 
 
 def _knock(host: str, port: int, answer: queue.Queue[str | None]) -> None:
