@@ -101,7 +101,21 @@ class Scaled(nn.Module):
             return functional.linear(values, weight, self.bias)
         if self._transposed:
             return functional.conv_transpose3d(values, weight, self.bias, self._stride)
-        return functional.conv3d(values, weight, self.bias, self._stride, self._padding)
+        return _convolved(values, weight, self.bias, self._stride, self._padding)
+
+
+def _convolved(
+    values: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int, int], padding: int
+) -> Tensor:
+    """Return a convolution; on a processor in fp32 where three frames are convolved over two.
+
+    There oneDNN's gradient of the weights in bf16 (PyTorch 2.13, AVX-512) has NaN and garbage: it
+    reads memory that nobody has written.
+    """
+    if values.device.type == "cpu" and (weight.shape[2], values.shape[2]) == (3, 2):
+        with torch.autocast("cpu", enabled=False):
+            return functional.conv3d(values.float(), weight.float(), bias, stride, padding)
+    return functional.conv3d(values, weight, bias, stride, padding)
 
 
 def cube(inputs: int, outputs: int) -> Scaled:
