@@ -25,6 +25,13 @@ with locks.using(Path(sys.argv[1]), Silent()) as held:
 """
 
 
+def started(pid: int) -> int:
+    """Wait until a process has its own words: for a moment after it was started it has none."""
+    while not Path(f"/proc/{pid}/cmdline").read_bytes():
+        pass
+    return pid
+
+
 @pytest.fixture
 def place() -> Path:
     place = paths.cache("host", "torch-cpu-000000000000")
@@ -67,7 +74,7 @@ def test_an_app_that_outlives_the_tool_keeps_its_image(place: Path) -> None:
         [sys.executable, "-c", TOOL, str(place)], stdout=subprocess.PIPE, text=True
     ) as tool:
         assert tool.stdout is not None
-        app = int(tool.stdout.readline())
+        app = started(int(tool.stdout.readline()))
         tool.kill()
     assert f"process {app} (sleep 60)" == locks.user_of(place)
     subprocess.run(["kill", str(app)], check=True)
@@ -78,12 +85,14 @@ def test_an_app_that_outlives_the_tool_keeps_its_image(place: Path) -> None:
 def test_what_was_started_from_a_place_without_its_lock_is_found(place: Path) -> None:
     (place / "bin/sleep").symlink_to("/bin/sleep")
     with subprocess.Popen([place / "bin/sleep", "60"]) as app:
+        started(app.pid)
         assert str(locks.user_of(place)).startswith(f"process {app.pid} (")
         app.kill()
     assert locks.user_of(place) is None
     file = place / "open"
     file.touch()
     with file.open() as opened, subprocess.Popen(["sleep", "60"], stdin=opened) as app:
+        started(app.pid)
         assert str(locks.user_of(place)).startswith(f"process {app.pid} (")
         app.kill()
     assert locks.user_of(place.with_name("torch-cpu-0")) is None
