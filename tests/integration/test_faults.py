@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import cluster
-from faults import STEPS, Place, Run, lose, ranks, revive, small_disk
+from faults import RECIPE, STEPS, Place, Run, lose, ranks, revive, small_disk
 from trimaran.runs import rundir
 
 pytestmark = [
@@ -174,6 +174,33 @@ def test_three_time_limits_are_one_run_with_one_verdict(place: Place, undisturbe
     judged = place.trimaran("report", str(run.out), check=False)
     assert judged.returncode == 5, judged.stderr  # nobody has measured it
     assert len(rundir.load(run.out).resumed) == 3
+
+
+@pytest.mark.faults
+@pytest.mark.engine("openmpi")
+@pytest.mark.parametrize(
+    ("launcher", "nodes", "tasks", "strategy"),
+    [("torchrun", 2, 1, "ddp"), ("torchrun", 1, 2, "ddp"), ("mpirun", 2, 1, "horovod"),
+     ("mpirun", 1, 2, "horovod"), ("horovodrun", 1, 2, "horovod")],
+)
+def test_a_time_limit_reaches_the_ranks_of_every_launcher(
+    place: Place, launcher: str, nodes: int, tasks: int, strategy: str
+) -> None:
+    place.write(
+        launcher=launcher, args=RECIPE["args"] | {"strategy": strategy}, resources={
+            "nodes": nodes, "tasks_per_node": tasks, "cpus_per_task": 1, "walltime": "00:10:00",
+        },
+    )
+    run = place.submit()
+    run.reach(12)
+    place.slurm("scancel", "--batch", "--signal=USR1", run.job)
+    run.wait(lambda: len(run.links()) > 1)
+    first = run.links()[0]
+    assert first.end is not None
+    assert first.end.exit_status == 75, run.log
+    assert first.end.step % 8 or first.end.step >= 12, "it wrote a checkpoint when it was told"
+    assert run.finish()["state"] == "completed", run.log
+    assert run.step() == STEPS
 
 
 def test_the_disk_is_full_during_a_checkpoint(place: Place, undisturbed: Run) -> None:

@@ -1,0 +1,56 @@
+"""What a request becomes at home on a cluster, and where a recipe gets its number of nodes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran.cluster import jobs
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import UsageError
+from trimaran.recipes import library
+from trimaran.runs.pipeline import Request
+from trimaran.sites import Cluster, Site
+
+TWO_NODES, SERIES = "resnet-imagenet/cpu-2node-smoke", "resnet-imagenet/gtx1080ti-x4-scaling"
+
+
+def request() -> Request:
+    return Request(library.load(TWO_NODES), Apptainer("apptainer"), {}, queued=True)
+
+
+def test_the_first_cluster_is_taken_or_the_one_that_is_named() -> None:
+    site = Site(clusters={"a": Cluster(partition="x"), "b": Cluster(partition="y")})
+    assert jobs.choose(site, None) == ("a", site.clusters["a"])
+    assert jobs.choose(site, "b")[1].partition == "y"
+    assert jobs.choose(Site(), None) == ("slurm", Cluster())
+    with pytest.raises(UsageError, match="no cluster 'c': a, b"):
+        jobs.choose(site, "c")
+
+
+def test_a_clusters_data_are_taken_where_none_are_given(tmp_path: Path) -> None:
+    (tmp_path / "fashion-mnist").mkdir()
+    home = jobs.at_home(request(), Cluster(data=tmp_path))
+    assert home.folders == {"fashion-mnist": tmp_path / "fashion-mnist"}
+    assert jobs.at_home(request(), Cluster(data=tmp_path / "no")).folders == {}
+
+
+def test_runs_are_made_on_the_clusters_scratch(tmp_path: Path) -> None:
+    out = jobs.at_home(request(), Cluster(scratch=tmp_path)).out
+    assert out is not None
+    assert out.parent == tmp_path / "runs" / TWO_NODES
+    assert jobs.at_home(request(), Cluster()).out is None
+
+
+def test_another_number_of_nodes_is_the_recipes_own_experiment_no_more() -> None:
+    assert library.sized(TWO_NODES, 2).nodes is None
+    four = library.sized(TWO_NODES, 4)
+    assert (four.nodes, four.recipe.resources.nodes) == (4, 4)
+
+
+def test_a_series_has_the_largest_point_of_so_many_nodes() -> None:
+    assert library.sized(SERIES, 1).name == f"{SERIES}@4"
+    assert library.sized(SERIES, 16).name == f"{SERIES}@64"
+    with pytest.raises(UsageError, match="no point with 3 nodes"):
+        library.sized(SERIES, 3)
