@@ -63,11 +63,13 @@ class ThreadHorovod:
         found.set_shape(tensor.shape)
         return found
 
-    def broadcast_object(self, value: Any, root_rank: int) -> Any:
-        return copy.deepcopy(self._exchange("object", self.rank(), value)[root_rank])
+    def broadcast_object(self, value: Any, root_rank: int, name: str | None = None) -> Any:
+        known = f"broadcast.{name or type(value).__name__}"  # as Horovod has it
+        return copy.deepcopy(self._exchange(known, self.rank(), value)[root_rank])
 
-    def allgather_object(self, value: Any) -> list[Any]:
-        return copy.deepcopy(self._exchange("objects", self.rank(), value))
+    def allgather_object(self, value: Any, name: str | None = None) -> list[Any]:
+        known = f"gather.{name or type(value).__name__}"
+        return copy.deepcopy(self._exchange(known, self.rank(), value))
 
 
 def on_ranks(size: int, work: Callable[[Horovod], Any], hvd: ThreadHorovod | None = None) -> list:

@@ -34,6 +34,16 @@ def test_collectives_are_over_all_ranks(size: int, monkeypatch: pytest.MonkeyPat
         ]
 
 
+def test_ranks_may_share_values_of_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a checkpoint that rank 0 has read, and nobody else."""
+    def work(strategy: TorchStrategy) -> Results:
+        own = {"step": 3} if strategy.is_main else None
+        return [strategy.share(own), strategy.gather(own)]
+
+    for found in on_ranks(2, work, monkeypatch):
+        assert found == [{"step": 3}, [{"step": 3}, None]]
+
+
 def test_sums_of_millions_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """In single precision 2**24 + 1 is 2**24."""
     large = 2.0**24 + 1

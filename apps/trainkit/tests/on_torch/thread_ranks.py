@@ -147,11 +147,12 @@ class ThreadHorovod(ModuleType):
             with torch.no_grad():
                 tensor.copy_(first)
 
-    def broadcast_object(self, value: Any, root_rank: int) -> Any:
-        return copy.deepcopy(self._exchange("broadcast", value)[root_rank])
+    def broadcast_object(self, value: Any, root_rank: int, name: str | None = None) -> Any:
+        known = f"broadcast.{name or type(value).__name__}"  # as Horovod has it
+        return copy.deepcopy(self._exchange(known, value)[root_rank])
 
-    def allgather_object(self, value: Any) -> list[Any]:
-        return copy.deepcopy(self._exchange("gather", value))
+    def allgather_object(self, value: Any, name: str | None = None) -> list[Any]:
+        return copy.deepcopy(self._exchange(f"gather.{name or type(value).__name__}", value))
 
 
 def on_ranks(

@@ -92,12 +92,13 @@ class Horovod(TorchStrategy):
 
     def share(self, value: T) -> T:
         """Return rank 0's `value` on every rank."""
-        shared: T = self._hvd.broadcast_object(value, root_rank=0)
+        # One name: else it is that of the value's type, and ranks of other types wait for ever.
+        shared: T = self._hvd.broadcast_object(value, root_rank=0, name="share")
         return shared
 
     def gather(self, value: T) -> list[T]:
         """Return every rank's `value`, in the order of the ranks."""
-        found: list[T] = self._hvd.allgather_object(value)
+        found: list[T] = self._hvd.allgather_object(value, name="gather")
         return found
 
     def average(self, tensors: Iterable[Tensor]) -> None:
