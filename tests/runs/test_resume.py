@@ -17,7 +17,7 @@ import yaml
 
 from samples import GOOD
 from trimaran.data import cache
-from trimaran.engines import BuiltImage, Command
+from trimaran.engines import BuiltImage, Command, Setting
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.images import definition
 from trimaran.recipes import library
@@ -59,8 +59,8 @@ class Engine:
     def damage(self, image: definition.Image, digest: str | None = None) -> str | None:
         return self.fault
 
-    def command(self, built: BuiltImage, args: Any, *, workdir: str, **more: Any) -> Command:
-        return Command((*self.words, workdir, *args), {"PATH": os.environ["PATH"]})
+    def command(self, built: BuiltImage, args: Any, setting: Setting, launcher: Any) -> Command:
+        return Command((*self.words, setting.workdir, *args), {"PATH": os.environ["PATH"]})
 
 
 def data(place: Path) -> DataRecord:

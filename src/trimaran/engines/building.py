@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trimaran import hostfacts, locks, process
-from trimaran.engines import BuiltImage, Command, Engine, commands, inventory, store
+from trimaran.engines import BuiltImage, Command, Engine, Setting, commands, inventory, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
 from trimaran.images import base as bases
@@ -191,7 +191,7 @@ class Container(Engine):
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
-        command = self.python(built, words)
+        command = self.python(built, words, Setting())
         return commands.printed(built, process.run(command.argv, env=command.env))
 
     def _records(self, image: Image, digest: str | None = None) -> Iterable[Record]:

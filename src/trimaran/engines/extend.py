@@ -19,7 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import BaseModel
 
 from trimaran import parsing, process
-from trimaran.engines import Bind, BuiltImage, Command, Engine, commands, require
+from trimaran.engines import Bind, BuiltImage, Command, Engine, Setting, commands, require
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import sha256, write_atomic
@@ -161,7 +161,7 @@ def _fill(
         env["PIP_FIND_LINKS"] = " ".join(map(str, folders))
 
     def python(*words: str) -> None:
-        command = engine.python(built, words, binds=binds, env=env, network=not offline)
+        command = engine.python(built, words, Setting(binds, env, network=not offline))
         if errors := _errors(command, reporter):
             raise BuildError(
                 f"{' '.join(asked)} cannot be installed beside {built.name}:\n" + "\n".join(errors),

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from trimaran import locks, paths, process
-from trimaran.engines import Bind, BuiltImage, Command, Condition, Description, environment
+from trimaran.engines import BuiltImage, Command, Condition, Description, Setting, environment
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.files import set_aside
@@ -124,7 +124,7 @@ class Host:
             reporter.bar(f"testing {built.name}", None),
             tempfile.TemporaryDirectory(prefix="trimaran-test-") as folder,
         ):
-            command = self._command(built, [str(script), *words], {}, folder)
+            command = self._command(built, [str(script), *words], Setting(workdir=folder))
             process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
 
     def again(
@@ -133,22 +133,14 @@ class Host:
         """Refuse: an environment is no image that could be built twice and compared."""
         raise no_images(self.name)
 
-    def python(
-        self,
-        built: BuiltImage,
-        words: Sequence[str],
-        *,
-        binds: Sequence[Bind] = (),
-        env: Mapping[str, str] | None = None,
-        network: bool = False,
-    ) -> Command:
+    def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Refuse: there is no image, and the environment is not to be changed."""
         raise no_images(self.name)
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the environment's Python with `words`; return what it prints."""
         with tempfile.TemporaryDirectory(prefix="trimaran-inside-") as folder:
-            command = self._command(built, words, {}, folder)
+            command = self._command(built, words, Setting(workdir=folder))
             return process.run(
                 command.argv, env=command.env, cwd=Path(folder), check=BuildError
             ).stdout
@@ -158,35 +150,27 @@ class Host:
         raise no_images(self.name)
 
     def command(
-        self,
-        built: BuiltImage,
-        args: Sequence[str],
-        *,
-        binds: Sequence[Bind],
-        env: Mapping[str, str],
-        workdir: str,
+        self, built: BuiltImage, args: Sequence[str], setting: Setting,
         launcher: Sequence[str] = (),
     ) -> Command:
-        """Return the command that runs the app in the environment; `binds` are plain paths here."""
+        """Return the command that runs the app in the environment, where binds are plain paths."""
         image = definition.load(built.name)
         entry = ["-m", image.app.module] if image.app else []
-        found = self._command(built, [*entry, *args], env, workdir)
+        found = self._command(built, [*entry, *args], setting)
         if not launcher:
             return found
         # By name: PATH begins with the environment's own programs.
         return Command((*launcher, *found.argv[1:]), found.env)
 
-    def _command(
-        self, built: BuiltImage, words: Sequence[str], env: Mapping[str, str], home: str
-    ) -> Command:
+    def _command(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         place = Path(built.reference)
         clean = {
             "PATH": f"{place / 'bin'}:{SYSTEM_PATH}",
-            "HOME": home,  # nothing of the user's own is read or written
+            "HOME": setting.workdir,  # nothing of the user's own is read or written
             "LANG": "C.UTF-8",
             "PYTHONNOUSERSITE": "1",
             **({"LD_PRELOAD": str(library)} if (library := tcmalloc()) else {}),
-            **env,
+            **setting.env,
         }
         return Command((str(place / "bin/python"), *words), clean)
 
