@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from trimaran import locks, paths, strict
-from trimaran.data.origins import Content, FileName, Licence, Name, Source, Url
-from trimaran.errors import Interrupted, RunError, UsageError, unknown_name
+from trimaran import locks, paths
+from trimaran.data import origins
+from trimaran.data.origins import Content, Described, FileName, Source
+from trimaran.errors import Interrupted, RunError
 from trimaran.files import make_folder, refusal
 from trimaran.reporting import Reporter
 
 
-class Weights(strict.Model):
+class Weights(Described):
     """The weights of one trained network: licence, origin and hash of their file."""
 
-    schema_: Literal[1] = Field(alias="schema")
-    name: Name
-    title: str
-    licence: Licence
-    citation: str
-    homepage: Url
     files: dict[FileName, Content] = Field(min_length=1, max_length=1)
     sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
 
@@ -49,16 +44,7 @@ class Weights(strict.Model):
         return next(iter(self.files.values()))
 
 
-def file_of(name: str) -> Path:
-    """Return the file that describes the weights called `name`.
-
-    Raises:
-        UsageError: there is none; the nearest are named.
-    """
-    files = paths.found("recipes/data/weights/*.yaml", name=lambda path: path.stem)
-    if name not in files:
-        raise unknown_name("weights", name, list(files))
-    return files[name]
+file_of = paths.Definitions("weights", ("recipes/data/weights/*.yaml",)).file_of
 
 
 def load(name: str) -> Weights:
@@ -67,11 +53,7 @@ def load(name: str) -> Weights:
     Raises:
         UsageError: there is none, or it has faults.
     """
-    path = file_of(name)
-    found = strict.load(Weights, path)
-    if found.name != name:
-        raise UsageError(f"{path}: name: '{found.name}' must be '{name}', as the file is called")
-    return found
+    return origins.load(lambda content: Weights, file_of(name))
 
 
 def place(weights: Weights) -> Path:

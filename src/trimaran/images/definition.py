@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 from pydantic import Field, PrivateAttr, model_validator
 
 from trimaran import __version__, paths, strict
-from trimaran.errors import UsageError, unknown_name
+from trimaran.errors import UsageError
 from trimaran.images import variants
 from trimaran.images.parts import (
     PYTHONS,
@@ -158,9 +158,11 @@ _SHARED = re.compile(r"(?:^|:)/(?:var/)?tmp(?:/|$)")
 _LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
 
 
-def names() -> list[str]:
-    """Return the names of all images of the checkout, sorted."""
-    return list(_files())
+_DEFINED = paths.Definitions(
+    "image", ("containers/frameworks/*/image.yaml", "containers/apps/*/image.yaml"),
+    paths.of_folder,
+)
+names = _DEFINED.names
 
 
 def load(name: str) -> Image:
@@ -169,10 +171,7 @@ def load(name: str) -> Image:
     Raises:
         UsageError: no such image (the nearest names are suggested), or a faulty file.
     """
-    files = _files()
-    if name not in files:
-        raise unknown_name("image", name, list(files))
-    return read(files[name])
+    return read(_DEFINED.file_of(name))
 
 
 def read(path: Path) -> Image:
@@ -286,10 +285,8 @@ def caches(image: Image) -> dict[str, str]:
 
 def package_folder(name: str) -> Path:
     """Return the folder of the package `apps/<name>`."""
-    known = paths.found("apps/*/pyproject.toml", name=lambda path: path.parent.name)
-    if name not in known:
-        raise unknown_name("package", name, list(known))
-    return known[name].parent
+    packages = paths.Definitions("package", ("apps/*/pyproject.toml",), paths.of_folder)
+    return packages.file_of(name).parent
 
 
 def file_of(image: Image, name: str) -> Path:
@@ -342,10 +339,3 @@ def _sources(package: str) -> dict[str, str]:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _files() -> dict[str, Path]:
-    return paths.found(
-        "containers/frameworks/*/image.yaml", "containers/apps/*/image.yaml",
-        name=lambda path: path.parent.name,
-    )

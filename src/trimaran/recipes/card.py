@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from trimaran import paths, strict
 from trimaran.data.kinds import SampleWord
-from trimaran.errors import UsageError, unknown_name
+from trimaran.errors import UsageError
 
 CARD = "app.yaml"
 
@@ -114,9 +114,8 @@ class CardFile:
     card: Card
 
 
-def names() -> list[str]:
-    """Return the names of all apps that have a card, sorted."""
-    return list(paths.found(f"apps/*/{CARD}", name=lambda path: path.parent.name))
+_DEFINED = paths.Definitions("app", (f"apps/*/{CARD}",), paths.of_folder)
+names = _DEFINED.names
 
 
 def load(app: str) -> CardFile:
@@ -125,15 +124,13 @@ def load(app: str) -> CardFile:
     Raises:
         UsageError: there is no such app (the nearest are named), or faults in its card.
     """
-    path = paths.app(app) / CARD
-    if app not in names():
-        if path.parent.is_dir():
-            raise UsageError(
-                f"{path} is not there: nothing says what {app} does and reports",
-                hint="apps/README.md has what is in it",
-            )
-        raise unknown_name("app", app, names())
-    return load_copy(path)
+    folder = paths.app(app)
+    if app not in names() and folder.is_dir():
+        raise UsageError(
+            f"{folder / CARD} is not there: nothing says what {app} does and reports",
+            hint="apps/README.md has what is in it",
+        )
+    return load_copy(_DEFINED.file_of(app))
 
 
 def load_copy(path: Path) -> CardFile:
