@@ -18,15 +18,14 @@ from trimaran import paths, strict
 from trimaran.data import origins
 from trimaran.data.kinds import Kind
 from trimaran.data.origins import (
-    Content,
     Described,
     FileName,
     Made,
     Md5,
     Name,
+    Obtainable,
     RelativePath,
     Size,
-    Source,
 )
 from trimaran.strict import Sha256
 
@@ -87,17 +86,10 @@ class _Common(Described):
     splits: Mapping[Name, Counted | VideoSplit | PatientSplit]
 
 
-class Contract(_Common):
+class Contract(_Common, Obtainable):
     """One data set that anybody may download: licence, origin, hashes and splits."""
 
-    files: dict[FileName, Content] = Field(min_length=1)
     packed: Made | None = None
-    sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
-
-    @property
-    def getting(self) -> str:
-        """The command that gets it."""
-        return f"trimaran data get {self.name}"
 
     def used(self) -> set[str]:
         """Return the names of the files that the splits are made of: all, unless they name some."""

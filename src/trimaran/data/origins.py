@@ -133,6 +133,18 @@ class Described(strict.Model):
     homepage: Url
 
 
+class Obtainable(Described):
+    """What is made of files that have sources, which are tried in their order."""
+
+    files: dict[FileName, Content] = Field(min_length=1)
+    sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
+
+    @property
+    def getting(self) -> str:
+        """The command that gets the files."""
+        return f"trimaran data get {self.name}"
+
+
 D = TypeVar("D", bound=Described)
 
 

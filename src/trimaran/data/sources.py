@@ -12,16 +12,16 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, cast
 
 from debian.arfile import ArError
 from debian.debfile import DebError, DebFile
 
 from trimaran import process
-from trimaran.data.origins import Archive, Content, DebianSource, Source, UrlSource
+from trimaran.data.origins import Archive, Content, DebianSource, Obtainable, Source, UrlSource
 from trimaran.errors import RunError
 from trimaran.files import check_space, make_folder, set_aside
 from trimaran.net.download import SPARE_BYTES, fetch
@@ -33,26 +33,6 @@ PYPI = "https://files.pythonhosted.org/packages/"
 CHUNK = 1024 * 1024
 PACKAGE_SECONDS = 180.0
 """For `apt-get download` or `pip download`, the last resort where a site has its own mirror."""
-
-
-class Obtainable(Protocol):
-    """What is made of files that have sources: a data contract, or weights."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    @property
-    def getting(self) -> str:
-        """The command that gets them."""
-
-    @property
-    def files(self) -> Mapping[str, Content]:
-        """Its files, by name."""
-
-    @property
-    def sources(self) -> Sequence[Source]:
-        """Where they come from, in the order in which they are tried."""
 
 
 class SourceError(RunError):

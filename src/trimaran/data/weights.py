@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from trimaran import locks, paths
 from trimaran.data import origins
-from trimaran.data.origins import Content, Described, FileName, Source
+from trimaran.data.origins import Content, FileName, Obtainable
 from trimaran.errors import Interrupted, RunError
 from trimaran.files import make_folder, refusal
 from trimaran.reporting import Reporter
 
 
-class Weights(Described):
+class Weights(Obtainable):
     """The weights of one trained network: licence, origin and hash of their file."""
 
     files: dict[FileName, Content] = Field(min_length=1, max_length=1)
-    sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _given(self) -> Weights:
@@ -35,7 +33,7 @@ class Weights(Described):
 
     @property
     def getting(self) -> str:
-        """The command that gets them."""
+        """A command that gets the file."""
         return "trimaran run RECIPE"
 
     @property
