@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trimaran.errors import RunError, TrimaranError, UsageError
+from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.reporting import Advance, Reporter
 
 
@@ -61,6 +61,10 @@ def make_folder(path: Path, reporter: Reporter) -> None:
     path.mkdir(parents=True, exist_ok=True)
 
 
+IN_CACHE = "set TRIMARAN_CACHE to a folder with room where you may write"
+"""What to do where the cache cannot be written to."""
+
+
 @contextmanager
 def named(path: Path) -> Iterator[None]:
     """Have what the system refuses name `path`: of a full disk it names no file."""
@@ -100,6 +104,26 @@ def refusal(error: OSError, place: Path) -> str:
     reason = error.strerror or str(error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"{reason} ({room(place)})" if full else reason
+
+
+@contextmanager
+def writing(
+    what: str, place: Path, *, hint: str | None = None, error: type[TrimaranError] = RunError
+) -> Iterator[None]:
+    """Raise `error`, "cannot `what`", where the system refuses to write to `place`, and say why."""
+    try:
+        yield
+    except OSError as problem:
+        raise error(f"cannot {what}: {refusal(problem, place)}", hint=hint) from problem
+
+
+@contextmanager
+def resumable(doing: str) -> Iterator[None]:
+    """On Ctrl-C, say that `doing` was stopped, and how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped while {doing}", hint="run it again to go on") from None
 
 
 def open_plain(path: str | Path, flags: int) -> int:

@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 from trimaran import locks, paths
 from trimaran.data import origins
 from trimaran.data.origins import Content, FileName, Obtainable
-from trimaran.errors import Interrupted, RunError
-from trimaran.files import make_folder, refusal
+from trimaran.files import IN_CACHE, make_folder, resumable, writing
 from trimaran.reporting import Reporter
 
 
@@ -70,20 +69,11 @@ def get(weights: Weights, *, offline: bool, reporter: Reporter) -> Path:
 
     path = place(weights)
     home = path.parents[1]
-    try:
+    with resumable(f"getting {weights.name}"), writing(f"write into {home}", home, hint=IN_CACHE):
         if not weights.content.is_in(path):
             make_folder(home, reporter)
             with locks.making(path, reporter):
                 fetch_raw(weights, path.parent, home / "download", offline=offline,
                           reporter=reporter)
             shutil.rmtree(home / "download", ignore_errors=True)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped while getting {weights.name}", hint="run it again to go on"
-        ) from None
-    except OSError as error:
-        raise RunError(
-            f"cannot write into {home}: {refusal(error, home)}",
-            hint="set TRIMARAN_CACHE to a folder with room where you may write",
-        ) from error
     return path

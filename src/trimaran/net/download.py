@@ -22,8 +22,8 @@ from typing import IO
 
 import requests
 
-from trimaran.errors import Interrupted, RunError, TrimaranError
-from trimaran.files import check_space, refusal, set_aside
+from trimaran.errors import RunError, TrimaranError
+from trimaran.files import IN_CACHE, check_space, resumable, set_aside, writing
 from trimaran.files import sha256 as sha256_of
 from trimaran.net.transfer import (
     SourceFailed,
@@ -70,19 +70,13 @@ def fetch(
         Interrupted: on Ctrl-C; the `.part` is kept.
     """
     job = _Job(destination, sha256.lower(), size, reporter, error, session)
-    try:
+    with (
+        resumable(f"downloading {destination.name}"),
+        writing(f"write {destination}", destination, hint=IN_CACHE, error=error),
+    ):
         if not job.is_there():
             destination.parent.mkdir(parents=True, exist_ok=True)
             job.get(urls, offline)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped while downloading {destination.name}", hint="run it again to resume"
-        ) from None
-    except OSError as problem:
-        raise error(
-            f"cannot write {destination}: {refusal(problem, destination)}",
-            hint="set TRIMARAN_CACHE to a folder with room where you may write",
-        ) from problem
     return destination
 
 

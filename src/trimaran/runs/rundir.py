@@ -24,6 +24,7 @@ from trimaran.files import (
     refusal,
     room,
     write_atomic,
+    writing,
 )
 from trimaran.hostfacts import host_facts
 from trimaran.parsing import parse_json
@@ -172,17 +173,13 @@ def start(
         host=host_facts(),
         started=datetime.now(timezone.utc),
     )
-    try:
+    with writing(f"write the run directory {directory}", directory):
         directory.mkdir(parents=True, exist_ok=True)
         _copy(recipe.path, directory / RECIPE)
         _copy(recipe.card.path, directory / CARD)
         if job is None:
             _reserve(directory)
         _write(directory, record)
-    except OSError as error:
-        raise RunError(
-            f"cannot write the run directory {directory}: {refusal(error, directory)}"
-        ) from error
     return record
 
 

@@ -26,7 +26,7 @@ from trimaran.data.kinds import Kind
 from trimaran.data.packing import labelled_idx, moving, pictures
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.errors import RunError
-from trimaran.files import check_space, follow_umask, refusal
+from trimaran.files import check_space, follow_umask, writing
 from trimaran.net.download import SPARE_BYTES
 from trimaran.reporting import Advance, Reporter
 
@@ -78,19 +78,15 @@ def pack(contract: Images | Moving, raw: Path, folder: Path, reporter: Reporter)
         shutil.rmtree(leftover)
     temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
     try:
-        with reporter.bar(f"packing {contract.name}", total, unit="samples") as advance:
-            shards = {
-                name: list(_write_split(samples, temporary, advance))
-                for name, samples in splits.items()
-            }
-        dataset = _describe(contract, splits, shards)
-        dataset_json.write(temporary, dataset)
-        follow_umask(temporary)
-        _replace(temporary, folder)
-    except OSError as error:
-        raise RunError(
-            f"cannot pack {contract.name} into {folder}: {refusal(error, folder)}"
-        ) from error
+        with writing(f"pack {contract.name} into {folder}", folder):
+            with reporter.bar(f"packing {contract.name}", total, unit="samples") as advance:
+                shards = {
+                    name: list(_write_split(samples, temporary, advance))
+                    for name, samples in splits.items()
+                }
+            dataset_json.write(temporary, _describe(contract, splits, shards))
+            follow_umask(temporary)
+            _replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
