@@ -23,7 +23,7 @@ from debian.debfile import DebError, DebFile
 from trimaran import process
 from trimaran.data.origins import Archive, Content, DebianSource, Obtainable, Source, UrlSource
 from trimaran.errors import RunError
-from trimaran.files import check_space, make_folder, set_aside
+from trimaran.files import check_space, make_folder, md5, set_aside
 from trimaran.net.download import SPARE_BYTES, fetch
 from trimaran.reporting import Reporter
 
@@ -127,8 +127,8 @@ def _from(
                 [source.base + sent.path], downloads / _last(sent.path), sha256=sent.sha256,
                 size=sent.size, offline=offline, reporter=reporter, error=SourceError,
             )
-            if sent.md5 and _md5(path) != sent.md5:
-                raise SourceError(f"{path}: MD5 {_md5(path)}, published: {sent.md5}")
+            if sent.md5 and (found := md5(path)) != sent.md5:
+                raise SourceError(f"{path}: MD5 {found}, published: {sent.md5}")
             with path.open("rb") as stream:
                 _unpack(stream, sent.path, raw / name, contract.files[name])
         return
@@ -231,8 +231,3 @@ def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content
             f" found {digest.hexdigest()} (kept aside as {aside})"
         )
     temporary.replace(destination)
-
-
-def _md5(path: Path) -> str:
-    """Return the MD5 that a publisher gives; SHA-256 is what protects."""
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

@@ -20,6 +20,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from trimaran import __version__, paths, strict
 from trimaran.errors import UsageError
+from trimaran.files import sha256
 from trimaran.images import variants
 from trimaran.images.parts import (
     PYTHONS,
@@ -317,9 +318,9 @@ def content(image: Image) -> str:
     for part in chain(image):
         for name in ("image.def", *_LOCKS, *part.files):
             path = file_of(part, name)
-            parts[f"{part.name}/{name}"] = _sha256(path) if path.is_file() else "absent"
+            parts[f"{part.name}/{name}"] = sha256(path) if path.is_file() else "absent"
         for path in build_files(part):
-            parts[f"{part.name}/build/{path.name}"] = _sha256(path)
+            parts[f"{part.name}/build/{path.name}"] = sha256(path)
         for source in part.build.sources if part.build else ():
             parts[f"{part.name}/{source.url}"] = source.sha256
         for package in part.app.packages if part.app else ():
@@ -331,11 +332,7 @@ def _sources(package: str) -> dict[str, str]:
     folder = package_folder(package)
     sources = [folder / "pyproject.toml", folder / "README.md", *(folder / "src").rglob("*")]
     return {
-        f"{package}/{path.relative_to(folder)}": _sha256(path)
+        f"{package}/{path.relative_to(folder)}": sha256(path)
         for path in sources
         if path.is_file() and "__pycache__" not in path.parts
     }
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -5,7 +5,6 @@ A metric, its unit and its direction, a verb, a kind of data: none of them is in
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +14,7 @@ from pydantic import Field, model_validator
 from trimaran import paths, strict
 from trimaran.data.kinds import SampleWord
 from trimaran.errors import UsageError
+from trimaran.files import sha256
 
 CARD = "app.yaml"
 
@@ -136,4 +136,4 @@ def load(app: str) -> CardFile:
 def load_copy(path: Path) -> CardFile:
     """Load a card from any place, such as the copy in a run directory."""
     loaded = strict.load(Card, path)
-    return CardFile(path, hashlib.sha256(path.read_bytes()).hexdigest(), loaded)
+    return CardFile(path, sha256(path), loaded)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from trimaran import paths, strict
 from trimaran.data import weights
 from trimaran.errors import UsageError
+from trimaran.files import sha256
 from trimaran.parsing import dotted
 from trimaran.recipes import card as cards
 from trimaran.recipes import checks
@@ -82,8 +82,7 @@ def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:
     """
     recipe = strict.load(Recipe, path)
     _refuse(path, checks.expectation_faults(recipe, card.card))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return RecipeFile(name, path, digest, _at_point(recipe, name), card)
+    return RecipeFile(name, path, sha256(path), _at_point(recipe, name), card)
 
 
 def _at_point(recipe: Recipe, name: str) -> Recipe:
