@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -162,6 +163,6 @@ def examine_machine(as_json: Json = False) -> None:
     from trimaran.survey import doctor
 
     checks = doctor.examine()
-    emit([check.model_dump() for check in checks], "doctor", as_json)
-    if any(check.status == "fail" for check in checks):
+    emit([{"name": name, **asdict(found)} for name, found in checks.items()], "doctor", as_json)
+    if any(found.status == "fail" for found in checks.values()):
         raise typer.Exit(ExitCode.RUN)
