@@ -220,9 +220,7 @@ def _not_found(argv: Sequence[str]) -> UsageError:
     return UsageError(f"program not found: {argv[0]}", hint="see `trimaran doctor`")
 
 
-def _pump(
-    child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str], None]
-) -> int:
+def _pump(child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str], None]) -> int:
     assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was asked for
     name, own = log or os.devnull, open_plain if log else None
     with named(Path(name)), open(name, "a", encoding="utf-8", opener=own) as sink:

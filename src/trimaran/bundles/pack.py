@@ -29,13 +29,7 @@ from trimaran.recipes import targets
 from trimaran.reporting import Reporter
 from trimaran.runs import inputs, pipeline, rundir, shell
 from trimaran.runs.pipeline import Request
-from trimaran.runs.record import (
-    DataRecord,
-    GitRecord,
-    RecipeRecord,
-    SignatureRecord,
-    as_list,
-)
+from trimaran.runs.record import DataRecord, GitRecord, RecipeRecord, SignatureRecord, as_list
 from trimaran.strict import Digest, Sha256
 
 MANIFEST = "bundle.json"

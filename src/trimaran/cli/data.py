@@ -8,15 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from trimaran.cli import common
-from trimaran.cli.common import (
-    DataName,
-    Json,
-    Offline,
-    command,
-    emit,
-    say,
-    terminal,
-)
+from trimaran.cli.common import DataName, Json, Offline, command, emit, say, terminal
 
 app = typer.Typer(
     help="Get, pack, verify and list data sets.\n\nExample: trimaran data get fashion-mnist",
@@ -31,9 +23,7 @@ Workers = Annotated[
 
 
 @command(app, "list")
-def data_list(
-    as_json: Json = False
-) -> None:
+def data_list(as_json: Json = False) -> None:
     """List data sets and whether they are here.
 
     Example: trimaran data list

@@ -56,9 +56,7 @@ Venv = Annotated[
     ),
 ]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")]
 
 
 @command(app, network=True)
@@ -108,10 +106,7 @@ def run(
 
 
 @command(app, "resume", network=True)
-def resume_run(
-    site: Site,
-    run_dir: RunDirectory,
-) -> None:
+def resume_run(site: Site, run_dir: RunDirectory) -> None:
     """Let a stopped run go on from its newest checkpoint, and judge it.
 
     Recipe, data and image must be those that it began with. Each time that it goes on

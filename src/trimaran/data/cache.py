@@ -16,14 +16,7 @@ from typing import Literal
 
 from trimaran import locks, paths, pool
 from trimaran.data import dataset_json, squashfs
-from trimaran.data.contracts import (
-    AnyContract,
-    FormatName,
-    Licensed,
-    OfFiles,
-    Videos,
-    Zipped,
-)
+from trimaran.data.contracts import AnyContract, FormatName, Licensed, OfFiles, Videos, Zipped
 from trimaran.data.contracts import Contract as Contract
 from trimaran.data.contracts import load as load
 from trimaran.data.contracts import names as names
@@ -175,9 +168,7 @@ def _set_aside(contract: OfFiles, home: Path, reporter: Reporter) -> None:
         reporter.note(f"{contract.name} is packed anew; until then {home / _REPLACED} is kept")
 
 
-def verify(
-    contract: AnyContract, *, reporter: Reporter, workers: int | None = None
-) -> list[str]:
+def verify(contract: AnyContract, *, reporter: Reporter, workers: int | None = None) -> list[str]:
     """Check every file, record and image of the data set; return each fault found by name.
 
     What is found is remembered: the next `get` makes the packed data anew.

@@ -55,9 +55,7 @@ def _listing(contract: AnyLicensed, source: Path, unpacked: Path, reporter: Repo
     return chestxray.listing(contract, source, images, reporter)
 
 
-def _check(
-    contract: AnyLicensed, source: Path, names: Collection[str], reporter: Reporter
-) -> None:
+def _check(contract: AnyLicensed, source: Path, names: Collection[str], reporter: Reporter) -> None:
     """Compare the MD5 of those files with the publisher's, where it gives one."""
     tasks = [source / name for name in names if contract.files[name].md5]
     if not tasks:

@@ -174,9 +174,7 @@ class Container(Engine):
         return below
 
     @contextmanager
-    def again(
-        self, image: Image, *, base: str | None, reporter: Reporter
-    ) -> Iterator[BuiltImage]:
+    def again(self, image: Image, *, base: str | None, reporter: Reporter) -> Iterator[BuiltImage]:
         """Build `image` once more, offline and aside; what was made is gone after the `with`."""
         below = self.find(definition.chain(image)[0]) if image.kind == "app" else None
         with self._made(self._job(image, below, base, True, reporter), reporter) as built:

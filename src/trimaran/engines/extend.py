@@ -217,5 +217,4 @@ def _added(entry: dict[str, dict[str, str]]) -> Added:
     if not hash_ and url.scheme == "file":  # pip hashes nothing that it takes from a folder
         hash_ = f"sha256={sha256(Path(url2pathname(url.path)))}"
     about = entry["metadata"]
-    return Added(name=about["name"], version=about["version"],
-                 sha256=hash_.removeprefix("sha256="))
+    return Added(name=about["name"], version=about["version"], sha256=hash_.removeprefix("sha256="))

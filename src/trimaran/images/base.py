@@ -157,9 +157,7 @@ def _pull(
 def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) -> Base:
     """Return the same Debian release, assembled from its packages."""
     if wanted.suite is None:
-        raise BuildError(
-            f"{wanted.image}: {why}", hint="give an archive or SIF of it with --base"
-        )
+        raise BuildError(f"{wanted.image}: {why}", hint="give an archive or SIF of it with --base")
     assembled = assembled_at(wanted.suite)
     kept = _kept(assembled, reporter)
     if kept is None:

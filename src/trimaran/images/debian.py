@@ -93,9 +93,7 @@ def read(path: Path) -> list[Package]:
                 f"{path}:{number}: not 'name version archive snapshot path size sha256'"
             )
         name, version, archive, snapshot, below, size, checksum = line.split()
-        packages.append(
-            Package(name, version, archive, snapshot, below, int(size), checksum)
-        )
+        packages.append(Package(name, version, archive, snapshot, below, int(size), checksum))
     return packages
 
 

@@ -117,9 +117,7 @@ def _other(image: Image) -> Path | None:
     return image.folder.parent / image.variant.of if image.variant else None
 
 
-def _check_same(
-    image: Image, found: list[debian.Package], locked: list[debian.Package]
-) -> None:
+def _check_same(image: Image, found: list[debian.Package], locked: list[debian.Package]) -> None:
     """Refuse to lock a variant whose packages are newer than those of the other image."""
     versions = {package.name: package.version for package in found}
     newer = [p.name for p in locked if versions.get(p.name) != p.version]
@@ -194,9 +192,7 @@ def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Report
     (folder / name).symlink_to(kept)
 
 
-def _tidy(
-    text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()
-) -> str:
+def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()) -> str:
     """Drop what is `below` already, and what no supported Python on Linux installs.
 
     Hashes of wheels from elsewhere are added.

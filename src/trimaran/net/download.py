@@ -25,14 +25,7 @@ import requests
 from trimaran.errors import RunError, TrimaranError
 from trimaran.files import IN_CACHE, check_space, resumable, set_aside, writing
 from trimaran.files import sha256 as sha256_of
-from trimaran.net.transfer import (
-    SourceFailed,
-    SourceSilent,
-    ask_again,
-    is_remote,
-    place,
-    transfer,
-)
+from trimaran.net.transfer import SourceFailed, SourceSilent, ask_again, is_remote, place, transfer
 from trimaran.reporting import Reporter
 
 SPARE_BYTES = 16 * 1024 * 1024

@@ -194,9 +194,7 @@ def _metrics(
             yield f"{METRICS}: {event.key} is {event.value!r}, the recipe has {other}"
 
 
-def _outcome(
-    events: Sequence[Event], result: Mapping[str, object], card: Card
-) -> Iterator[str]:
+def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) -> Iterator[str]:
     """Compare the end of the metrics with `result.json`."""
     if result.get("status") != "success":
         yield f"{RESULT} is missing or does not say success"

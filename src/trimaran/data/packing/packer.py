@@ -78,9 +78,7 @@ def pack(
     return dataset
 
 
-def pack_contract(
-    contract: OfFiles, source: Listing, folder: Path, reporter: Reporter
-) -> None:
+def pack_contract(contract: OfFiles, source: Listing, folder: Path, reporter: Reporter) -> None:
     """Pack `source` into `folder` as the contract says, or go on with it; see `pack`."""
     how = contract.packing
     pack(source, folder, Options(contract.name, how.format, how.resize, how.quality),
