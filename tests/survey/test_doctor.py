@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ def programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> N
 
 
 def test_missing_tcmalloc_is_told_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "version_info", (3, 11, 7, "final", 0))
+    monkeypatch.setattr(host, "PYTHON", "3.11")
     monkeypatch.setattr(host, "TCMALLOC", "no-such-library.so")
     check = found("host engine")
     assert check.status == "warn"

@@ -101,7 +101,8 @@ def extend(
     try:
         folders = [*map(Path.absolute, find_links), *indexes.configured().find_links]
         with reporter.bar(f"installing {' '.join(asked)}", None):
-            packages = _fill(engine, built, _site(image), asked, out, folders, offline, reporter)
+            site = f"lib/python{definition.interpreter(image).version}/site-packages"
+            packages = _fill(engine, built, site, asked, out, folders, offline, reporter)
         found = Record(image=image.name, digest=built.digest, asked=tuple(asked),
                        packages=tuple(packages))
         write_atomic(out / LOCK, "".join(
@@ -131,14 +132,6 @@ def _check(text: str) -> None:
             f"'{text}' is no package", hint="for example einops or 'timm>=1.0,<2'; wheels of your"
             " own go into a folder for --find-links"
         ) from error
-
-
-def _site(image: Image) -> str:
-    """Return the site-packages of the image, below an environment."""
-    python = definition.chain(image)[0].python
-    if python is None:
-        raise UsageError(f"{image.name} has no Python")
-    return f"lib/python{python.version}/site-packages"
 
 
 def _fill(

@@ -20,7 +20,7 @@ from trimaran.errors import BuildError
 from trimaran.files import set_aside
 from trimaran.images import definition, wheelhouse
 from trimaran.images.definition import Image
-from trimaran.images.parts import SYSTEM_PATH
+from trimaran.images.parts import PYTHONS, SYSTEM_PATH
 from trimaran.reporting import Reporter, Silent
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -40,9 +40,9 @@ class Host:
     @classmethod
     def condition(cls) -> Condition:
         """Return whether the locked wheels are for this Python, and train at full speed."""
-        if sys.version_info[:2] not in {(3, 11), (3, 12), (3, 13)}:
+        if PYTHON not in PYTHONS:
             return Condition("warn", f"Python {PYTHON}",
-                             "the locked wheels are for Python 3.11 to 3.13")
+                             f"the locked wheels are for Python {PYTHONS[0]} to {PYTHONS[-1]}")
         if tcmalloc() is None:
             return Condition(
                 "warn",

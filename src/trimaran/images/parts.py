@@ -19,6 +19,7 @@ VENV = "/opt/trimaran"
 
 PythonVersion = Literal["3.11", "3.12", "3.13"]
 PYTHONS = get_args(PythonVersion)
+"""What locks are for: the Python of an image, and any that the host engine runs on."""
 
 Gpu = Literal["nvidia", "amd"]
 
