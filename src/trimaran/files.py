@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.reporting import Advance, Reporter
@@ -35,6 +36,18 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_evidence(path: Path, content: str) -> None:
+    """Write a new file, and its folder.
+
+    Raises:
+        UsageError: it exists.
+    """
+    if path.exists():
+        raise UsageError(f"{path} exists: evidence is never overwritten")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, content + "\n")
 
 
 def follow_umask(path: Path, *, program: bool = False) -> None:
@@ -198,6 +211,14 @@ def locked(path: Path, taken: str) -> Iterator[int]:
         except OSError:
             pass  # some parallel file systems have no locks
         yield lock.fileno()
+
+
+def is_still(file: IO[Any], path: Path) -> bool:
+    """Whether the open `file` still is what `path` names: another process may have moved it."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
 
 
 def sha256(path: Path, advance: Advance = lambda amount: None) -> str:

@@ -8,7 +8,6 @@ from itertools import groupby
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from trimaran.images import definition
 from trimaran.images.definition import Image
 
 WIDTH = 1080
@@ -147,8 +146,3 @@ def _base(framework: Image) -> tuple[str, str]:
     name = framework.base.image.removeprefix("docker.io/").removeprefix("library/")
     digest = framework.base.digest
     return name.partition(":")[0], f"{digest[:19]}…" if digest else "digest given by the user"
-
-
-def of_the_checkout() -> str:
-    """Return the picture of all images of the checkout, as `containers/graph.svg` holds it."""
-    return svg([definition.load(name) for name in definition.names()])

@@ -23,7 +23,7 @@ from typing import IO
 import requests
 
 from trimaran.errors import RunError, TrimaranError
-from trimaran.files import IN_CACHE, check_space, resumable, set_aside, writing
+from trimaran.files import IN_CACHE, check_space, is_still, resumable, set_aside, writing
 from trimaran.files import sha256 as sha256_of
 from trimaran.net.transfer import SourceFailed, SourceSilent, ask_again, is_remote, place, transfer
 from trimaran.reporting import Reporter
@@ -217,10 +217,7 @@ class _Job:
                     fcntl.flock(file, fcntl.LOCK_EX)
                 except OSError:
                     pass  # a file system without locks: the hash still guards
-                # The other process may have renamed the very file that is open here.
-                if self.part.exists() and os.path.samestat(
-                    os.fstat(file.fileno()), self.part.stat()
-                ):
+                if is_still(file, self.part):  # and was not renamed by the other process
                     try:
                         yield file
                     finally:

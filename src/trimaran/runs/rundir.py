@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trimaran import __version__, paths, process
-from trimaran.engines import Command
+from trimaran.engines import Command, commands
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import (
     leads_outside,
@@ -309,12 +309,6 @@ def _environment(directory: Path) -> dict[str, object] | None:
 
 def git_state(folder: Path) -> GitRecord:
     """Return the state of the checkout that holds `folder`; unknown where it is none."""
-    if shutil.which("git") is None or paths.is_installed(folder):
-        return GitRecord(revision=None, dirty=None)
-    head = process.run(["git", "-C", str(folder), "rev-parse", "HEAD"])
-    if head.returncode != 0:
-        return GitRecord(revision=None, dirty=None)
-    changes = process.run(
-        ["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"]
-    )
-    return GitRecord(revision=head.stdout.strip(), dirty=bool(changes.stdout.strip()))
+    head = commands.git(folder, "rev-parse", "HEAD")
+    changes = commands.git(folder, "status", "--porcelain", "--untracked-files=no")
+    return GitRecord(revision=head, dirty=None if head is None else bool(changes))

@@ -14,15 +14,10 @@ from trimaran.data.kinds import Kind
 from trimaran.errors import UsageError
 from trimaran.files import sha256
 
-MODULES: dict[FormatName, str] = {
-    "webdataset": "webdataset", "tfrecord": "tfrecord", "recordio": "recordio",
-    "lmdb": "caffe_lmdb", "hdf5": "hdf5",
-}
-
 
 def load(name: FormatName) -> Format:
     """Return the module of a format; only now are its libraries imported."""
-    return cast(Format, importlib.import_module(f"trimaran.data.formats.{MODULES[name]}"))
+    return cast(Format, importlib.import_module(f"trimaran.data.formats.{name}"))
 
 
 def check(name: FormatName, kind: Kind) -> None:
