@@ -13,7 +13,7 @@ from finished import SIF
 from samples import CARD_FILE, GOOD
 from trimaran.bundles import runscript
 from trimaran.bundles.runscript import Contents
-from trimaran.data import cache
+from trimaran.data import cache, contracts
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
@@ -128,7 +128,7 @@ def test_all_are_got_and_told(checkout: Path, own_place: Path) -> None:
     ]
     found = inputs.prepare(recipe, {}, offline=True, reporter=Silent())
     assert [(one.name, Path(one.path)) for one in found] == [
-        (name, cache.folder(cache.load(name))) for name in ("a", "b")
+        (name, cache.folder(contracts.load(name))) for name in ("a", "b")
     ]
     assert inputs.missing(recipe, {}) == []
     card = recipe.card.path

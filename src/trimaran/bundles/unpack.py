@@ -14,7 +14,7 @@ from trimaran.bundles import archive
 from trimaran.bundles.archive import Archive
 from trimaran.bundles.pack import MANIFEST, Manifest
 from trimaran.bundles.runscript import IMAGE
-from trimaran.data import cache, dataset_json
+from trimaran.data import cache, contracts, dataset_json
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
 from trimaran.files import check_space, writing
@@ -104,7 +104,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
 
 
 def _take_in_data(place: Path, name: str, reporter: Reporter) -> None:
-    target = cache.folder(cache.load(name))
+    target = cache.folder(contracts.load(name))
     if not target.exists():
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:

@@ -50,9 +50,9 @@ def data_get(
 
     Example: trimaran data get fashion-mnist
     """
-    from trimaran.data import cache
+    from trimaran.data import cache, contracts
 
-    say(cache.get(cache.load(name), offline=offline, reporter=terminal(), source=source))
+    say(cache.get(contracts.load(name), offline=offline, reporter=terminal(), source=source))
 
 
 @app.command("pack")
@@ -149,13 +149,13 @@ def data_verify(
 
     Example: trimaran data verify fashion-mnist
     """
-    from trimaran.data import cache
+    from trimaran.data import cache, contracts
     from trimaran.data.contracts import Licensed
     from trimaran.errors import RunError, unknown_name
 
     place = Path(what)
-    if what in cache.names():
-        contract = cache.load(what)
+    if what in contracts.names():
+        contract = contracts.load(what)
         faults = cache.verify(contract, reporter=terminal(), workers=workers)
         own_files = " --from DIR" if isinstance(contract, Licensed) else ""
         hint = f"trimaran data get {what}{own_files} repairs it"
@@ -165,7 +165,7 @@ def data_verify(
         )
         hint = "pack it again into a new folder"
     else:
-        raise unknown_name("data set or folder", what, cache.names())
+        raise unknown_name("data set or folder", what, contracts.names())
     if faults:
         raise RunError("\n".join(faults), hint=hint)
     say(f"{what}: every file is as it should be")

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trimaran import paths, strict
-from trimaran.data import cache
+from trimaran.data import cache, contracts
 from trimaran.engines.here import here
 from trimaran.files import write_atomic
 from trimaran.images import definition
@@ -27,7 +27,7 @@ def names(kind: str) -> list[str]:
         "images": definition.names,
         "targets": targets.names,
         "recipes": library.names,
-        "data": cache.names,
+        "data": contracts.names,
     }[kind]()
 
 
@@ -54,7 +54,7 @@ def details(kind: str, name: str) -> Row:
         return recipe.model_dump(mode="json", by_alias=True)
     load: dict[str, Callable[[str], strict.Model]] = {
         "apps": lambda app: card.load(app).card, "images": definition.load,
-        "targets": targets.load, "data": cache.load,
+        "targets": targets.load, "data": contracts.load,
     }
     return load[kind](name).model_dump(mode="json", by_alias=True)
 
@@ -133,7 +133,7 @@ def _recipe_row(row: Row) -> Row:
 
 
 def _data_row(name: str) -> Row:
-    contract = cache.load(name)
+    contract = contracts.load(name)
     return {
         "name": name, "state": cache.state(contract), "licence": contract.licence.id,
         "samples": " + ".join(
