@@ -86,6 +86,10 @@ def test_a_recipe_says_what_it_expects_if_only_that_it_is_nothing_yet(checkout: 
         ),
         ({"surprise": 1}, "surprise: unknown key (allowed: schema, summary, app"),
         ({"data": {}}, "data: resnet-imagenet reads one data set(s), here are 0"),
+        ({"target": "cpu-2cores"}, "target: there is no target 'cpu-2cores' (did you mean"
+                                   " cpu-2core?)"),
+        ({"data": {"fashion-minst": GOOD["data"]["fashion-mnist"]}},
+         "data.fashion-minst: there is no such data set (did you mean fashion-mnist?)"),
     ],
 )
 def test_faults_are_refused(checkout: Path, change: dict[str, Any], message: str) -> None:

@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from samples import GOOD
-from trimaran.data import cache
 from trimaran.engines import BuiltImage, Command, Setting
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.images import definition
@@ -75,7 +74,6 @@ def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path.write_text(yaml.safe_dump(GOOD))
     made = Engine()
     monkeypatch.setattr(resumption, "select", lambda name: made)
-    monkeypatch.setattr(cache, "load", lambda name: name)
     monkeypatch.setattr(definition, "load", lambda name: name)
     monkeypatch.setattr(inputs, "prepare", lambda *_, **__: [data(own_place)])
     return made
