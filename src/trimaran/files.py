@@ -100,15 +100,22 @@ def room(path: Path) -> str:
     return f"{usage.free / 1e6:,.0f} of {usage.total / 1e6:,.0f} MB free on {place}"
 
 
-def check_space(folder: Path, needed: int, what: str, error: type[TrimaranError]) -> None:
+_LARGER = (
+    "free some space there (`trimaran cache prune`), or choose a folder on a larger disk:"
+    " TRIMARAN_CACHE, of a build also TMPDIR"
+)
+
+
+def check_space(
+    folder: Path, needed: int, what: str, error: type[TrimaranError], hint: str = _LARGER
+) -> None:
     """Raise `error` when the existing `folder` has less than `needed` bytes free for `what`."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise error(
             f"no space for {what}: {needed / 1e6:,.0f} MB needed in {folder},"
             f" {free / 1e6:,.0f} MB free",
-            hint="free some space there (`trimaran cache prune`), or choose a folder on a larger"
-            " disk: TRIMARAN_CACHE, of a build also TMPDIR",
+            hint=hint,
         )
 
 

@@ -34,11 +34,11 @@ def test_the_card_of_each_app_agrees_with_its_options_and_its_images(name: str) 
     described = strict.load_json(AppOptions, paths.repository() / "apps" / name / "options.json")
     assert found.verbs == {verb: one.description for verb, one in described.verbs.items()}
     assert set(found.neutral_options) <= set(described.verbs["train"].options)
-    images = [definition.load(image) for image in definition.names()]
-    for image in images:
+    for image in map(definition.load, definition.names()):
         if image.app is not None and name in image.app.packages:
-            assert image.app.module == found.module
-            assert set(image.app.commands) <= set(found.verbs)
+            entry = definition.entry(image)
+            assert entry is not None
+            assert (entry.module, entry.verbs) == (found.module, found.verbs)
 
 
 def test_what_is_left_out_has_a_default(checkout: Path) -> None:

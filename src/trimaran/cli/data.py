@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from trimaran.cli import common
 from trimaran.cli.common import DataName, Json, Offline, command, emit, say, terminal
+from trimaran.data.kinds import FormatName
 
 app = typer.Typer(
     help="Get, pack, verify and list data sets.\n\nExample: trimaran data get fashion-mnist",
@@ -63,8 +64,7 @@ def data_pack(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to make.")],
     kind: Annotated[
-        Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"],
-        typer.Option("--format", help="How the samples are packed."),
+        FormatName, typer.Option("--format", help="How the samples are packed.")
     ] = "webdataset",
     name: Annotated[
         str | None,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 from trimaran import locks, paths, pool
-from trimaran.data import contracts, dataset_json, squashfs
+from trimaran.data import dataset_json, squashfs
 from trimaran.data.contracts import AnyContract, Contract, Licensed, OfFiles, Videos, Zipped
-from trimaran.data.kinds import SampleWord
+from trimaran.data.kinds import FormatName, SampleWord
 from trimaran.errors import RunError, UsageError
 from trimaran.files import IN_CACHE, make_folder, resumable, sha256, writing
 from trimaran.reporting import Reporter
@@ -230,7 +230,7 @@ def verify_folder(
 
 
 def check(
-    contract: AnyContract, place: Path, samples: Mapping[str, int], form: contracts.FormatName,
+    contract: AnyContract, place: Path, samples: Mapping[str, int], form: FormatName,
     kinds: Collection[SampleWord],
 ) -> str:
     """Check quickly, without hashing, that `place` holds what a run needs.

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from trimaran import paths, strict
 from trimaran.data import origins
-from trimaran.data.kinds import Kind
+from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.origins import (
     Described,
     FileName,
@@ -28,9 +28,6 @@ from trimaran.data.origins import (
     Size,
 )
 from trimaran.strict import Sha256
-
-FormatName = Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"]
-"""How a data set is packed."""
 
 
 class Counted(strict.Model):

@@ -25,10 +25,9 @@ from trimaran.data.origins import Archive, Content, DebianSource, Obtainable, So
 from trimaran.errors import RunError
 from trimaran.files import check_space, make_folder, md5, set_aside
 from trimaran.net.download import SPARE_BYTES, fetch
+from trimaran.net.mirrors import DEBIAN, SNAPSHOT
 from trimaran.reporting import Reporter
 
-DEBIAN = "http://deb.debian.org/debian/"
-SNAPSHOT = "https://snapshot.debian.org/archive/debian/"
 PYPI = "https://files.pythonhosted.org/packages/"
 CHUNK = 1024 * 1024
 PACKAGE_SECONDS = 180.0
@@ -152,7 +151,8 @@ def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Re
                      reporter=reporter, error=SourceError)
 
     if isinstance(source, DebianSource):
-        urls = [DEBIAN + source.path, f"{SNAPSHOT}{source.snapshot}/{source.path}"]
+        urls = [f"{DEBIAN}/debian/{source.path}",
+                f"{SNAPSHOT}/debian/{source.snapshot}/{source.path}"]
         program = shutil.which("apt-get")
         # Short limits: apt's own would let a closed firewall cost minutes.
         command = [program or "", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=5",

@@ -90,10 +90,10 @@ def launched(built: BuiltImage, launcher: Sequence[str]) -> list[str]:
     """Return the command that starts the app of `built` by `launcher`; [] without one."""
     if not launcher:
         return []
-    app = definition.load(built.name).app
-    if app is None:
+    entry = definition.entry(definition.load(built.name))
+    if entry is None:
         raise UsageError(f"{built.name} has no app to launch")
-    return [*launcher, "-m", app.module]
+    return [*launcher, "-m", entry.module]
 
 
 def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) -> None:

@@ -154,9 +154,9 @@ class Host:
         launcher: Sequence[str] = (),
     ) -> Command:
         """Return the command that runs the app in the environment, where binds are plain paths."""
-        image = definition.load(built.name)
-        entry = ["-m", image.app.module] if image.app else []
-        found = self._command(built, [*entry, *args], setting)
+        entry = definition.entry(definition.load(built.name))
+        words = ["-m", entry.module] if entry else []
+        found = self._command(built, [*words, *args], setting)
         if not launcher:
             return found
         # By name: PATH begins with the environment's own programs.

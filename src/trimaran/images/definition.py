@@ -26,6 +26,7 @@ from trimaran.images.parts import (
     PYTHONS,
     App,
     Build,
+    Entry,
     Gpu,
     Lines,
     Name,
@@ -288,6 +289,17 @@ def package_folder(name: str) -> Path:
     """Return the folder of the package `apps/<name>`."""
     packages = paths.Definitions("package", ("apps/*/pyproject.toml",), paths.of_folder)
     return packages.file_of(name).parent
+
+
+def entry(image: Image) -> Entry | None:
+    """Return how the app in `image` is started, as its card says; None of a framework image.
+
+    Raises:
+        UsageError: its card is not there, or says something that no image can hold.
+    """
+    if image.app is None:
+        return None
+    return strict.load(Entry, paths.app(image.app.packages[-1]) / "app.yaml")
 
 
 def file_of(image: Image, name: str) -> Path:

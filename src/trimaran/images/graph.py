@@ -8,6 +8,7 @@ from itertools import groupby
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from trimaran.images import definition
 from trimaran.images.definition import Image
 
 WIDTH = 1080
@@ -128,7 +129,8 @@ def _framework(framework: Image, apps: list[Image], y: float) -> tuple[Box, list
     for app in apps:
         if over:
             used += _GAP / 2
-        lines = textwrap.wrap(" · ".join(app.app.commands if app.app else ()), _APP_LETTERS)
+        entry = definition.entry(app)
+        lines = textwrap.wrap(" · ".join(entry.verbs if entry else ()), _APP_LETTERS)
         height = _APP_HEIGHT + _LINE * max(0, len(lines) - 1)
         over.append(Box(APPS, y + used, height, app.name, tuple(lines)))
         used += height

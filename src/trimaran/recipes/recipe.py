@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictStr, ValidationError, model_validator
 
 from trimaran import strict
-from trimaran.data.contracts import FormatName
+from trimaran.data.kinds import FormatName
 from trimaran.parsing import Location
 from trimaran.recipes.card import Number, When, Word
 from trimaran.recipes.options import Argument

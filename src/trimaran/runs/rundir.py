@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
@@ -16,13 +15,13 @@ from trimaran import __version__, paths, process
 from trimaran.engines import Command, commands
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import (
+    check_space,
     leads_outside,
     locked,
     named,
     open_plain,
     read_plain,
     refusal,
-    room,
     write_atomic,
     writing,
 )
@@ -100,7 +99,8 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
     with alone(directory) as lock:
         _refuse_used(directory)  # now that nobody else begins a run in it
         try:
-            _refuse_full(directory)
+            check_space(directory, _LEAST_BYTES, f"a run in {directory}", RunError,
+                        hint="free some space there, or choose another --out")
             yield directory, lock
         finally:
             with suppress(OSError):
@@ -108,14 +108,6 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
                     (directory / LOCK).unlink()
                     if made:
                         directory.rmdir()
-
-
-def _refuse_full(directory: Path) -> None:
-    if shutil.disk_usage(directory).free < _LEAST_BYTES:
-        raise RunError(
-            f"no space for a run in {directory}: {room(directory)}",
-            hint="free some space there, or choose another --out",
-        )
 
 
 def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:

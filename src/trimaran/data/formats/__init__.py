@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from trimaran.data import dataset_json
-from trimaran.data.contracts import FormatName
 from trimaran.data.formats.records import Format, Record
-from trimaran.data.kinds import Kind
+from trimaran.data.kinds import FormatName, Kind
 from trimaran.errors import UsageError
 from trimaran.files import sha256
 

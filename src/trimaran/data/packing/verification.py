@@ -9,9 +9,8 @@ from pathlib import Path
 
 from trimaran import pool
 from trimaran.data import dataset_json, formats
-from trimaran.data.contracts import FormatName
 from trimaran.data.formats.records import Read
-from trimaran.data.kinds import Kind
+from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.packing import pictures, sequences
 from trimaran.files import sha256
 from trimaran.reporting import Advance, Reporter
