@@ -11,7 +11,7 @@ import pytest
 
 from finished import write_recipe
 from trimaran import paths
-from trimaran.recipes.card import Card
+from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import curves
 from trimaran.runs.curves import Picture

@@ -15,7 +15,7 @@ from trimaran import hostfacts, paths
 from trimaran.engines import Bind, BuiltImage, Setting, commands, oci, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import archives, base, definition
+from trimaran.images import archives, bases, definition
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -122,21 +122,21 @@ def test_the_date_is_source_date_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert commands.created() == "1970-01-01T00:00:00Z"
 
 
-def resolve(offline: bool, given: str | None = None) -> base.Base:
+def resolve(offline: bool, given: str | None = None) -> bases.Base:
     def pull(reference: str, destination: Path) -> None:
         pulled.append(reference)
         destination.write_text("sif")
 
     pulled: list[str] = []
     assert TINY.base is not None
-    return base.resolve(
+    return bases.resolve(
         TINY.base, given=given, offline=offline, pull=pull, suffix=".sif", reporter=Silent()
     )
 
 
 def test_the_pinned_base_is_pulled_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TINY.base is not None
-    monkeypatch.setattr(base, "unreachable", lambda image: None)
+    monkeypatch.setattr(bases, "unreachable", lambda image: None)
     first = resolve(offline=False)
     assert (first.bootstrap, first.digest) == ("localimage", TINY.base.digest)
     assert Path(first.reference).read_text() == "sif"
@@ -144,15 +144,15 @@ def test_the_pinned_base_is_pulled_once_and_kept(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_assembled_base_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def assemble(suite: str, destination: Path, reporter: Silent) -> base.Base:
+    def assemble(suite: str, destination: Path, reporter: Silent) -> bases.Base:
         destination.parent.mkdir(parents=True, exist_ok=True)
         made = destination.with_name("made")
         made.write_text("archive")
-        about = base.Base("docker-archive", "x", "Debian by hand", "sha256:2")
-        return base._keep(made, destination, about)
+        about = bases.Base("docker-archive", "x", "Debian by hand", "sha256:2")
+        return bases._keep(made, destination, about)
 
-    monkeypatch.setattr(base, "unreachable", lambda image: "no registry")
-    monkeypatch.setattr(base, "assemble", assemble)
+    monkeypatch.setattr(bases, "unreachable", lambda image: "no registry")
+    monkeypatch.setattr(bases, "assemble", assemble)
     made = resolve(offline=False)
     assert (made.bootstrap, made.name, made.digest) == (
         "docker-archive", "Debian by hand", "sha256:2"
@@ -167,7 +167,7 @@ def test_offline_without_a_base_says_what_to_do() -> None:
 
 
 def test_an_unreachable_registry_is_given_up_at_once() -> None:
-    assert base.unreachable("registry.invalid/a/b") is not None
+    assert bases.unreachable("registry.invalid/a/b") is not None
 
 
 def test_the_users_base_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_the_users_base_is_taken_as_it_is(tmp_path: Path) -> None:
     assert archives.pack(layer, archive, 0) == digest
     assert archive.read_bytes() == first
     assert resolve(True, str(archive)).bootstrap == "docker-archive"
-    assert resolve(True, "docker://host/a@sha256:1") == base.Base(
+    assert resolve(True, "docker://host/a@sha256:1") == bases.Base(
         "docker", "host/a@sha256:1", "host/a@sha256:1", "sha256:1"
     )
     for wrong in (str(layer), str(tmp_path / "missing.sif")):

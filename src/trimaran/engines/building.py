@@ -17,9 +17,8 @@ from trimaran import hostfacts, locks, process
 from trimaran.engines import BuiltImage, Command, Engine, Setting, commands, inventory, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import base as bases
-from trimaran.images import definition, render, wheelhouse
-from trimaran.images.base import Base
+from trimaran.images import bases, definition, render, wheelhouse
+from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.images.wheels import Item
 from trimaran.reporting import Advance, Reporter

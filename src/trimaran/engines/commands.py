@@ -13,7 +13,7 @@ from trimaran import paths, process
 from trimaran.engines import BuiltImage
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition
-from trimaran.images.base import Base
+from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.reporting import Reporter
 

@@ -24,7 +24,7 @@ from trimaran.engines.commands import MOMENT
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition
-from trimaran.images.base import Base
+from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.reporting import Advance, Reporter
 

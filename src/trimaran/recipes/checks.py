@@ -8,7 +8,7 @@ from trimaran.data import contracts
 from trimaran.errors import nearest
 from trimaran.parsing import Location
 from trimaran.recipes import options, targets
-from trimaran.recipes.card import Card, Metric
+from trimaran.recipes.cards import Card, Metric
 from trimaran.recipes.recipe import SYNTHETIC, Expectation, Recipe
 
 Faults = Mapping[Location, str]

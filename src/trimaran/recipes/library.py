@@ -11,9 +11,8 @@ from trimaran.data import weights
 from trimaran.errors import UsageError
 from trimaran.files import sha256
 from trimaran.parsing import dotted
-from trimaran.recipes import card as cards
-from trimaran.recipes import checks
-from trimaran.recipes.card import CardFile
+from trimaran.recipes import cards, checks
+from trimaran.recipes.cards import CardFile
 from trimaran.recipes.recipe import Recipe
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, StrictStr, ValidationError, model_validator
 from trimaran import strict
 from trimaran.data.kinds import FormatName
 from trimaran.parsing import Location
-from trimaran.recipes.card import Number, When, Word
+from trimaran.recipes.cards import Number, When, Word
 from trimaran.recipes.options import Argument
 from trimaran.sites import Fingerprint
 from trimaran.strict import Digest

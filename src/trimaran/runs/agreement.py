@@ -15,7 +15,7 @@ from trimaran.engines import selection
 from trimaran.errors import RunError
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
-from trimaran.recipes.card import Card
+from trimaran.recipes.cards import Card
 from trimaran.recipes.command import app_arguments, launcher, real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
 from trimaran.runs import inputs, rundir

@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from trimaran import files
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import read_plain, sha256, write_atomic
-from trimaran.recipes import card as cards
-from trimaran.recipes import library, targets
+from trimaran.recipes import cards, library, targets
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument

@@ -12,8 +12,8 @@ from trimaran.data import cache, contracts
 from trimaran.engines.here import here
 from trimaran.files import write_atomic
 from trimaran.images import definition
-from trimaran.recipes import card, library, targets
-from trimaran.recipes.card import Card
+from trimaran.recipes import cards, library, targets
+from trimaran.recipes.cards import Card
 from trimaran.recipes.recipe import Recipe
 from trimaran.supply import digests
 
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 def names(kind: str) -> list[str]:
     """Return the names of `kind` (apps, images, targets, recipes, data), sorted."""
     return {
-        "apps": card.names,
+        "apps": cards.names,
         "images": definition.names,
         "targets": targets.names,
         "recipes": library.names,
@@ -53,7 +53,7 @@ def details(kind: str, name: str) -> Row:
         recipe = library.load(name).recipe if "@" in name else library.definition(name)
         return recipe.model_dump(mode="json", by_alias=True)
     load: dict[str, Callable[[str], strict.Model]] = {
-        "apps": lambda app: card.load(app).card, "images": definition.load,
+        "apps": lambda app: cards.load(app).card, "images": definition.load,
         "targets": targets.load, "data": contracts.load,
     }
     return load[kind](name).model_dump(mode="json", by_alias=True)
@@ -76,7 +76,7 @@ def write_schemas() -> None:
 
 
 def _app_row(name: str) -> Row:
-    found = card.load(name).card
+    found = cards.load(name).card
     return {"name": name, "framework": found.framework, "title": found.title}
 
 

@@ -17,7 +17,7 @@ import requests
 from pydantic import BaseModel, Field
 
 from trimaran.errors import BuildError
-from trimaran.images.base import API_HOSTS
+from trimaran.images.bases import API_HOSTS
 from trimaran.net import web
 from trimaran.net.transfer import innermost
 from trimaran.net.web import Answer
