@@ -29,6 +29,12 @@ def load(checkout: Path, content: dict[str, Any]) -> cards.CardFile:
 
 
 @pytest.mark.parametrize("name", cards.names())
+def test_there_is_a_framework_image_for_each_app(name: str) -> None:
+    image = definition.load(f"{cards.load(name).card.framework}-cpu")
+    assert image.kind == "framework"
+
+
+@pytest.mark.parametrize("name", cards.names())
 def test_the_card_of_each_app_agrees_with_its_options_and_its_images(name: str) -> None:
     found = cards.load(name).card
     described = strict.load_json(AppOptions, paths.repository() / "apps" / name / "options.json")
@@ -52,7 +58,7 @@ def test_what_is_left_out_has_a_default(checkout: Path) -> None:
     ("change", "message"),
     [
         ({"surprise": 1}, "unknown key (allowed: schema, title, framework"),
-        ({"framework": "caffe"}, "framework: Input should be 'torch' or 'tensorflow'"),
+        ({"framework": "Py Torch"}, "framework: String should match pattern"),
         ({"verbs": {}}, "verbs: Dictionary should have at least 1 item"),
         ({"metrics": {}}, "metrics: Dictionary should have at least 1 item"),
         ({"metrics": {"psnr": {"key": "a", "better": "more"}}},

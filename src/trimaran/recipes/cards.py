@@ -91,7 +91,7 @@ class Card(strict.Model):
 
     schema_: Literal[1] = Field(alias="schema")
     title: Line
-    framework: Literal["torch", "tensorflow"]
+    framework: Word = Field(description="as its images are named: torch, tensorflow or another")
     module: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")] = Field(
         description="Python package that `python -m` runs"
     )

@@ -47,7 +47,7 @@ class Expectation(strict.Model):
     metric: Word = Field(description="one of those in the app's card")
     unit: str = Field(default="", description="that of the card")
     at: When
-    value: Number = Field(gt=0)
+    value: Number
     lower: Number | None = Field(
         default=None, gt=-1, le=0, description="relative margin below, e.g. -0.01"
     )
@@ -71,8 +71,9 @@ class Expectation(strict.Model):
     @property
     def bounds(self) -> tuple[float | None, float | None]:
         """Lowest and highest accepted value, in `unit`; None: any."""
-        low = None if self.lower is None else self.value * (1 + self.lower)
-        high = None if self.upper is None else self.value * (1 + self.upper)
+        way = 1 if self.value >= 0 else -1  # below a number is below it, whatever its sign
+        low = None if self.lower is None else self.value * (1 + way * self.lower)
+        high = None if self.upper is None else self.value * (1 + way * self.upper)
         return low, high
 
 
