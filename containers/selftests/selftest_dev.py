@@ -23,7 +23,7 @@ def check_tools() -> None:
 
 
 def check_compile() -> None:
-    """torch.compile makes code for the CPU, and for a GPU if there is one, with the same results."""
+    """torch.compile makes code for the CPU and for a GPU, if there is one, with equal results."""
     @torch.compile
     def compiled(x: torch.Tensor) -> torch.Tensor:
         return torch.sin(x) * 2 + x.relu()

@@ -60,12 +60,12 @@ def fetch_raw(
     """
     for folder in (raw, downloads):
         make_folder(folder, reporter)
-    for name in missing(contract, raw):
+    lacking = missing(contract, raw)
+    for name in lacking:
         if os.path.lexists(raw / name):
             aside = set_aside(raw / name).name
             reporter.warn(f"{raw / name} is not what the contract names; set aside as {aside}")
     failures: list[str] = []
-    lacking = missing(contract, raw)
     for number, source in enumerate(contract.sources, start=1):
         needed = [name for name in lacking if name in source.gives]
         if not needed:
