@@ -120,12 +120,8 @@ class Host:
         image = definition.load(built.name)
         place, *words = definition.self_test(image)
         script = next(definition.file_of(image, n) for n, to in image.files.items() if to == place)
-        with (
-            reporter.bar(f"testing {built.name}", None),
-            tempfile.TemporaryDirectory(prefix="trimaran-test-") as folder,
-        ):
-            command = self._command(built, [str(script), *words], Setting(workdir=folder))
-            process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
+        with reporter.bar(f"testing {built.name}", None):
+            self.inside(built, [str(script), *words])
 
     def again(
         self, image: Image, *, base: str | None, reporter: Reporter
@@ -141,9 +137,8 @@ class Host:
         """Run the environment's Python with `words`; return what it prints."""
         with tempfile.TemporaryDirectory(prefix="trimaran-inside-") as folder:
             command = self._command(built, words, Setting(workdir=folder))
-            return process.run(
-                command.argv, env=command.env, cwd=Path(folder), check=BuildError
-            ).stdout
+            done = process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
+        return done.stdout
 
     def described(self, built: BuiltImage) -> Description:
         """Refuse: an environment has no labels and no entry point."""
