@@ -106,17 +106,17 @@ def test_it_says_its_version(trimaran: Trimaran) -> None:
 
 
 @pytest.mark.parametrize("words", [
-    *(("list", kind) for kind in KINDS), ("show", "images", "resnet-imagenet-torch-cpu"),
+    *(("list", kind, "--json") for kind in KINDS), ("show", "images", "resnet-imagenet-torch-cpu"),
     ("show", "recipes", "resnet-imagenet/cpu-quickstart"), ("show", "targets", "cpu-2core"),
     ("show", "data", "fashion-mnist"), ("show", "apps", "resnet-imagenet"),
 ], ids=" ".join)
 def test_it_lists_and_shows_what_the_checkout_has(
     trimaran: Trimaran, words: tuple[str, ...]
 ) -> None:
-    done = trimaran(*words, "--json")
+    done = trimaran(*words)
     assert done.returncode == 0, done.stderr
     checkout = subprocess.run(
-        [sys.executable, "-c", "from trimaran.cli import main; main()", *words, "--json"],
+        [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
         capture_output=True, text=True, check=True,
     )
     assert json.loads(done.stdout) == json.loads(checkout.stdout)
