@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import paths
-from trimaran.engines import Bind, BuiltImage, Command, Condition, Description
+from trimaran.engines import BuiltImage, Command, Condition, Description, Setting
 from trimaran.engines.building import Container, Job
 from trimaran.engines.store import Record
 from trimaran.files import sha256
@@ -71,31 +71,18 @@ class Barge(Container):
     def _self_test(self, built: BuiltImage) -> list[str]:
         return [sys.executable, "-c", f"open({built.reference!r})"]
 
-    def python(
-        self,
-        built: BuiltImage,
-        words: Sequence[str],
-        *,
-        binds: Sequence[Bind] = (),
-        env: Mapping[str, str] | None = None,
-        network: bool = False,
-    ) -> Command:
+    def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Return the words alone."""
-        return Command((self.executable, "python", *words), self.environment(network=network))
+        env = self.environment(network=setting.network)
+        return Command((self.executable, "python", *words), env)
 
     def command(
-        self,
-        built: BuiltImage,
-        args: Sequence[str],
-        *,
-        binds: Sequence[Bind],
-        env: Mapping[str, str],
-        workdir: str,
+        self, built: BuiltImage, args: Sequence[str], setting: Setting,
         launcher: Sequence[str] = (),
     ) -> Command:
         """Return the command of a run."""
-        shown = [f"{bind.source}:{bind.target}" for bind in binds]
-        return Command((self.executable, "run", *shown, built.reference, *args), dict(env))
+        shown = [f"{bind.source}:{bind.target}" for bind in setting.binds]
+        return Command((self.executable, "run", *shown, built.reference, *args), dict(setting.env))
 
     def described(self, built: BuiltImage) -> Description:
         """Return that it has no labels."""

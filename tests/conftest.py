@@ -11,7 +11,7 @@ import pytest
 
 from finished import write_recipe
 from trimaran import paths
-from trimaran.recipes.card import Card
+from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import curves
 from trimaran.runs.curves import Picture
@@ -61,12 +61,13 @@ def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small checkout of its own, with an app's card, that a test may fill and break."""
+    """A small checkout of its own, with what a recipe names, that a test may fill and break."""
     root = tmp_path / "checkout"
     for folder in ("recipes/targets", "recipes/data", "containers", "apps"):
         (root / folder).mkdir(parents=True)
     source = paths.repository()
-    for name in ("recipes/targets/cpu-2core.yaml", "apps/resnet-imagenet/app.yaml"):
+    for name in ("recipes/targets/cpu-2core.yaml", "recipes/data/fashion-mnist.yaml",
+                 "apps/resnet-imagenet/app.yaml"):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text((source / name).read_text())
     monkeypatch.setenv("TRIMARAN_ROOT", str(root))

@@ -7,6 +7,8 @@ from pathlib import Path
 import yaml
 
 from samples import GOOD, write_outcome
+from trimaran.data import contracts
+from trimaran.data.contracts import Images
 from trimaran.engines import Command
 from trimaran.recipes import library
 from trimaran.recipes.command import app_arguments
@@ -22,7 +24,10 @@ IMAGE = ImageRecord(
 SIF = IMAGE.model_copy(
     update={"engine": "apptainer", "reference": "/a.sif", "digest": "sha256:" + "ef" * 32}
 )
-DATA = DataRecord(name="fashion-mnist", path="/data", sha256="cd" * 32)
+CONTRACT = contracts.load("fashion-mnist")
+assert isinstance(CONTRACT, Images)
+assert CONTRACT.packed is not None
+DATA = DataRecord(name=CONTRACT.name, path="/data", sha256=CONTRACT.packed.sha256)
 
 
 def write_recipe(checkout: Path) -> RecipeFile:

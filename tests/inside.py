@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trimaran import process
-from trimaran.engines import Bind, BuiltImage
+from trimaran.engines import Bind, BuiltImage, Setting
 from trimaran.engines.apptainer import Apptainer
 
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", "python"]
@@ -20,8 +20,7 @@ def run_inside(built: BuiltImage, out: Path, arguments: Sequence[str], *binds: B
     """Run `arguments` in the image, one thread per rank, with the folder `out` as /out."""
     command = Apptainer().command(
         built, ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", *arguments],
-        binds=[*binds, Bind(out, "/out", writable=True)], env={"OMP_NUM_THREADS": "1"},
-        workdir="/out",
+        Setting([*binds, Bind(out, "/out", writable=True)], {"OMP_NUM_THREADS": "1"}, "/out"),
     )
     argv = ["exec" if word == "run" else word for word in command.argv]
     argv.insert(argv.index(built.reference) + 1, "/opt/trimaran/bin/python")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trimaran import paths
-from trimaran.recipes import card
+from trimaran.recipes import cards
 
-CARD_FILE = card.load_copy(paths.repository() / "apps/resnet-imagenet/app.yaml")
+CARD_FILE = cards.load_copy(paths.repository() / "apps/resnet-imagenet/app.yaml")
 CARD = CARD_FILE.card
 """The card of the app of GOOD."""
 

@@ -14,7 +14,7 @@ from trimaran.engines import BuiltImage, inventory
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.building import Job
 from trimaran.images import definition, render, wheelhouse
-from trimaran.images.base import Base
+from trimaran.images.bases import Base
 
 TINY = definition.read(Path(__file__).with_name("images") / "tiny" / "image.yaml")
 GOOD = b"SIF" * 1000

@@ -133,6 +133,14 @@ def test_every_package_has_its_place_in_the_order_and_says_what_it_is_for() -> N
         assert ast.get_docstring(ast.parse((PACKAGE / name / "__init__.py").read_text()))
 
 
+def test_tests_lie_in_the_folder_of_their_package() -> None:
+    packages = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py")}
+    folders = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/**/test_*.py")}
+    own = {folder for folder in folders if folder.parts[:1] not in
+           {("integration",), ("standing",), ("toys",)}}
+    assert own <= packages
+
+
 def test_the_guide_shows_the_same_house() -> None:
     rows = re.findall(r"^\| (?!package )`?(\w+|the ground)/?`? \| .* \| (.*) \|$",
                       (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)

@@ -97,7 +97,7 @@ IMAGE = {
     "schema": 1, "summary": "A greeting", "description": "A greeting.", "version": "0.1.0",
     "licenses": "MIT", "framework": "tiny", "files": {"selftest.py": "/opt/trimaran/hello.py"},
     "test": "/opt/trimaran/hello.py", "help": "A greeting.\n",
-    "app": {"packages": ["hello"], "module": "hello", "commands": {"train": "greet"}},
+    "app": {"packages": ["hello"]},
 }
 
 

@@ -23,14 +23,15 @@ def check_tools() -> None:
 
 
 def check_compile() -> None:
-    """torch.compile makes code for the CPU, with the same results."""
+    """torch.compile makes code for the CPU and for a GPU, if there is one, with equal results."""
     @torch.compile
     def compiled(x: torch.Tensor) -> torch.Tensor:
         return torch.sin(x) * 2 + x.relu()
 
-    x = torch.linspace(-3, 3, 1000)
-    torch.testing.assert_close(compiled(x), torch.sin(x) * 2 + x.relu())
-    print("torch.compile: compiled for the CPU")
+    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        x = torch.linspace(-3, 3, 1000, device=device)
+        torch.testing.assert_close(compiled(x), torch.sin(x) * 2 + x.relu())
+        print(f"torch.compile: compiled for {device}")
 
 
 if __name__ == "__main__":

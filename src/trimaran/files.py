@@ -16,8 +16,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
-from trimaran.errors import RunError, TrimaranError, UsageError
+from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.reporting import Advance, Reporter
 
 
@@ -35,6 +36,18 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_evidence(path: Path, content: str) -> None:
+    """Write a new file, and its folder.
+
+    Raises:
+        UsageError: it exists.
+    """
+    if path.exists():
+        raise UsageError(f"{path} exists: evidence is never overwritten")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, content + "\n")
 
 
 def follow_umask(path: Path, *, program: bool = False) -> None:
@@ -61,6 +74,10 @@ def make_folder(path: Path, reporter: Reporter) -> None:
     path.mkdir(parents=True, exist_ok=True)
 
 
+IN_CACHE = "set TRIMARAN_CACHE to a folder with room where you may write"
+"""What to do where the cache cannot be written to."""
+
+
 @contextmanager
 def named(path: Path) -> Iterator[None]:
     """Have what the system refuses name `path`: of a full disk it names no file."""
@@ -83,15 +100,22 @@ def room(path: Path) -> str:
     return f"{usage.free / 1e6:,.0f} of {usage.total / 1e6:,.0f} MB free on {place}"
 
 
-def check_space(folder: Path, needed: int, what: str, error: type[TrimaranError]) -> None:
+_LARGER = (
+    "free some space there (`trimaran cache prune`), or choose a folder on a larger disk:"
+    " TRIMARAN_CACHE, of a build also TMPDIR"
+)
+
+
+def check_space(
+    folder: Path, needed: int, what: str, error: type[TrimaranError], hint: str = _LARGER
+) -> None:
     """Raise `error` when the existing `folder` has less than `needed` bytes free for `what`."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise error(
             f"no space for {what}: {needed / 1e6:,.0f} MB needed in {folder},"
             f" {free / 1e6:,.0f} MB free",
-            hint="free some space there (`trimaran cache prune`), or choose a folder on a larger"
-            " disk: TRIMARAN_CACHE, of a build also TMPDIR",
+            hint=hint,
         )
 
 
@@ -100,6 +124,26 @@ def refusal(error: OSError, place: Path) -> str:
     reason = error.strerror or str(error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"{reason} ({room(place)})" if full else reason
+
+
+@contextmanager
+def writing(
+    what: str, place: Path, *, hint: str | None = None, error: type[TrimaranError] = RunError
+) -> Iterator[None]:
+    """Raise `error`, "cannot `what`", where the system refuses to write to `place`, and say why."""
+    try:
+        yield
+    except OSError as problem:
+        raise error(f"cannot {what}: {refusal(problem, place)}", hint=hint) from problem
+
+
+@contextmanager
+def resumable(doing: str) -> Iterator[None]:
+    """On Ctrl-C, say that `doing` was stopped, and how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped while {doing}", hint="run it again to go on") from None
 
 
 def open_plain(path: str | Path, flags: int) -> int:
@@ -176,9 +220,25 @@ def locked(path: Path, taken: str) -> Iterator[int]:
         yield lock.fileno()
 
 
+def is_still(file: IO[Any], path: Path) -> bool:
+    """Whether the open `file` still is what `path` names: another process may have moved it."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
+
+
 def sha256(path: Path, advance: Advance = lambda amount: None) -> str:
     """Return the SHA-256 of a file, in hexadecimal; `advance` gets the bytes that were read."""
-    digest = hashlib.sha256()
+    return _hashed(hashlib.sha256(), path, advance)
+
+
+def md5(path: Path, advance: Advance = lambda amount: None) -> str:
+    """Return the MD5 of a file, for publishers that give no more; see `sha256`."""
+    return _hashed(hashlib.md5(usedforsecurity=False), path, advance)
+
+
+def _hashed(digest: hashlib._Hash, path: Path, advance: Advance) -> str:
     with path.open("rb") as handle:
         while block := handle.read(1 << 20):
             digest.update(block)

@@ -21,6 +21,7 @@ from typing import IO
 
 from trimaran import paths
 from trimaran.errors import BuildError
+from trimaran.files import is_still
 from trimaran.reporting import Reporter
 
 STALE_SECONDS = 24 * 3600
@@ -165,7 +166,7 @@ def _held(place: Path, mode: int, reporter: Reporter | None) -> Iterator[IO[str]
                 fcntl.flock(file, mode)
             except OSError:
                 pass
-            if _is_still(file, path_of(place)):
+            if is_still(file, path_of(place)):
                 yield file
                 return
     yield None
@@ -178,14 +179,6 @@ def _open(place: Path) -> IO[str] | None:
         return lock.open("a+")
     except OSError:  # a cache that others have made: nobody removes anything there
         return None
-
-
-def _is_still(file: IO[str], path: Path) -> bool:
-    """Whether the open file has not been removed by its last holder."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except OSError:
-        return False
 
 
 def _holder(place: Path, file: IO[str]) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from trimaran.errors import UsageError
+from trimaran.errors import UsageError, unknown_name
 
 SHARE = Path(__file__).resolve().parent / "share"
 """What a wheel carries of the checkout that it was made of: recipes, containers and apps."""
@@ -74,26 +76,57 @@ def _check_own(folder: Path) -> None:
         raise UsageError(f"no recipes/ in {folder}", hint=layout)
 
 
-def found(*patterns: str, name: Callable[[Path], str]) -> dict[str, Path]:
-    """Return the files that match below any of `folders`, by name and sorted.
+@dataclass(frozen=True)
+class Definitions:
+    """The files below any of `folders` that define the things of one kind.
 
-    Args:
+    Attributes:
+        kind: what a message calls such a thing.
         patterns: of paths below such a folder, such as `recipes/targets/*.yaml`.
-        name: what a file is called by.
-
-    Raises:
-        UsageError: two files have one name: none is preferred in silence.
+        name: what the thing in a file is called; None: the file is of another kind.
     """
-    named: dict[str, Path] = {}
-    for folder in folders():
-        for path in (path for pattern in patterns for path in folder.glob(pattern)):
-            other = named.setdefault(name(path), path)
-            if other != path:
-                raise UsageError(
-                    f"two definitions are called '{name(path)}': {other} and {path}",
-                    hint="give your own one another name",
-                )
-    return dict(sorted(named.items()))
+
+    kind: str
+    patterns: tuple[str, ...]
+    name: Callable[[Path], str | None] = lambda path: path.stem
+
+    def files(self) -> dict[str, Path]:
+        """Return the files by name, sorted.
+
+        Raises:
+            UsageError: two files have one name: none is preferred in silence.
+        """
+        named: dict[str, Path] = {}
+        for folder, pattern in itertools.product(folders(), self.patterns):
+            for path in folder.glob(pattern):
+                if (name := self.name(path)) is None:
+                    continue
+                if (other := named.setdefault(name, path)) != path:
+                    raise UsageError(
+                        f"two definitions are called '{name}': {other} and {path}",
+                        hint="give your own one another name",
+                    )
+        return dict(sorted(named.items()))
+
+    def names(self) -> list[str]:
+        """Return all names, sorted."""
+        return list(self.files())
+
+    def file_of(self, name: str) -> Path:
+        """Return the file of the one called `name`.
+
+        Raises:
+            UsageError: there is none; the nearest are named.
+        """
+        files = self.files()
+        if name not in files:
+            raise unknown_name(self.kind, name, list(files))
+        return files[name]
+
+
+def of_folder(path: Path) -> str:
+    """Return the name of the folder that `path` lies in: of some `Definitions` the name."""
+    return path.parent.name
 
 
 def app(name: str) -> Path:

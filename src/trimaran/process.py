@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -37,14 +36,8 @@ _STEPS = (
 """What a child gets for the first stop, the second, the third; and what the user is told."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a finished process left: exit status and captured output."""
-
-    argv: tuple[str, ...]
-    returncode: int
-    stdout: str
-    stderr: str
+Result = subprocess.CompletedProcess[str]
+"""What a finished process left: exit status and captured output."""
 
 
 def shell_line(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
@@ -104,11 +97,10 @@ def run(
         if check is None:
             raise
         raise check(f"`{shell_line(argv)}` did not end within {timeout:g} s") from error
-    result = Result(tuple(argv), done.returncode, done.stdout, done.stderr)
-    if check is not None and result.returncode != 0:
-        tail = "\n".join((result.stderr or result.stdout).strip().splitlines()[-15:])
-        raise check(f"`{shell_line(argv)}` failed with status {result.returncode}:\n{tail}")
-    return result
+    if check is not None and done.returncode != 0:
+        tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
+        raise check(f"`{shell_line(argv)}` failed with status {done.returncode}:\n{tail}")
+    return done
 
 
 @contextmanager
@@ -220,9 +212,7 @@ def _not_found(argv: Sequence[str]) -> UsageError:
     return UsageError(f"program not found: {argv[0]}", hint="see `trimaran doctor`")
 
 
-def _pump(
-    child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str], None]
-) -> int:
+def _pump(child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str], None]) -> int:
     assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was asked for
     name, own = log or os.devnull, open_plain if log else None
     with named(Path(name)), open(name, "a", encoding="utf-8", opener=own) as sink:

@@ -98,9 +98,7 @@ def _read(path: Path, limit: int) -> str:
         raise UsageError(f"{path} is not UTF-8 text (byte {error.start})") from error
 
 
-def _validated(
-    model: type[M], content: object, lines: dict[Location, int] | None, path: Path
-) -> M:
+def _validated(model: type[M], content: object, lines: dict[Location, int] | None, path: Path) -> M:
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -131,9 +129,7 @@ def _allowed_keys(model: type[Model], where: Location) -> list[str]:
     for part in where:
         if not (isinstance(current, type) and issubclass(current, BaseModel)):
             return []
-        info = next(
-            (f for n, f in current.model_fields.items() if part in (n, f.alias)), None
-        )
+        info = next((f for n, f in current.model_fields.items() if part in (n, f.alias)), None)
         current = _inner_model(info.annotation) if info else None
     if isinstance(current, type) and issubclass(current, BaseModel):
         return [field.alias or name for name, field in current.model_fields.items()]

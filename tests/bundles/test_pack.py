@@ -16,7 +16,7 @@ import bundles
 from bundles import NAME, SIF, image
 from trimaran import cli, paths
 from trimaran.bundles import archive, pack, unpack
-from trimaran.data import cache
+from trimaran.data import cache, contracts
 from trimaran.engines.host import Host
 from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Silent
@@ -55,7 +55,8 @@ def test_a_bundle_holds_what_a_run_needs(
     folder, _ = unpack.extract(made.path, None, Silent())
     assert folder == own_place / "resnet-imagenet-cpu-smoke"
     assert (folder / "image.sif").read_bytes() == SIF
-    for sums, of in (("SHA256SUMS", folder), ("data.sha256", cache.folder(cache.load("small")))):
+    packed = cache.folder(contracts.load("small"))
+    for sums, of in (("SHA256SUMS", folder), ("data.sha256", packed)):
         subprocess.run(["sha256sum", "--check", "--strict", folder / sums], cwd=of, check=True)
     readme = (folder / "README.txt").read_text()
     assert ("sh run.sh --data DIR   " in readme) is not with_data
@@ -135,7 +136,7 @@ def test_an_import_makes_image_and_data_those_of_run(
     found = request_.engine.find(image())
     assert found is not None
     assert found.digest == manifest.image.digest
-    contract = cache.load("small")
+    contract = contracts.load("small")
     place = cache.get(contract, offline=True, reporter=told)
     assert cache.verify_folder(contract, place, records=True, reporter=told) == []
     definition = paths.repository() / "containers/frameworks/tiny/selftest.py"

@@ -123,7 +123,7 @@ LONG = {
     "data/licensed.py": ["_check"],
     "net/transfer.py": ["copy", "receive"],
     "process.py": ["stream"],
-    "images/base.py": ["_pull"],
+    "images/bases.py": ["_pull"],
     "images/lock.py": ["_resolve"],
     "runs/pipeline.py": ["_pinned_image"],
     "supply/rebuild.py": ["check"],

@@ -27,8 +27,8 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def contract(place: Path, monkeypatch: pytest.MonkeyPatch) -> Images:
     contract = Images.model_validate(datasets.document(place))
-    monkeypatch.setattr(sources, "DEBIAN", (place / "debian").as_uri() + "/")
-    monkeypatch.setattr(sources, "SNAPSHOT", (place / "snapshot").as_uri() + "/")
+    monkeypatch.setattr(sources, "DEBIAN", place.as_uri())
+    monkeypatch.setattr(sources, "SNAPSHOT", (place / "snapshot").as_uri())
     monkeypatch.setattr(sources, "PYPI", (place / "pypi").as_uri() + "/")
     monkeypatch.setenv("PATH", str(place / "bin"))
     return contract

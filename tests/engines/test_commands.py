@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from trimaran import hostfacts, paths
-from trimaran.engines import Bind, BuiltImage, commands, oci, store
+from trimaran.engines import Bind, BuiltImage, Setting, commands, oci, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import archives, base, definition
+from trimaran.images import archives, bases, definition
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -30,8 +30,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
 
 def test_the_command_is_exact(engine: Apptainer) -> None:
     command = engine.command(
-        BUILT, ["train", "--epochs=1"], workdir="/out", env={"OMP_NUM_THREADS": "2"},
-        binds=[Bind(Path("/d a,ta"), "/data"), Bind(Path("/run"), "/out", writable=True)],
+        BUILT, ["train", "--epochs=1"],
+        Setting([Bind(Path("/d a,ta"), "/data"), Bind(Path("/run"), "/out", writable=True)],
+                {"OMP_NUM_THREADS": "2"}, "/out"),
     )
     assert command.argv == (
         "/opt/apptainer/bin/apptainer", "--quiet", "run", "--containall", "--no-home",
@@ -47,8 +48,8 @@ def test_the_command_of_podman_is_exact(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(oci, "_missing", list)
     monkeypatch.setattr(oci, "_runtime", list)
     command = oci.Podman().command(
-        replace(BUILT, reference="localhost/trimaran/tiny:0"), ["train"], workdir="/out",
-        env={"A": "b c"}, binds=[Bind(Path("/d"), "/data"), Bind(Path("/r"), "/out", True)],
+        replace(BUILT, reference="localhost/trimaran/tiny:0"), ["train"],
+        Setting([Bind(Path("/d"), "/data"), Bind(Path("/r"), "/out", True)], {"A": "b c"}, "/out"),
     )
     assert command.argv == (
         "podman", "--storage-driver", "vfs", "run", "--rm", "--network=none", "--read-only",
@@ -60,7 +61,7 @@ def test_the_command_of_podman_is_exact(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_launcher_starts_the_app_inside_one_container(engine: Apptainer) -> None:
     built = replace(BUILT, name="resnet-imagenet-torch-cpu")
     command = engine.command(
-        built, ["train"], workdir="/out", env={}, binds=[], launcher=["mpirun", "-n", "2", "python"]
+        built, ["train"], Setting(workdir="/out"), ["mpirun", "-n", "2", "python"]
     )
     assert command.argv[2] == "exec"
     assert command.argv[-8:] == (
@@ -70,7 +71,7 @@ def test_a_launcher_starts_the_app_inside_one_container(engine: Apptainer) -> No
 
 def test_an_overlay_is_read_only(engine: Apptainer) -> None:
     built = replace(BUILT, overlay=Path("/my overlay"))
-    words = engine.command(built, [], binds=[], env={}, workdir="/").argv
+    words = engine.command(built, [], Setting()).argv
     assert words[-3:] == ("--overlay", "/my overlay:ro", "/images/tiny.sif")
 
 
@@ -80,7 +81,7 @@ def test_the_process_gets_no_setting_of_the_user(
     for name in ("APPTAINER_BIND", "APPTAINERENV_LD_PRELOAD", "PYTHONPATH", "LD_LIBRARY_PATH"):
         monkeypatch.setenv(name, "/leak")
     monkeypatch.setenv("https_proxy", "http://me:password@proxy")  # would be kept in run.json
-    command = engine.command(BUILT, [], binds=[], env={}, workdir="/")
+    command = engine.command(BUILT, [], Setting())
     assert "/leak" not in command.env.values()
     assert set(command.env) <= {"PATH", *commands.PASSED_ON}
 
@@ -89,7 +90,7 @@ def test_root_without_capabilities_runs_in_a_user_namespace_and_cannot_build(
     engine: Apptainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: True)
-    assert "--userns" in engine.command(BUILT, [], binds=[], env={}, workdir="/").argv
+    assert "--userns" in engine.command(BUILT, [], Setting()).argv
     with pytest.raises(BuildError) as caught:
         engine.build(TINY, base=None, offline=True, reporter=Silent())
     assert "ordinary user" in str(caught.value.hint)
@@ -121,21 +122,21 @@ def test_the_date_is_source_date_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert commands.created() == "1970-01-01T00:00:00Z"
 
 
-def resolve(offline: bool, given: str | None = None) -> base.Base:
+def resolve(offline: bool, given: str | None = None) -> bases.Base:
     def pull(reference: str, destination: Path) -> None:
         pulled.append(reference)
         destination.write_text("sif")
 
     pulled: list[str] = []
     assert TINY.base is not None
-    return base.resolve(
+    return bases.resolve(
         TINY.base, given=given, offline=offline, pull=pull, suffix=".sif", reporter=Silent()
     )
 
 
 def test_the_pinned_base_is_pulled_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TINY.base is not None
-    monkeypatch.setattr(base, "unreachable", lambda image: None)
+    monkeypatch.setattr(bases, "unreachable", lambda image: None)
     first = resolve(offline=False)
     assert (first.bootstrap, first.digest) == ("localimage", TINY.base.digest)
     assert Path(first.reference).read_text() == "sif"
@@ -143,15 +144,15 @@ def test_the_pinned_base_is_pulled_once_and_kept(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_assembled_base_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def assemble(suite: str, destination: Path, reporter: Silent) -> base.Base:
+    def assemble(suite: str, destination: Path, reporter: Silent) -> bases.Base:
         destination.parent.mkdir(parents=True, exist_ok=True)
         made = destination.with_name("made")
         made.write_text("archive")
-        about = base.Base("docker-archive", "x", "Debian by hand", "sha256:2")
-        return base._keep(made, destination, about)
+        about = bases.Base("docker-archive", "x", "Debian by hand", "sha256:2")
+        return bases._keep(made, destination, about)
 
-    monkeypatch.setattr(base, "unreachable", lambda image: "no registry")
-    monkeypatch.setattr(base, "assemble", assemble)
+    monkeypatch.setattr(bases, "unreachable", lambda image: "no registry")
+    monkeypatch.setattr(bases, "assemble", assemble)
     made = resolve(offline=False)
     assert (made.bootstrap, made.name, made.digest) == (
         "docker-archive", "Debian by hand", "sha256:2"
@@ -166,7 +167,7 @@ def test_offline_without_a_base_says_what_to_do() -> None:
 
 
 def test_an_unreachable_registry_is_given_up_at_once() -> None:
-    assert base.unreachable("registry.invalid/a/b") is not None
+    assert bases.unreachable("registry.invalid/a/b") is not None
 
 
 def test_the_users_base_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_the_users_base_is_taken_as_it_is(tmp_path: Path) -> None:
     assert archives.pack(layer, archive, 0) == digest
     assert archive.read_bytes() == first
     assert resolve(True, str(archive)).bootstrap == "docker-archive"
-    assert resolve(True, "docker://host/a@sha256:1") == base.Base(
+    assert resolve(True, "docker://host/a@sha256:1") == bases.Base(
         "docker", "host/a@sha256:1", "host/a@sha256:1", "sha256:1"
     )
     for wrong in (str(layer), str(tmp_path / "missing.sif")):

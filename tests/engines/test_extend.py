@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trimaran.engines import Bind, BuiltImage, Command, extend
+from trimaran.engines import BuiltImage, Command, Setting, extend
 from trimaran.errors import BuildError, TrimaranError, UsageError
 from trimaran.images import definition
 from trimaran.images.definition import Image
@@ -38,11 +38,8 @@ class Engine:
     def damage(self, image: Image) -> str | None:
         return None
 
-    def python(
-        self, built: BuiltImage, words: Sequence[str], *, binds: Sequence[Bind],
-        env: Mapping[str, str], network: bool,
-    ) -> Command:
-        self.calls.append((tuple(words), dict(env), network))
+    def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
+        self.calls.append((tuple(words), dict(setting.env), setting.network))
         script = self.script
         if words[0] == "-m":
             script = f"import os; os.makedirs({words[-1]!r} + '/lib/python3.11/site-packages')"

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 import barge
 from trimaran import cli
-from trimaran.engines import BuiltImage, inventory, selection
+from trimaran.engines import BuiltImage, Condition, inventory, selection
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.here import here
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import base, definition, render, wheelhouse
+from trimaran.images import bases, definition, render, wheelhouse
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
@@ -53,7 +53,7 @@ def test_a_misspelt_engine_is_refused_with_the_nearest_name() -> None:
 def engine(monkeypatch: pytest.MonkeyPatch) -> barge.Barge:
     """An engine that only its row makes known."""
     monkeypatch.setitem(selection.ENGINES, "barge", barge.PLACE)
-    monkeypatch.setattr(base, "unreachable", lambda image: None)
+    monkeypatch.setattr(bases, "unreachable", lambda image: None)
     monkeypatch.setattr("trimaran.hostfacts.root_lacks_capabilities", lambda: False)
     monkeypatch.setattr(render, "check", lambda image: None)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
@@ -79,7 +79,7 @@ def test_a_new_engine_builds_finds_and_lists(engine: barge.Barge) -> None:
 
 
 def test_a_new_engine_is_looked_at_offered_and_cleared_up_after(engine: barge.Barge) -> None:
-    assert ("barge", "ok", "afloat") in [(c.name, c.status, c.detail) for c in doctor.examine()]
+    assert doctor.examine()["barge"] == Condition("ok", "afloat")
     assert isinstance(forms.of(engine), forms.Sif)
     assert ImageRecord(
         name="tiny", engine="barge", reference="x", digest="sha256:0", inputs="0"

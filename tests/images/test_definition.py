@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from trimaran.errors import UsageError
 from trimaran.images import definition
+from trimaran.images.parts import Source
 
 GOOD = Path(__file__).parents[1] / "images" / "tiny"
 
@@ -21,6 +23,16 @@ def edited(tmp_path: Path, old: str, new: str) -> Path:
     assert old in text
     (folder / "image.yaml").write_text(text.replace(old, new))
     return folder / "image.yaml"
+
+
+def test_a_file_that_several_images_build_with_is_the_same_one() -> None:
+    """As Horovod is, whose address and hash each of them names."""
+    sources: dict[str, set[Source]] = defaultdict(set)
+    for image in map(definition.load, definition.names()):
+        for source in image.build.sources if image.build else ():
+            sources[source.url.rpartition("/")[2]].add(source)
+    assert "horovod-0.28.1.tar.gz" in sources
+    assert {name: found for name, found in sources.items() if len(found) > 1} == {}
 
 
 @pytest.mark.parametrize("name", definition.names())

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import debian, definition, lock
-from trimaran.images.parts import Source
+from trimaran.images.parts import PYTHONS, Source
 from trimaran.process import Result
 from trimaran.reporting import Silent
 
@@ -27,7 +27,7 @@ def test_the_committed_lock_serves_every_python(image: definition.Image) -> None
     locked = lock.read(image.folder / "requirements.lock")
     other = image.folder.parent / image.variant.of if image.variant else image.folder
     asked = re.findall(r"^([a-z0-9-]+)==", (other / "requirements.in").read_text(), re.M)
-    for python in lock.HOST_VERSIONS:
+    for python in PYTHONS:
         names = [entry.name for entry in locked if entry.applies_to(python)]
         assert len(names) == len(set(names))
         assert set(asked) <= set(names)
@@ -122,7 +122,7 @@ def app(tmp_path: Path) -> definition.Image:
     (folder / "image.yaml").write_text(
         "schema: 1\nsummary: An app\ndescription: An app.\nversion: '1'\nlicenses: MIT\n"
         "framework: tiny\nfiles: {selftest.py: /opt/selftest.py}\ntest: /opt/selftest.py\n"
-        "app: {packages: [trainkit], module: trainkit, commands: {train: train}}\nhelp: An app.\n"
+        "app: {packages: [trainkit]}\nhelp: An app.\n"
     )
     return definition.read(folder / "image.yaml")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.engines import Bind, BuiltImage
+from trimaran.engines import Bind, BuiltImage, Setting
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError
 from trimaran.images import definition, wheelhouse
@@ -47,7 +47,7 @@ def run(
     extra: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     command = Apptainer().command(
-        built, ["-c", script], binds=binds, env=env, workdir="/out" if binds else "/"
+        built, ["-c", script], Setting(binds, env, "/out" if binds else "/")
     )
     return subprocess.run(
         command.argv, env={**command.env, **(extra or {})}, capture_output=True, text=True,

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+import tinyapp
+from registries import running
 from trimaran import __version__, paths
+from trimaran.files import sha256
 from trimaran.images import definition, indexes
 
 pytestmark = [pytest.mark.usefixtures("user_cache"), pytest.mark.timeout(600)]
@@ -71,9 +74,11 @@ class Trimaran:
     def __init__(self, place: Path, folder: Path) -> None:
         self.place, self.folder = place, folder
 
-    def __call__(self, *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+    def __call__(
+        self, *words: str, timeout: float = 280, cache: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         env = {"HOME": str(self.folder), "COLUMNS": "160", "PATH": os.environ["PATH"],
-               "TRIMARAN_CACHE": os.environ["TRIMARAN_CACHE"]}
+               "TRIMARAN_CACHE": str(cache or os.environ["TRIMARAN_CACHE"])}
         return subprocess.run(
             [str(self.place / "bin/trimaran"), *words], env=env, cwd=self.folder, text=True,
             capture_output=True, check=False, timeout=timeout,
@@ -100,12 +105,18 @@ def test_it_says_its_version(trimaran: Trimaran) -> None:
     assert trimaran("--version").stdout == f"trimaran {__version__}\n"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_lists_what_the_checkout_has(trimaran: Trimaran, kind: str) -> None:
-    done = trimaran("list", kind, "--json")
+@pytest.mark.parametrize("words", [
+    *(("list", kind, "--json") for kind in KINDS), ("show", "images", "resnet-imagenet-torch-cpu"),
+    ("show", "recipes", "resnet-imagenet/cpu-quickstart"), ("show", "targets", "cpu-2core"),
+    ("show", "data", "fashion-mnist"), ("show", "apps", "resnet-imagenet"),
+], ids=" ".join)
+def test_it_lists_and_shows_what_the_checkout_has(
+    trimaran: Trimaran, words: tuple[str, ...]
+) -> None:
+    done = trimaran(*words)
     assert done.returncode == 0, done.stderr
     checkout = subprocess.run(
-        [sys.executable, "-c", "from trimaran.cli import main; main()", "list", kind, "--json"],
+        [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
         capture_output=True, text=True, check=True,
     )
     assert json.loads(done.stdout) == json.loads(checkout.stdout)
@@ -136,6 +147,38 @@ def test_it_does_not_change_what_was_installed(
     assert done.returncode == 2
     assert INSTALLED in done.stderr
     assert "TRIMARAN_ROOT" in done.stderr
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's own with a small app, its images and what they stand on."""
+    folder = tmp_path / "own"
+    for name in ("recipes/data", "containers", "apps"):
+        (folder / name).mkdir(parents=True)
+    with monkeypatch.context() as context:
+        context.setenv("TRIMARAN_ROOT", str(folder))
+        tinyapp.write(folder, tmp_path / "sources")
+    return folder
+
+
+@pytest.mark.engine("apptainer")
+@pytest.mark.engine("registry")
+def test_it_builds_an_image_and_pulls_it_elsewhere(
+    trimaran: Trimaran, own: Path, engine_cache: Path, tmp_path: Path
+) -> None:
+    def call(*words: str, cache: Path = engine_cache) -> str:
+        done = trimaran(*words, "--recipes", str(own), cache=cache)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    call("build", tinyapp.APP_IMAGE, "--engine", "apptainer")
+    with running(tmp_path / "harbour") as server:
+        call("push", tinyapp.APP_IMAGE, "--registry", server.namespace)
+        digest = call("pull", tinyapp.APP_IMAGE, cache=tmp_path / "away").split()[1]
+    call("test-image", tinyapp.APP_IMAGE, cache=tmp_path / "away")
+    [here] = engine_cache.glob(f"images/{tinyapp.APP_IMAGE}-*.sif")
+    [pulled] = tmp_path.glob(f"away/images/{tinyapp.APP_IMAGE}-*.sif")
+    assert digest == f"sha256:{sha256(here)}" == f"sha256:{sha256(pulled)}"
 
 
 @pytest.mark.trains

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.engines import Bind, BuiltImage, store
+from trimaran.engines import Bind, BuiltImage, Setting, store
 from trimaran.engines.oci import Podman
 from trimaran.images import debian, definition
 from trimaran.reporting import Silent
@@ -31,7 +31,7 @@ def same_cache(own_place: Path, engine_cache: Path, monkeypatch: pytest.MonkeyPa
 
 def run(built: BuiltImage, script: str, *binds: Bind, **env: str) -> str:
     workdir = "/out" if binds else "/"
-    command = Podman().command(built, ["-c", script], binds=binds, env=env, workdir=workdir)
+    command = Podman().command(built, ["-c", script], Setting(binds, env, workdir))
     done = subprocess.run(
         command.argv, env={**command.env, "HOSTVAR": "1"}, capture_output=True, text=True,
         check=False, timeout=120,

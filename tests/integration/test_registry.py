@@ -26,7 +26,7 @@ from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError, RunError
 from trimaran.files import sha256
 from trimaran.images import definition
-from trimaran.recipes import card, library
+from trimaran.recipes import cards, library
 from trimaran.reporting import Advance, Silent
 from trimaran.runs import pipeline
 from trimaran.sites import Site
@@ -311,7 +311,7 @@ class TestPinned:
         content = yaml.safe_load((RECIPES / "resnet-imagenet/cpu-quickstart.yaml").read_text())
         path.write_text(yaml.safe_dump({**content, "image": {"name": "tiny", "digest": digest}}))
         return pipeline.Request(
-            recipe=library.load_copy(path, "pinned", card.load("resnet-imagenet")),
+            recipe=library.load_copy(path, "pinned", cards.load("resnet-imagenet")),
             engine=Apptainer(), changes={}, site=Site(registry=namespace),
         )
 

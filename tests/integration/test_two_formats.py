@@ -17,7 +17,7 @@ import pytest
 from cyclonedx.validation.json import JsonStrictValidator
 
 import tinyapp
-from trimaran.engines import BuiltImage, Engine, inventory
+from trimaran.engines import BuiltImage, Engine, Setting, inventory
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.inventory import Inventory, Reasons
 from trimaran.engines.oci import STORAGE, Podman
@@ -125,7 +125,7 @@ def test_the_entry_point_does_the_same(
     ]
     printed = []
     for engine, built in pairs:
-        command = engine.command(built, words, binds=[], env={}, workdir="/")
+        command = engine.command(built, words, Setting())
         done = subprocess.run(
             command.argv, env=dict(command.env), capture_output=True, text=True, check=False,
             timeout=120,

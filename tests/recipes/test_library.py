@@ -94,6 +94,10 @@ def test_a_recipe_says_what_it_expects_if_only_that_it_is_nothing_yet(checkout: 
         ),
         ({"surprise": 1}, "surprise: unknown key (allowed: schema, summary, app"),
         ({"data": {}}, "data: resnet-imagenet reads one data set(s), here are 0"),
+        ({"target": "cpu-2cores"}, "target: there is no target 'cpu-2cores' (did you mean"
+                                   " cpu-2core?)"),
+        ({"data": {"fashion-minst": GOOD["data"]["fashion-mnist"]}},
+         "data.fashion-minst: there is no such data set (did you mean fashion-mnist?)"),
     ],
 )
 def test_faults_are_refused(checkout: Path, change: dict[str, Any], message: str) -> None:
@@ -118,7 +122,7 @@ def test_faults_are_refused(checkout: Path, change: dict[str, Any], message: str
         ({"lower": math.nan}, "expected.0.lower: Input should be a finite number"),
         ({"upper": math.inf}, "expected.0.upper: Input should be a finite number"),
         ({"value": math.nan}, "expected.0.value: Input should be a finite number"),
-        ({"value": -100}, "expected.0.value: Input should be greater than 0"),
+        ({"value": -100}, "expected.0.value: -100 % cannot be"),
         ({"value": True}, "expected.0.value: Input should be a valid number"),
         ({"value": 100.1}, "expected.0.value: 100.1 % cannot be"),
         ({"source": None, "measured": {**MEASURED, "seeds": {1: 80.0, 2: 89.9}}},
@@ -138,13 +142,14 @@ def test_expectations_without_source_margin_or_unit_are_refused(
     assert message in caught.value.message
 
 
-@pytest.mark.parametrize(("lower", "upper", "bounds"), [
-    (-0.1, None, (72.0, None)), (-0.5, 0.1, (40.0, 88.0)), (0.0, 0.0, (80.0, 80.0)),
+@pytest.mark.parametrize(("value", "lower", "upper", "bounds"), [
+    (80.0, -0.1, None, (72.0, None)), (80.0, -0.5, 0.1, (40.0, 88.0)),
+    (80.0, 0.0, 0.0, (80.0, 80.0)), (-80.0, -0.5, 0.1, (-120.0, -72.0)), (0.0, -0.5, 0.1, (0, 0)),
 ])
 def test_margins_are_relative_to_the_value(
-    lower: float, upper: float | None, bounds: tuple[float, float | None]
+    value: float, lower: float, upper: float | None, bounds: tuple[float, float | None]
 ) -> None:
-    expected = {**GOOD["expected"][0], "value": 80.0, "lower": lower, "upper": upper}
+    expected = {**GOOD["expected"][0], "value": value, "lower": lower, "upper": upper}
     low, high = recipe.Expectation.model_validate(expected).bounds
     for found, wanted in zip((low, high), bounds, strict=True):
         assert found == (wanted if wanted is None else pytest.approx(wanted))

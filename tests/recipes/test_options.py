@@ -47,6 +47,7 @@ def test_every_app_says_which_options_it_has() -> None:
     [
         ({"modle": "resnet20"}, "no such option (did you mean model or"),
         ({"no-nesterov": True}, "no such option (did you mean nesterov"),
+        ({"engine": "ddp"}, "is called strategy now"),
         ({"zzz": 1}, "no such option (known: data, out, model"),
         ({"model": "resnet21"}, "must be one of resnet20, resnet32"),
         ({"epochs": 1.5}, "must be a whole number, got 1.5"),

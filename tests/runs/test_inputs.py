@@ -13,11 +13,11 @@ from finished import SIF
 from samples import CARD_FILE, GOOD
 from trimaran.bundles import runscript
 from trimaran.bundles.runscript import Contents
-from trimaran.data import cache
+from trimaran.data import cache, contracts
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
-from trimaran.errors import RunError, UsageError
+from trimaran.errors import UsageError
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.runs import inputs, pipeline, rundir
@@ -30,7 +30,15 @@ SYNTHETIC = {"args": {**GOOD["args"], "synthetic": True}}
 
 
 def write(checkout: Path, names: list[str], sets: str, **more: Any) -> library.RecipeFile:
-    """Write the recipe GOOD for an app that reads `sets` data sets, with those called `names`."""
+    """Write the recipe GOOD for an app that reads `sets` data sets, with those called `names`.
+
+    They are copies of Fashion-MNIST, unless they are there.
+    """
+    for name in names:
+        contract = checkout / f"recipes/data/{name}.yaml"
+        if not contract.exists():
+            text = contracts.file_of("fashion-mnist").read_text()
+            contract.write_text(text.replace("name: fashion-mnist", f"name: {name}"))
     card = checkout / "apps/resnet-imagenet/app.yaml"
     kinds = "kinds: []" if sets == "zero" else "kinds: [class]"
     text = CARD_FILE.path.read_text().replace("{kinds: [class], sets: one}", "{KINDS, sets: SETS}")
@@ -128,13 +136,14 @@ def test_all_are_got_and_told(checkout: Path, own_place: Path) -> None:
     ]
     found = inputs.prepare(recipe, {}, offline=True, reporter=Silent())
     assert [(one.name, Path(one.path)) for one in found] == [
-        (name, cache.folder(cache.load(name))) for name in ("a", "b")
+        (name, cache.folder(contracts.load(name))) for name in ("a", "b")
     ]
     assert inputs.missing(recipe, {}) == []
     card = recipe.card.path
     card.write_text(card.read_text().replace("[class]", "[multi, sequence]"))
-    with pytest.raises(RunError, match="its samples are 'class', the app reads multi, sequence"):
-        inputs.prepare(library.load(NAME), {}, offline=True, reporter=Silent())
+    with pytest.raises(UsageError, match=r":\d+: data.a: its samples are 'class', resnet-imagenet"
+                                         " reads multi, sequence"):
+        library.load(NAME)
 
 
 @pytest.mark.parametrize("names", [[], ["a", "b"]])

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from finished import SIF, command
+from finished import DATA, SIF, command
 from samples import GOOD
 from trimaran.cli.terminal import show_verdict
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes import library
 from trimaran.runs import report, rundir
-from trimaran.runs.record import DataRecord
 from trimaran.survey import catalog
 
 CARD = """\
@@ -24,7 +23,7 @@ title: Sharper pictures
 framework: tensorflow
 module: sharpen
 verbs: {learn: learn to sharpen pictures}
-data: {kinds: [none], sets: one}
+data: {kinds: [class], sets: one}
 metrics:
   psnr: {key: eval_psnr, unit: dB, better: higher, digits: 1, result: psnr, panel: "sharpness, dB"}
   mse:
@@ -58,8 +57,7 @@ def run(checkout: Path, directory: Path, psnr: float = 30.0) -> None:
     """Leave in `directory` what a run of the app leaves."""
     write(checkout, PSNR, MSE)
     recipe = library.load("sharpen/cpu-smoke")
-    data = DataRecord(name="fashion-mnist", path="/data", sha256="cd" * 32)
-    record = rundir.start(directory, recipe, {}, SIF, [data], command(recipe, {}, SIF))
+    record = rundir.start(directory, recipe, {}, SIF, [DATA], command(recipe, {}, SIF))
     lines = [{"key": "run_start"}]
     for step, mse in enumerate((0.5, 0.0019, 0.02), start=1):
         where = {"step": step, "epoch_num": step}

@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from samples import GOOD
-from trimaran.data import cache
-from trimaran.engines import BuiltImage, Command
+from trimaran.engines import BuiltImage, Command, Setting
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.images import definition
 from trimaran.recipes import library
@@ -59,8 +58,8 @@ class Engine:
     def damage(self, image: definition.Image, digest: str | None = None) -> str | None:
         return self.fault
 
-    def command(self, built: BuiltImage, args: Any, *, workdir: str, **more: Any) -> Command:
-        return Command((*self.words, workdir, *args), {"PATH": os.environ["PATH"]})
+    def command(self, built: BuiltImage, args: Any, setting: Setting, launcher: Any) -> Command:
+        return Command((*self.words, setting.workdir, *args), {"PATH": os.environ["PATH"]})
 
 
 def data(place: Path) -> DataRecord:
@@ -75,7 +74,6 @@ def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path.write_text(yaml.safe_dump(GOOD))
     made = Engine()
     monkeypatch.setattr(resumption, "select", lambda name: made)
-    monkeypatch.setattr(cache, "load", lambda name: name)
     monkeypatch.setattr(definition, "load", lambda name: name)
     monkeypatch.setattr(inputs, "prepare", lambda *_, **__: [data(own_place)])
     return made

@@ -154,7 +154,7 @@ def test_a_full_disk_is_refused_before_anything_is_made(
     monkeypatch.setattr("shutil.disk_usage", lambda path: full)
     out = own_place / "run"
     with (
-        pytest.raises(RunError, match=r"no space for a run in .*: 1 of 2 MB free on /"),
+        pytest.raises(RunError, match=r"no space for a run in .*: 17 MB needed in .*, 1 MB free"),
         rundir.claim(recipe, out),
     ):
         pytest.fail("went on")

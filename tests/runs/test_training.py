@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 import yaml
 
 from samples import GOOD
-from trimaran import process
+from trimaran import paths, process
 from trimaran.engines import Command
 from trimaran.errors import Interrupted, RunError
 from trimaran.recipes import library
@@ -49,6 +51,17 @@ def app(code: str) -> Command:
     """Return the command of an app that does `code`."""
     program = f"import os, signal, sys, time\n{code}"
     return Command((sys.executable, "-c", program), {"PATH": os.environ["PATH"]})
+
+
+def test_the_exit_codes_are_those_of_the_app_contract() -> None:
+    apps = paths.repository() / "apps"
+    tree = ast.parse((apps / "trainkit/src/trainkit/exits.py").read_text())
+    [codes] = [node for node in tree.body if getattr(node, "name", "") == "ExitCode"]
+    assert isinstance(codes, ast.ClassDef)
+    raised = {ast.literal_eval(node.value) for node in codes.body if isinstance(node, ast.Assign)}
+    said = re.findall(r"^\| (\d+) \| ", (apps / "README.md").read_text(), re.MULTILINE)
+    assert raised == set(map(int, said))
+    assert set(training.APP_ERRORS) == raised - {0, 130}  # done; Ctrl-C is the tool's own business
 
 
 def failure(out: Path, begun: tuple[RunRecord, int], code: str) -> RunError:

@@ -19,7 +19,7 @@ from trimaran import paths, sites, strict
 from trimaran.bundles.pack import Manifest
 from trimaran.data import contracts, dataset_json
 from trimaran.images import debian, definition, indexes, lock
-from trimaran.recipes import card, library, options, targets
+from trimaran.recipes import cards, library, options, targets
 from trimaran.recipes.command import parse_changes
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import rundir, verdict
@@ -67,7 +67,7 @@ YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "recipe": ("recipes/a/b.yaml", GOOD, lambda path: library.load_copy(path, "a/b", CARD_FILE)),
     "card": (
         "apps/resnet-imagenet/app.yaml", content_of("apps/resnet-imagenet/app.yaml"),
-        card.load_copy,
+        cards.load_copy,
     ),
     "target": (
         "recipes/targets/t.yaml", content_of("recipes/targets/gtx1080ti-x4.yaml"),

@@ -186,7 +186,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> World:
         monkeypatch.setenv("TRIMARAN_CACHE", str(root / "cache"))
         request = bundles.request(checkout, root, monkeypatch)
         pack.pack(request, root / "b.tar", with_data=True, reporter=Silent())
-        place = cache.folder(cache.load("small"))
+        place = cache.folder(contracts.load("small"))
         path = checkout / "recipes/data/small.yaml"
         contract = yaml.safe_load(path.read_text())
         pinned = {"sha256": sha256(place / dataset_json.DATASET)}

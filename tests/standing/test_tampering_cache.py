@@ -25,7 +25,7 @@ from trimaran.data import cache, sources
 from trimaran.data.contracts import Images
 from trimaran.engines import BuiltImage, inventory
 from trimaran.engines.host import Host
-from trimaran.images import base, definition, wheelhouse
+from trimaran.images import bases, definition, wheelhouse
 from trimaran.images.wheels import Item
 from trimaran.reporting import Silent
 
@@ -104,13 +104,13 @@ def base_image(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Cas
     def pull(reference: str, destination: Path) -> None:
         destination.write_bytes(b"base image" * 100)
 
-    monkeypatch.setattr(base, "unreachable", lambda image: None)
+    monkeypatch.setattr(bases, "unreachable", lambda image: None)
     wanted = definition.read(TINY / "image.yaml").base
     assert wanted is not None
 
     def use(told: Silent) -> Any:
-        found = base.resolve(wanted, given=None, offline=False, pull=pull, suffix=".sif",
-                             reporter=told)
+        found = bases.resolve(wanted, given=None, offline=False, pull=pull, suffix=".sif",
+                              reporter=told)
         return found, Path(found.reference).read_bytes()
 
     found, _ = use(Silent())

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from trimaran.engines import host
+from trimaran.engines import Condition, host
 from trimaran.survey import doctor
-from trimaran.survey.doctor import Check
 
 
-def found(name: str) -> Check:
-    [check] = [check for check in doctor.examine() if check.name == name]
-    return check
+def found(name: str) -> Condition:
+    return doctor.examine()[name]
 
 
 def programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
@@ -28,7 +25,7 @@ def programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> N
 
 
 def test_missing_tcmalloc_is_told_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "version_info", (3, 11, 7, "final", 0))
+    monkeypatch.setattr(host, "PYTHON", "3.11")
     monkeypatch.setattr(host, "TCMALLOC", "no-such-library.so")
     check = found("host engine")
     assert check.status == "warn"
@@ -47,7 +44,7 @@ def test_only_engines_that_trimaran_has_are_praised(
     programs(tmp_path / "bin", monkeypatch, **dict.fromkeys(here, ":"))
     check = found("podman")
     assert check.status == status
-    assert not any("docker" in check.detail for check in doctor.examine())
+    assert not any("docker" in check.detail for check in doctor.examine().values())
 
 
 def test_an_apptainer_that_does_not_work_is_a_failure(
@@ -64,5 +61,4 @@ def test_an_apptainer_that_does_not_work_is_a_failure(
 
 def test_nothing_on_path_ends_no_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs(tmp_path / "empty", monkeypatch)
-    names = [check.name for check in doctor.examine()]
-    assert len(names) == len(set(names)) == 12
+    assert len(doctor.examine()) == 12

@@ -16,7 +16,7 @@ from trimaran.engines import host, store, workplace
 from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError, TrimaranError
 from trimaran.images import definition
-from trimaran.images.base import assembled_at
+from trimaran.images.bases import assembled_at
 from trimaran.reporting import Silent
 from trimaran.supply import digests
 from trimaran.survey import holdings

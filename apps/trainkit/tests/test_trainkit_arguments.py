@@ -83,6 +83,9 @@ def test_the_options_as_data_say_what_the_parser_takes() -> None:
     assert said["options"]["model"]["enum"] == ["a", "b"]
     assert said["options"]["synthetic"]["type"] == "boolean"
     assert said["options"]["data"] == {"type": "string", "default": None, "description": "folder"}
+    assert "renamed" not in said
+    changed = json.loads(options.described({"train": (Changed, "train it")}))["verbs"]["train"]
+    assert changed["renamed"] == {"old-epochs": "epochs"}
 
 
 @pytest.mark.parametrize("kind", list(options._RANGES))

@@ -29,13 +29,7 @@ from trimaran.recipes import targets
 from trimaran.reporting import Reporter
 from trimaran.runs import inputs, pipeline, rundir, shell
 from trimaran.runs.pipeline import Request
-from trimaran.runs.record import (
-    DataRecord,
-    GitRecord,
-    RecipeRecord,
-    SignatureRecord,
-    as_list,
-)
+from trimaran.runs.record import DataRecord, GitRecord, RecipeRecord, SignatureRecord, as_list
 from trimaran.strict import Digest, Sha256
 
 MANIFEST = "bundle.json"
@@ -172,7 +166,7 @@ def _members(
     )
     readme = shell.fill("trimaran.bundles", "bundle-readme.txt.j2", {
         "manifest": manifest, "recipe": request.recipe.recipe, "target": targets.load(target),
-        "contracts": [cache.load(one.name) for one in data], "included": contents.included,
+        "contracts": [contracts.load(one.name) for one in data], "included": contents.included,
     })
     below = {one.name: inputs.below(request.recipe.recipe, one.name).lstrip("/") for one in data}
     files = {

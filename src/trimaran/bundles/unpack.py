@@ -14,10 +14,10 @@ from trimaran.bundles import archive
 from trimaran.bundles.archive import Archive
 from trimaran.bundles.pack import MANIFEST, Manifest
 from trimaran.bundles.runscript import IMAGE
-from trimaran.data import cache, dataset_json
+from trimaran.data import cache, contracts, dataset_json
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
-from trimaran.files import check_space, refusal
+from trimaran.files import check_space, writing
 from trimaran.images import definition
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
@@ -59,15 +59,15 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
         if not target.parent.is_dir():
             raise UsageError(f"{target}: there is no folder {target.parent}", hint="make it first")
         check_space(target.parent, file.stat().st_size, "the unpacked bundle", RunError)
-        try:
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as place:
-                whole = Path(place) / "whole"
-                whole.mkdir()
-                bundle.check(whole, reporter)
-                manifest = _manifest(file, bundle)
-                whole.rename(target)
-        except OSError as error:
-            raise RunError(f"cannot write {target}: {refusal(error, target)}") from error
+        with (
+            writing(f"write {target}", target),
+            tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as place,
+        ):
+            whole = Path(place) / "whole"
+            whole.mkdir()
+            bundle.check(whole, reporter)
+            manifest = _manifest(file, bundle)
+            whole.rename(target)
     return target, manifest
 
 
@@ -81,7 +81,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
     """
     image, used = manifest.image, manifest.data
     sif = paths.cache("images", f"{image.name}-{image.inputs[:12]}.sif")
-    try:
+    with writing("write into the cache", paths.cache()):
         here = store.record_of(sif)
         fault = store.damage(here) if here else None
         if here and fault:
@@ -94,8 +94,6 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
         for one in used:
             if one.included:
                 _take_in_data(folder / one.folder, one.name, reporter)
-    except OSError as error:
-        raise RunError(f"cannot write into the cache: {refusal(error, paths.cache())}") from error
     if image.name not in definition.names() or (
         definition.content(definition.load(image.name)) != image.content
     ):
@@ -106,7 +104,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
 
 
 def _take_in_data(place: Path, name: str, reporter: Reporter) -> None:
-    target = cache.folder(cache.load(name))
+    target = cache.folder(contracts.load(name))
     if not target.exists():
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:

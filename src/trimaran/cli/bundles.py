@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimaran.cli.common import (
-    Base,
-    Offline,
-    RecipeName,
-    Settings,
-    app,
-    command,
-    say,
-    terminal,
-)
+from trimaran.cli.common import Base, Offline, RecipeName, Settings, app, command, say, terminal
 
 if TYPE_CHECKING:
     from trimaran.sites import Site

@@ -22,9 +22,7 @@ common.app.add_typer(app, name="cache")
 
 
 @command(app, "list")
-def cache_list(
-    as_json: Json = False
-) -> None:
+def cache_list(as_json: Json = False) -> None:
     """List images, environments, packages, bases and data in the cache, with their sizes.
 
     Example: trimaran cache list

@@ -22,9 +22,7 @@ from trimaran.errors import ExitCode
 
 
 @command(app, "lock", network=True)
-def lock_image(
-    image: ImageName
-) -> None:
+def lock_image(image: ImageName) -> None:
     """Resolve an image's packages anew and write its lock files.
 
     Example: trimaran lock torch-cpu
@@ -138,9 +136,7 @@ def _compare(name: str, engine: str, base: str | None) -> None:
 
 
 @command(app, "test-image")
-def self_test(
-    image: ImageName, engine: EngineName = "auto"
-) -> None:
+def self_test(image: ImageName, engine: EngineName = "auto") -> None:
     """Run the self-test of a built image.
 
     Example: trimaran test-image torch-cpu

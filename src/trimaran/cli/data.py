@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from trimaran.cli import common
-from trimaran.cli.common import (
-    DataName,
-    Json,
-    Offline,
-    command,
-    emit,
-    say,
-    terminal,
-)
+from trimaran.cli.common import DataName, Json, Offline, command, emit, say, terminal
+from trimaran.data.kinds import FormatName
 
 app = typer.Typer(
     help="Get, pack, verify and list data sets.\n\nExample: trimaran data get fashion-mnist",
@@ -31,9 +24,7 @@ Workers = Annotated[
 
 
 @command(app, "list")
-def data_list(
-    as_json: Json = False
-) -> None:
+def data_list(as_json: Json = False) -> None:
     """List data sets and whether they are here.
 
     Example: trimaran data list
@@ -60,9 +51,9 @@ def data_get(
 
     Example: trimaran data get fashion-mnist
     """
-    from trimaran.data import cache
+    from trimaran.data import cache, contracts
 
-    say(cache.get(cache.load(name), offline=offline, reporter=terminal(), source=source))
+    say(cache.get(contracts.load(name), offline=offline, reporter=terminal(), source=source))
 
 
 @app.command("pack")
@@ -73,8 +64,7 @@ def data_pack(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to make.")],
     kind: Annotated[
-        Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"],
-        typer.Option("--format", help="How the samples are packed."),
+        FormatName, typer.Option("--format", help="How the samples are packed.")
     ] = "webdataset",
     name: Annotated[
         str | None,
@@ -159,13 +149,13 @@ def data_verify(
 
     Example: trimaran data verify fashion-mnist
     """
-    from trimaran.data import cache
+    from trimaran.data import cache, contracts
     from trimaran.data.contracts import Licensed
     from trimaran.errors import RunError, unknown_name
 
     place = Path(what)
-    if what in cache.names():
-        contract = cache.load(what)
+    if what in contracts.names():
+        contract = contracts.load(what)
         faults = cache.verify(contract, reporter=terminal(), workers=workers)
         own_files = " --from DIR" if isinstance(contract, Licensed) else ""
         hint = f"trimaran data get {what}{own_files} repairs it"
@@ -175,7 +165,7 @@ def data_verify(
         )
         hint = "pack it again into a new folder"
     else:
-        raise unknown_name("data set or folder", what, cache.names())
+        raise unknown_name("data set or folder", what, contracts.names())
     if faults:
         raise RunError("\n".join(faults), hint=hint)
     say(f"{what}: every file is as it should be")

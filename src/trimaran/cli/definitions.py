@@ -8,14 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli.common import (
-    Json,
-    app,
-    command,
-    complete_by_kind,
-    emit,
-    say,
-)
+from trimaran.cli.common import Json, app, command, complete_by_kind, emit, say
 
 
 class Kind(str, Enum):

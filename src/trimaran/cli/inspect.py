@@ -7,16 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli.common import (
-    EngineName,
-    ImageName,
-    Json,
-    app,
-    command,
-    emit,
-    say,
-    terminal,
-)
+from trimaran.cli.common import EngineName, ImageName, Json, app, command, emit, say, terminal
 from trimaran.errors import ExitCode
 
 
@@ -94,10 +85,7 @@ def list_materials(
 
 
 @command(app, "audit", network=True)
-def audit_image(
-    image: ImageName,
-    as_json: Json = False,
-) -> None:
+def audit_image(image: ImageName, as_json: Json = False) -> None:
     """Ask PyPI for known vulnerabilities of an image's locked Python packages, by pip-audit.
 
     Debian packages are not asked for. Exits with 1 when there are any, and with 4 when the

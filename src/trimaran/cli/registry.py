@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimaran.cli.common import (
-    EngineName,
-    ImageName,
-    app,
-    command,
-    say,
-    terminal,
-)
+from trimaran.cli.common import EngineName, ImageName, app, command, say, terminal
 
 if TYPE_CHECKING:
     from trimaran.sites import Site

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -55,9 +56,7 @@ Venv = Annotated[
     ),
 ]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the exact command and run nothing.")]
 
 
 @command(app, network=True)
@@ -107,10 +106,7 @@ def run(
 
 
 @command(app, "resume", network=True)
-def resume_run(
-    site: Site,
-    run_dir: RunDirectory,
-) -> None:
+def resume_run(site: Site, run_dir: RunDirectory) -> None:
     """Let a stopped run go on from its newest checkpoint, and judge it.
 
     Recipe, data and image must be those that it began with. Each time that it goes on
@@ -187,6 +183,6 @@ def examine_machine(as_json: Json = False) -> None:
     from trimaran.survey import doctor
 
     checks = doctor.examine()
-    emit([check.model_dump() for check in checks], "doctor", as_json)
-    if any(check.status == "fail" for check in checks):
+    emit([{"name": name, **asdict(found)} for name, found in checks.items()], "doctor", as_json)
+    if any(found.status == "fail" for found in checks.values()):
         raise typer.Exit(ExitCode.RUN)

@@ -16,20 +16,10 @@ from typing import Literal
 
 from trimaran import locks, paths, pool
 from trimaran.data import dataset_json, squashfs
-from trimaran.data.contracts import (
-    AnyContract,
-    FormatName,
-    Licensed,
-    OfFiles,
-    Videos,
-    Zipped,
-)
-from trimaran.data.contracts import Contract as Contract
-from trimaran.data.contracts import load as load
-from trimaran.data.contracts import names as names
-from trimaran.data.kinds import SampleWord
-from trimaran.errors import Interrupted, RunError, UsageError
-from trimaran.files import make_folder, refusal, sha256
+from trimaran.data.contracts import AnyContract, Contract, Licensed, OfFiles, Videos, Zipped
+from trimaran.data.kinds import FormatName, SampleWord
+from trimaran.errors import RunError, UsageError
+from trimaran.files import IN_CACHE, make_folder, resumable, sha256, writing
 from trimaran.reporting import Reporter
 
 State = Literal["absent", "downloaded", "packed", "damaged"]
@@ -88,21 +78,14 @@ def get(
             hint="leave out --from",
         )
     home = _home(contract)
-    try:
+    with (
+        resumable(f"getting {contract.name}"), writing(f"write into {home}", home, hint=IN_CACHE)
+    ):
         again = any(os.path.lexists(home / name) for name in (_DAMAGED, _REPLACED))
         if again or _faults(contract, reporter):
             make_folder(home, reporter)
             with locks.making(folder(contract), reporter):
                 _mend(contract, home, offline, reporter, source)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped while getting {contract.name}", hint="run it again to go on"
-        ) from None
-    except OSError as error:
-        raise RunError(
-            f"cannot write into {home}: {refusal(error, home)}",
-            hint="set TRIMARAN_CACHE to a folder with room where you may write",
-        ) from error
     return folder(contract)
 
 
@@ -182,9 +165,7 @@ def _set_aside(contract: OfFiles, home: Path, reporter: Reporter) -> None:
         reporter.note(f"{contract.name} is packed anew; until then {home / _REPLACED} is kept")
 
 
-def verify(
-    contract: AnyContract, *, reporter: Reporter, workers: int | None = None
-) -> list[str]:
+def verify(contract: AnyContract, *, reporter: Reporter, workers: int | None = None) -> list[str]:
     """Check every file, record and image of the data set; return each fault found by name.
 
     What is found is remembered: the next `get` makes the packed data anew.

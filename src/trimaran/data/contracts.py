@@ -10,30 +10,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, cast
 
 from pydantic import Field, model_validator
 
 from trimaran import paths, strict
-from trimaran.data.kinds import Kind
+from trimaran.data import origins
+from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.origins import (
-    Content,
+    Described,
     FileName,
-    Licence,
     Made,
     Md5,
     Name,
+    Obtainable,
     RelativePath,
     Size,
-    Source,
-    Url,
 )
-from trimaran.errors import UsageError, unknown_name
 from trimaran.strict import Sha256
-
-FormatName = Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"]
-"""How a data set is packed."""
 
 
 class Counted(strict.Model):
@@ -84,29 +78,15 @@ class PatientSplit(strict.Model):
         return self
 
 
-class _Common(strict.Model):
+class _Common(Described):
     kind: ClassVar[Kind] = Kind()
-
-    schema_: Literal[1] = Field(alias="schema")
-    name: Name
-    title: str
-    licence: Licence
-    citation: str
-    homepage: Url
     splits: Mapping[Name, Counted | VideoSplit | PatientSplit]
 
 
-class Contract(_Common):
+class Contract(_Common, Obtainable):
     """One data set that anybody may download: licence, origin, hashes and splits."""
 
-    files: dict[FileName, Content] = Field(min_length=1)
     packed: Made | None = None
-    sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
-
-    @property
-    def getting(self) -> str:
-        """The command that gets it."""
-        return f"trimaran data get {self.name}"
 
     def used(self) -> set[str]:
         """Return the names of the files that the splits are made of: all, unless they name some."""
@@ -348,9 +328,8 @@ class _Unknown(strict.Model, extra="ignore"):
     reader: Literal["idx", "moving", "video", "zip", "ilsvrc2012", "kitti-tracking", "chestxray14"]
 
 
-def names() -> list[str]:
-    """Return the names of all data contracts, sorted."""
-    return list(_files())
+_DEFINED = paths.Definitions("data set", ("recipes/data/*.yaml",))
+names, file_of = _DEFINED.names, _DEFINED.file_of
 
 
 def load(name: str) -> AnyContract:
@@ -359,27 +338,7 @@ def load(name: str) -> AnyContract:
     Raises:
         UsageError: no such contract (the nearest are named) or faults in its file.
     """
-    path = file_of(name)
-    contract = strict.load_one(_model, path)
-    if contract.name != name:
-        raise UsageError(f"{path}: name: '{contract.name}' must be '{name}', as the file is called")
-    return contract
-
-
-def file_of(name: str) -> Path:
-    """Return the file of the contract called `name`.
-
-    Raises:
-        UsageError: there is no such contract; the nearest are named.
-    """
-    files = _files()
-    if name not in files:
-        raise unknown_name("data set", name, list(files))
-    return files[name]
-
-
-def _files() -> dict[str, Path]:
-    return paths.found("recipes/data/*.yaml", name=lambda path: path.stem)
+    return origins.load(_model, file_of(name))
 
 
 def _model(content: object) -> type[AnyContract]:

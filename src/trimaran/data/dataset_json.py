@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimaran import strict
-from trimaran.data.contracts import AnyContract, Contract, FormatName
-from trimaran.data.kinds import Kind, Labels, SampleKind
+from trimaran.data.contracts import AnyContract, Contract
+from trimaran.data.kinds import FormatName, Kind, Labels, SampleKind
 from trimaran.data.origins import FileName, Name, RelativePath
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic

@@ -1,9 +1,12 @@
-"""What the samples of a data set are."""
+"""What the samples of a data set are, and how they are packed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+FormatName = Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"]
+"""How a data set is packed."""
 
 Labels = Literal["class", "multi", "none"]
 """What a sample is labelled with: one class, any number of classes, or nothing."""

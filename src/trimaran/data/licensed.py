@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from pathlib import Path
 
@@ -11,14 +10,12 @@ from trimaran.data.contracts import AnyLicensed, ChestXray14, ImageNet, Kitti
 from trimaran.data.packing import chestxray, ilsvrc, kitti
 from trimaran.data.packing.listing import Listing
 from trimaran.errors import RunError
+from trimaran.files import md5
 from trimaran.reporting import Advance, Reporter
-
-_BLOCK = 1 << 22
 
 
 def checked(
-    contract: AnyLicensed, source: Path | None, unpacked: Path,
-    reporter: Reporter,
+    contract: AnyLicensed, source: Path | None, unpacked: Path, reporter: Reporter
 ) -> Listing:
     """Return what is in the files in `source`, after comparing them with the contract.
 
@@ -49,9 +46,7 @@ def checked(
     return listing
 
 
-def _listing(
-    contract: AnyLicensed, source: Path, unpacked: Path, reporter: Reporter
-) -> Listing:
+def _listing(contract: AnyLicensed, source: Path, unpacked: Path, reporter: Reporter) -> Listing:
     if isinstance(contract, Kitti):
         return kitti.listing(contract, source, reporter)
     if isinstance(contract, ImageNet):
@@ -60,10 +55,7 @@ def _listing(
     return chestxray.listing(contract, source, images, reporter)
 
 
-def _check(
-    contract: AnyLicensed, source: Path, names: Collection[str],
-    reporter: Reporter,
-) -> None:
+def _check(contract: AnyLicensed, source: Path, names: Collection[str], reporter: Reporter) -> None:
     """Compare the MD5 of those files with the publisher's, where it gives one."""
     tasks = [source / name for name in names if contract.files[name].md5]
     if not tasks:
@@ -71,7 +63,7 @@ def _check(
     workers = min(len(tasks), pool.cores())
     total = sum(path.stat().st_size for path in tasks)
     with reporter.bar(f"verifying the files of {contract.name}", total, unit="B") as advance:
-        found = dict(pool.run(md5, tasks, workers, advance))
+        found = dict(pool.run(_with_md5, tasks, workers, advance))
     wrong = [
         f"{path} has the MD5 {found[path]}, the publisher's is {contract.files[path.name].md5}"
         for path in tasks
@@ -81,11 +73,5 @@ def _check(
         raise RunError("\n".join(wrong), hint="download it again; the transfer was damaged")
 
 
-def md5(path: Path, advance: Advance) -> tuple[Path, str]:
-    """Return `path` and the MD5 of its content, in hexadecimal."""
-    digest = hashlib.md5(usedforsecurity=False)  # all that the publisher gives
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            advance(len(block))
-    return path, digest.hexdigest()
+def _with_md5(path: Path, advance: Advance) -> tuple[Path, str]:
+    return path, md5(path, advance)

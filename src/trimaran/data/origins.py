@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
 from trimaran import strict
+from trimaran.errors import UsageError
 from trimaran.files import sha256 as sha256_of
 from trimaran.strict import Sha256
 
@@ -118,6 +120,46 @@ class PypiSource(Archive):
 
 
 Source = UrlSource | DebianSource | PypiSource
+
+
+class Described(strict.Model):
+    """What each file below `recipes/data/` begins with: whose it is, and on which terms."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    name: Name
+    title: str
+    licence: Licence
+    citation: str
+    homepage: Url
+
+
+class Obtainable(Described):
+    """What is made of files that have sources, which are tried in their order."""
+
+    files: dict[FileName, Content] = Field(min_length=1)
+    sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
+
+    @property
+    def getting(self) -> str:
+        """The command that gets the files."""
+        return f"trimaran data get {self.name}"
+
+
+D = TypeVar("D", bound=Described)
+
+
+def load(choose: Callable[[object], type[D]], path: Path) -> D:
+    """Load the file of a data set, or of weights; see `strict.load_one`.
+
+    Raises:
+        UsageError: it has faults, or is not called as what it describes.
+    """
+    found = strict.load_one(choose, path)
+    if found.name != path.stem:
+        raise UsageError(
+            f"{path}: name: '{found.name}' must be '{path.stem}', as the file is called"
+        )
+    return found
 
 
 class Made(strict.Model):

@@ -12,47 +12,26 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, cast
 
 from debian.arfile import ArError
 from debian.debfile import DebError, DebFile
 
 from trimaran import process
-from trimaran.data.origins import Archive, Content, DebianSource, Source, UrlSource
+from trimaran.data.origins import Archive, Content, DebianSource, Obtainable, Source, UrlSource
 from trimaran.errors import RunError
-from trimaran.files import check_space, make_folder, set_aside
+from trimaran.files import check_space, make_folder, md5, set_aside
 from trimaran.net.download import SPARE_BYTES, fetch
+from trimaran.net.mirrors import DEBIAN, SNAPSHOT
 from trimaran.reporting import Reporter
 
-DEBIAN = "http://deb.debian.org/debian/"
-SNAPSHOT = "https://snapshot.debian.org/archive/debian/"
 PYPI = "https://files.pythonhosted.org/packages/"
 CHUNK = 1024 * 1024
 PACKAGE_SECONDS = 180.0
 """For `apt-get download` or `pip download`, the last resort where a site has its own mirror."""
-
-
-class Obtainable(Protocol):
-    """What is made of files that have sources: a data contract, or weights."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    @property
-    def getting(self) -> str:
-        """The command that gets them."""
-
-    @property
-    def files(self) -> Mapping[str, Content]:
-        """Its files, by name."""
-
-    @property
-    def sources(self) -> Sequence[Source]:
-        """Where they come from, in the order in which they are tried."""
 
 
 class SourceError(RunError):
@@ -81,12 +60,12 @@ def fetch_raw(
     """
     for folder in (raw, downloads):
         make_folder(folder, reporter)
-    for name in missing(contract, raw):
+    lacking = missing(contract, raw)
+    for name in lacking:
         if os.path.lexists(raw / name):
             aside = set_aside(raw / name).name
             reporter.warn(f"{raw / name} is not what the contract names; set aside as {aside}")
     failures: list[str] = []
-    lacking = missing(contract, raw)
     for number, source in enumerate(contract.sources, start=1):
         needed = [name for name in lacking if name in source.gives]
         if not needed:
@@ -147,8 +126,8 @@ def _from(
                 [source.base + sent.path], downloads / _last(sent.path), sha256=sent.sha256,
                 size=sent.size, offline=offline, reporter=reporter, error=SourceError,
             )
-            if sent.md5 and _md5(path) != sent.md5:
-                raise SourceError(f"{path}: MD5 {_md5(path)}, published: {sent.md5}")
+            if sent.md5 and (found := md5(path)) != sent.md5:
+                raise SourceError(f"{path}: MD5 {found}, published: {sent.md5}")
             with path.open("rb") as stream:
                 _unpack(stream, sent.path, raw / name, contract.files[name])
         return
@@ -172,7 +151,8 @@ def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Re
                      reporter=reporter, error=SourceError)
 
     if isinstance(source, DebianSource):
-        urls = [DEBIAN + source.path, f"{SNAPSHOT}{source.snapshot}/{source.path}"]
+        urls = [f"{DEBIAN}/debian/{source.path}",
+                f"{SNAPSHOT}/debian/{source.snapshot}/{source.path}"]
         program = shutil.which("apt-get")
         # Short limits: apt's own would let a closed firewall cost minutes.
         command = [program or "", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=5",
@@ -251,8 +231,3 @@ def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content
             f" found {digest.hexdigest()} (kept aside as {aside})"
         )
     temporary.replace(destination)
-
-
-def _md5(path: Path) -> str:
-    """Return the MD5 that a publisher gives; SHA-256 is what protects."""
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

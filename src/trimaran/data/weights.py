@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from trimaran import locks, paths, strict
-from trimaran.data.origins import Content, FileName, Licence, Name, Source, Url
-from trimaran.errors import Interrupted, RunError, UsageError, unknown_name
-from trimaran.files import make_folder, refusal
+from trimaran import locks, paths
+from trimaran.data import origins
+from trimaran.data.origins import Content, FileName, Obtainable
+from trimaran.files import IN_CACHE, make_folder, resumable, writing
 from trimaran.reporting import Reporter
 
 
-class Weights(strict.Model):
+class Weights(Obtainable):
     """The weights of one trained network: licence, origin and hash of their file."""
 
-    schema_: Literal[1] = Field(alias="schema")
-    name: Name
-    title: str
-    licence: Licence
-    citation: str
-    homepage: Url
     files: dict[FileName, Content] = Field(min_length=1, max_length=1)
-    sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _given(self) -> Weights:
@@ -40,7 +32,7 @@ class Weights(strict.Model):
 
     @property
     def getting(self) -> str:
-        """The command that gets them."""
+        """A command that gets the file."""
         return "trimaran run RECIPE"
 
     @property
@@ -49,16 +41,7 @@ class Weights(strict.Model):
         return next(iter(self.files.values()))
 
 
-def file_of(name: str) -> Path:
-    """Return the file that describes the weights called `name`.
-
-    Raises:
-        UsageError: there is none; the nearest are named.
-    """
-    files = paths.found("recipes/data/weights/*.yaml", name=lambda path: path.stem)
-    if name not in files:
-        raise unknown_name("weights", name, list(files))
-    return files[name]
+file_of = paths.Definitions("weights", ("recipes/data/weights/*.yaml",)).file_of
 
 
 def load(name: str) -> Weights:
@@ -67,11 +50,7 @@ def load(name: str) -> Weights:
     Raises:
         UsageError: there is none, or it has faults.
     """
-    path = file_of(name)
-    found = strict.load(Weights, path)
-    if found.name != name:
-        raise UsageError(f"{path}: name: '{found.name}' must be '{name}', as the file is called")
-    return found
+    return origins.load(lambda content: Weights, file_of(name))
 
 
 def place(weights: Weights) -> Path:
@@ -90,20 +69,11 @@ def get(weights: Weights, *, offline: bool, reporter: Reporter) -> Path:
 
     path = place(weights)
     home = path.parents[1]
-    try:
+    with resumable(f"getting {weights.name}"), writing(f"write into {home}", home, hint=IN_CACHE):
         if not weights.content.is_in(path):
             make_folder(home, reporter)
             with locks.making(path, reporter):
                 fetch_raw(weights, path.parent, home / "download", offline=offline,
                           reporter=reporter)
             shutil.rmtree(home / "download", ignore_errors=True)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped while getting {weights.name}", hint="run it again to go on"
-        ) from None
-    except OSError as error:
-        raise RunError(
-            f"cannot write into {home}: {refusal(error, home)}",
-            hint="set TRIMARAN_CACHE to a folder with room where you may write",
-        ) from error
     return path

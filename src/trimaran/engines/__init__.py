@@ -36,6 +36,19 @@ class Bind:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What a command finds: what is shown to it, its variables and its working directory.
+
+    With `network` it may use the host's network.
+    """
+
+    binds: Sequence[Bind] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = "/"
+    network: bool = False
+
+
+@dataclass(frozen=True)
 class Command:
     """What is executed, exactly: argument list and the whole environment of the process."""
 
@@ -132,19 +145,8 @@ class Engine(Protocol):
     def test(self, built: BuiltImage, reporter: Reporter) -> None:
         """Run the image's self-test; raises BuildError with its output when it fails."""
 
-    def python(
-        self,
-        built: BuiltImage,
-        words: Sequence[str],
-        *,
-        binds: Sequence[Bind] = (),
-        env: Mapping[str, str] | None = None,
-        network: bool = False,
-    ) -> Command:
-        """Return the command that runs the image's own Python, isolated as a run is.
-
-        With `network` it may use the host's network.
-        """
+    def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
+        """Return the command that runs the image's own Python, isolated as a run is."""
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
@@ -153,13 +155,7 @@ class Engine(Protocol):
         """Return the image's labels and entry point."""
 
     def command(
-        self,
-        built: BuiltImage,
-        args: Sequence[str],
-        *,
-        binds: Sequence[Bind],
-        env: Mapping[str, str],
-        workdir: str,
+        self, built: BuiltImage, args: Sequence[str], setting: Setting,
         launcher: Sequence[str] = (),
     ) -> Command:
         """Return the exact command that runs the image's entry point with `args`.

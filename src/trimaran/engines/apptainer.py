@@ -18,6 +18,7 @@ from trimaran.engines import (
     Command,
     Condition,
     Description,
+    Setting,
     commands,
     gpu,
     sif,
@@ -159,22 +160,15 @@ class Apptainer(Container):
         return [self.executable, "--quiet", "test", *_isolation(),
                 *gpu.apptainer_options(built.name), "--pwd", "/", built.reference]
 
-    def python(
-        self,
-        built: BuiltImage,
-        words: Sequence[str],
-        *,
-        binds: Sequence[Bind] = (),
-        env: Mapping[str, str] | None = None,
-        network: bool = False,
-    ) -> Command:
+    def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Return the command that runs the image's own Python, isolated as a run is.
 
         Apptainer shares the host's network; `network` adds what reaches it through a proxy.
         """
-        argv = [self.executable, "--quiet", "exec", *_isolation(), "--pwd", "/",
-                *_mounts(binds), built.reference, f"{VENV}/bin/python", *words]
-        return Command(tuple(argv), {**self.environment(network=network), **_given(env or {})})
+        argv = [self.executable, "--quiet", "exec", *_isolation(), "--pwd", setting.workdir,
+                *_mounts(setting.binds), built.reference, f"{VENV}/bin/python", *words]
+        env = {**self.environment(network=setting.network), **_given(setting.env)}
+        return Command(tuple(argv), env)
 
     def described(self, built: BuiltImage) -> Description:
         """Return the SIF's labels and runscript."""
@@ -186,13 +180,7 @@ class Apptainer(Container):
         return Description(found["labels"], found["runscript"])
 
     def command(
-        self,
-        built: BuiltImage,
-        args: Sequence[str],
-        *,
-        binds: Sequence[Bind],
-        env: Mapping[str, str],
-        workdir: str,
+        self, built: BuiltImage, args: Sequence[str], setting: Setting,
         launcher: Sequence[str] = (),
     ) -> Command:
         """Return the exact command that runs the SIF's `%runscript` with `args`.
@@ -200,12 +188,13 @@ class Apptainer(Container):
         Variables travel as APPTAINERENV_*: `--env` splits its argument at commas.
         """
         argv = [self.executable, "--quiet", "exec" if launcher else "run", *_isolation(),
-                *gpu.apptainer_options(built.name), "--pwd", workdir, *_mounts(binds)]
+                *gpu.apptainer_options(built.name), "--pwd", setting.workdir,
+                *_mounts(setting.binds)]
         if built.overlay is not None:
             argv += ["--overlay", f"{built.overlay}:ro"]
         return Command(
             (*argv, built.reference, *commands.launched(built, launcher), *args),
-            {**self.environment(network=False), **_given(env)},
+            {**self.environment(network=False), **_given(setting.env)},
         )
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from trimaran import hostfacts, locks, process
-from trimaran.engines import BuiltImage, Command, Engine, commands, inventory, store
+from trimaran.engines import BuiltImage, Command, Engine, Setting, commands, inventory, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import base as bases
-from trimaran.images import definition, render, wheelhouse
-from trimaran.images.base import Base
+from trimaran.images import bases, definition, render, wheelhouse
+from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.images.wheels import Item
 from trimaran.reporting import Advance, Reporter
@@ -174,9 +173,7 @@ class Container(Engine):
         return below
 
     @contextmanager
-    def again(
-        self, image: Image, *, base: str | None, reporter: Reporter
-    ) -> Iterator[BuiltImage]:
+    def again(self, image: Image, *, base: str | None, reporter: Reporter) -> Iterator[BuiltImage]:
         """Build `image` once more, offline and aside; what was made is gone after the `with`."""
         below = self.find(definition.chain(image)[0]) if image.kind == "app" else None
         with self._made(self._job(image, below, base, True, reporter), reporter) as built:
@@ -191,7 +188,7 @@ class Container(Engine):
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
-        command = self.python(built, words)
+        command = self.python(built, words, Setting())
         return commands.printed(built, process.run(command.argv, env=command.env))
 
     def _records(self, image: Image, digest: str | None = None) -> Iterable[Record]:

@@ -13,7 +13,7 @@ from trimaran import paths, process
 from trimaran.engines import BuiltImage
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition
-from trimaran.images.base import Base
+from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.reporting import Reporter
 
@@ -59,12 +59,13 @@ def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
 
 def label_arguments(base: Base) -> Mapping[str, str]:
     """Return the build arguments that end up in the image's labels."""
+    checkout = paths.repository()
     return {
         "BASE_NAME": base.name,
         "BASE_DIGEST": base.digest,
         "CREATED": created(),
-        "REVISION": _git("rev-parse", "HEAD") or "unknown",
-        "SOURCE": _public(_git("config", "--get", "remote.origin.url")),
+        "REVISION": git(checkout, "rev-parse", "HEAD") or "unknown",
+        "SOURCE": _public(git(checkout, "config", "--get", "remote.origin.url") or ""),
     }
 
 
@@ -89,10 +90,10 @@ def launched(built: BuiltImage, launcher: Sequence[str]) -> list[str]:
     """Return the command that starts the app of `built` by `launcher`; [] without one."""
     if not launcher:
         return []
-    app = definition.load(built.name).app
-    if app is None:
+    entry = definition.entry(definition.load(built.name))
+    if entry is None:
         raise UsageError(f"{built.name} has no app to launch")
-    return [*launcher, "-m", app.module]
+    return [*launcher, "-m", entry.module]
 
 
 def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) -> None:
@@ -104,11 +105,12 @@ def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) ->
     )
 
 
-def _git(*arguments: str) -> str:
-    if shutil.which("git") is None or paths.is_installed(paths.repository()):
-        return ""
-    result = process.run(["git", "-C", str(paths.repository()), *arguments])
-    return result.stdout.strip() if result.returncode == 0 else ""
+def git(folder: Path, *words: str) -> str | None:
+    """Return what git says of the checkout that holds `folder`; None: there is none, or no git."""
+    if shutil.which("git") is None or paths.is_installed(folder):
+        return None
+    result = process.run(["git", "-C", str(folder), *words])
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def _public(url: str) -> str:

@@ -19,7 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import BaseModel
 
 from trimaran import parsing, process
-from trimaran.engines import Bind, BuiltImage, Command, Engine, commands, require
+from trimaran.engines import Bind, BuiltImage, Command, Engine, Setting, commands, require
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import sha256, write_atomic
@@ -101,7 +101,8 @@ def extend(
     try:
         folders = [*map(Path.absolute, find_links), *indexes.configured().find_links]
         with reporter.bar(f"installing {' '.join(asked)}", None):
-            packages = _fill(engine, built, _site(image), asked, out, folders, offline, reporter)
+            site = f"lib/python{definition.interpreter(image).version}/site-packages"
+            packages = _fill(engine, built, site, asked, out, folders, offline, reporter)
         found = Record(image=image.name, digest=built.digest, asked=tuple(asked),
                        packages=tuple(packages))
         write_atomic(out / LOCK, "".join(
@@ -133,14 +134,6 @@ def _check(text: str) -> None:
         ) from error
 
 
-def _site(image: Image) -> str:
-    """Return the site-packages of the image, below an environment."""
-    python = definition.chain(image)[0].python
-    if python is None:
-        raise UsageError(f"{image.name} has no Python")
-    return f"lib/python{python.version}/site-packages"
-
-
 def _fill(
     engine: Engine,
     built: BuiltImage,
@@ -161,7 +154,7 @@ def _fill(
         env["PIP_FIND_LINKS"] = " ".join(map(str, folders))
 
     def python(*words: str) -> None:
-        command = engine.python(built, words, binds=binds, env=env, network=not offline)
+        command = engine.python(built, words, Setting(binds, env, network=not offline))
         if errors := _errors(command, reporter):
             raise BuildError(
                 f"{' '.join(asked)} cannot be installed beside {built.name}:\n" + "\n".join(errors),
@@ -217,5 +210,4 @@ def _added(entry: dict[str, dict[str, str]]) -> Added:
     if not hash_ and url.scheme == "file":  # pip hashes nothing that it takes from a folder
         hash_ = f"sha256={sha256(Path(url2pathname(url.path)))}"
     about = entry["metadata"]
-    return Added(name=about["name"], version=about["version"],
-                 sha256=hash_.removeprefix("sha256="))
+    return Added(name=about["name"], version=about["version"], sha256=hash_.removeprefix("sha256="))

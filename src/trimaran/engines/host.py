@@ -9,18 +9,18 @@ from __future__ import annotations
 import hashlib
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from trimaran import locks, paths, process
-from trimaran.engines import Bind, BuiltImage, Command, Condition, Description, environment
+from trimaran.engines import BuiltImage, Command, Condition, Description, Setting, environment
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.files import set_aside
 from trimaran.images import definition, wheelhouse
 from trimaran.images.definition import Image
-from trimaran.images.parts import SYSTEM_PATH
+from trimaran.images.parts import PYTHONS, SYSTEM_PATH
 from trimaran.reporting import Reporter, Silent
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -40,9 +40,9 @@ class Host:
     @classmethod
     def condition(cls) -> Condition:
         """Return whether the locked wheels are for this Python, and train at full speed."""
-        if sys.version_info[:2] not in {(3, 11), (3, 12), (3, 13)}:
+        if PYTHON not in PYTHONS:
             return Condition("warn", f"Python {PYTHON}",
-                             "the locked wheels are for Python 3.11 to 3.13")
+                             f"the locked wheels are for Python {PYTHONS[0]} to {PYTHONS[-1]}")
         if tcmalloc() is None:
             return Condition(
                 "warn",
@@ -120,12 +120,8 @@ class Host:
         image = definition.load(built.name)
         place, *words = definition.self_test(image)
         script = next(definition.file_of(image, n) for n, to in image.files.items() if to == place)
-        with (
-            reporter.bar(f"testing {built.name}", None),
-            tempfile.TemporaryDirectory(prefix="trimaran-test-") as folder,
-        ):
-            command = self._command(built, [str(script), *words], {}, folder)
-            process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
+        with reporter.bar(f"testing {built.name}", None):
+            self.inside(built, [str(script), *words])
 
     def again(
         self, image: Image, *, base: str | None, reporter: Reporter
@@ -133,60 +129,43 @@ class Host:
         """Refuse: an environment is no image that could be built twice and compared."""
         raise no_images(self.name)
 
-    def python(
-        self,
-        built: BuiltImage,
-        words: Sequence[str],
-        *,
-        binds: Sequence[Bind] = (),
-        env: Mapping[str, str] | None = None,
-        network: bool = False,
-    ) -> Command:
+    def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Refuse: there is no image, and the environment is not to be changed."""
         raise no_images(self.name)
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the environment's Python with `words`; return what it prints."""
         with tempfile.TemporaryDirectory(prefix="trimaran-inside-") as folder:
-            command = self._command(built, words, {}, folder)
-            return process.run(
-                command.argv, env=command.env, cwd=Path(folder), check=BuildError
-            ).stdout
+            command = self._command(built, words, Setting(workdir=folder))
+            done = process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
+        return done.stdout
 
     def described(self, built: BuiltImage) -> Description:
         """Refuse: an environment has no labels and no entry point."""
         raise no_images(self.name)
 
     def command(
-        self,
-        built: BuiltImage,
-        args: Sequence[str],
-        *,
-        binds: Sequence[Bind],
-        env: Mapping[str, str],
-        workdir: str,
+        self, built: BuiltImage, args: Sequence[str], setting: Setting,
         launcher: Sequence[str] = (),
     ) -> Command:
-        """Return the command that runs the app in the environment; `binds` are plain paths here."""
-        image = definition.load(built.name)
-        entry = ["-m", image.app.module] if image.app else []
-        found = self._command(built, [*entry, *args], env, workdir)
+        """Return the command that runs the app in the environment, where binds are plain paths."""
+        entry = definition.entry(definition.load(built.name))
+        words = ["-m", entry.module] if entry else []
+        found = self._command(built, [*words, *args], setting)
         if not launcher:
             return found
         # By name: PATH begins with the environment's own programs.
         return Command((*launcher, *found.argv[1:]), found.env)
 
-    def _command(
-        self, built: BuiltImage, words: Sequence[str], env: Mapping[str, str], home: str
-    ) -> Command:
+    def _command(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         place = Path(built.reference)
         clean = {
             "PATH": f"{place / 'bin'}:{SYSTEM_PATH}",
-            "HOME": home,  # nothing of the user's own is read or written
+            "HOME": setting.workdir,  # nothing of the user's own is read or written
             "LANG": "C.UTF-8",
             "PYTHONNOUSERSITE": "1",
             **({"LD_PRELOAD": str(library)} if (library := tcmalloc()) else {}),
-            **env,
+            **setting.env,
         }
         return Command((str(place / "bin/python"), *words), clean)
 

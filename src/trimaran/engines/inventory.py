@@ -164,9 +164,7 @@ class Inventory(strict.Model):
         ordered = sorted(sizes.items(), key=lambda pair: (-pair[1], pair[0]))
         return [Item(path=path, size=size) for path, size in ordered[:count]]
 
-    def differences(
-        self, other: Inventory, reasons: Reasons = SAME_ENGINE
-    ) -> list[Difference]:
+    def differences(self, other: Inventory, reasons: Reasons = SAME_ENGINE) -> list[Difference]:
         """Return what `other` has otherwise, each with its reason if `reasons` has one."""
         sides: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
             ("debian", _debian(self), _debian(other)),

@@ -7,12 +7,12 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import process
-from trimaran.engines import Bind, BuiltImage, Command, Condition, Description, commands, gpu
+from trimaran.engines import BuiltImage, Command, Condition, Description, Setting, commands, gpu
 from trimaran.engines.building import Job, Storage
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
@@ -171,22 +171,13 @@ class Podman(Storage):
     def _self_test(self, built: BuiltImage) -> list[str]:
         image = definition.load(built.name) if built.name in definition.names() else None
         words = definition.self_test(image) if image else [f"{VENV}/libexec/selftest.py"]
-        return [*_run("/"), *gpu.podman_options(built.name), "--entrypoint", f"{VENV}/bin/python",
-                built.reference, *words]
+        return [*_run(Setting(), gpu.podman_options(built.name)), "--entrypoint",
+                f"{VENV}/bin/python", built.reference, *words]
 
-    def python(
-        self,
-        built: BuiltImage,
-        words: Sequence[str],
-        *,
-        binds: Sequence[Bind] = (),
-        env: Mapping[str, str] | None = None,
-        network: bool = False,
-    ) -> Command:
+    def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Return the command that runs the image's own Python, isolated as a run is."""
-        argv = [*_run("/", network="host" if network else "none"), *_shown(binds, env or {}),
-                "--entrypoint", f"{VENV}/bin/python", built.reference, *words]
-        return Command(tuple(argv), self.environment(network=network))
+        argv = [*_run(setting), "--entrypoint", f"{VENV}/bin/python", built.reference, *words]
+        return Command(tuple(argv), self.environment(network=setting.network))
 
     def described(self, built: BuiltImage) -> Description:
         """Return the image's labels and entry point."""
@@ -194,17 +185,11 @@ class Podman(Storage):
         return Description(config.get("Labels") or {}, shlex.join(config.get("Entrypoint") or []))
 
     def command(
-        self,
-        built: BuiltImage,
-        args: Sequence[str],
-        *,
-        binds: Sequence[Bind],
-        env: Mapping[str, str],
-        workdir: str,
+        self, built: BuiltImage, args: Sequence[str], setting: Setting,
         launcher: Sequence[str] = (),
     ) -> Command:
         """Return the exact command that runs the image's entry point with `args`."""
-        argv = [*_run(workdir), *gpu.podman_options(built.name), *_shown(binds, env)]
+        argv = _run(setting, gpu.podman_options(built.name))
         words = commands.launched(built, launcher)
         if words:
             argv += ["--entrypoint", words.pop(0)]
@@ -259,19 +244,15 @@ def _runtime() -> list[str]:
     return ["--runtime=runc"] if not unified and shutil.which("runc") else []
 
 
-def _run(workdir: str, network: str = "none") -> list[str]:
-    return [
-        "podman", *STORAGE, *_runtime(), "run", "--rm", f"--network={network}",
+def _run(setting: Setting, options: Sequence[str] = ()) -> list[str]:
+    words = [
+        "podman", *STORAGE, *_runtime(), "run", "--rm",
+        f"--network={'host' if setting.network else 'none'}",
         "--read-only",  # /out is the only writable place; /tmp is in memory
-        f"--workdir={workdir}",
+        f"--workdir={setting.workdir}", *options,
     ]
-
-
-def _shown(binds: Sequence[Bind], env: Mapping[str, str]) -> list[str]:
-    """Return the options for what is shown in the container and set in its environment."""
-    words = []
-    for bind in binds:
+    for bind in setting.binds:
         words += ["--volume", f"{bind.source}:{bind.target}:{'rw' if bind.writable else 'ro'}"]
-    for key, value in env.items():
+    for key, value in setting.env.items():
         words += ["--env", f"{key}={value}"]
     return words

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from trimaran.engines.commands import MOMENT
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition
-from trimaran.images.base import Base
+from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.reporting import Advance, Reporter
 
@@ -90,12 +90,13 @@ def pulled(
 ) -> BuiltImage:
     """Save the record of a pulled image and return the image."""
     inputs = digest.removeprefix("sha256:")  # what went into it is its publisher's knowledge
-    save(Record(
+    record = Record(
         name=name, engine=engine, reference=reference, digest=digest, content=content,
         inputs=inputs, built=datetime.now(timezone.utc).strftime(MOMENT),
         base_name="unknown", base_digest="unknown", size=size, origin=origin,
-    ))
-    return BuiltImage(name, engine, reference, digest, inputs, size)
+    )
+    save(record)
+    return record.built_image
 
 
 def records(image: Image, engine: str, digest: str | None = None) -> list[Record]:
@@ -126,11 +127,6 @@ def record_of(file: Path) -> Record | None:
         if Path(record.reference).resolve() == file.resolve():
             return record
     return None
-
-
-def update(record: Record, digest: str, size: int) -> None:
-    """Note that the image of `record` has other bytes now, such as a signature more."""
-    save(replace(record, digest=digest, size=size))
 
 
 def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:

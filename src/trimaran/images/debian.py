@@ -21,11 +21,12 @@ from urllib.parse import unquote
 
 from trimaran import process
 from trimaran.errors import BuildError, UsageError
+from trimaran.net.mirrors import DEBIAN, SNAPSHOT
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ARCHIVES = {
-    "debian": ("http://deb.debian.org/debian", "{suite}"),
-    "debian-security": ("http://deb.debian.org/debian-security", "{suite}-security"),
+    "debian": (f"{DEBIAN}/debian", "{suite}"),
+    "debian-security": (f"{DEBIAN}/debian-security", "{suite}-security"),
 }
 """Archive -> its mirror and the name of the suite in it."""
 
@@ -35,8 +36,6 @@ LINE = re.compile(r"(\S+ +){2}(?P<archive>\S+) +\S+ +(?P<path>\S+) +[0-9]{1,15} 
 PRINTED = re.compile(r"'(?P<url>[^' ]+)' (?P<name>[^_ ]+)_(?P<version>[^_ ]+)_[^_ ]+"
                      r" (?P<size>[0-9]{1,15}) SHA256:(?P<sha256>[0-9a-f]{64})")
 """What apt prints of a package."""
-
-SNAPSHOT = "https://snapshot.debian.org/archive/{archive}/{stamp}/{path}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Package:
     def urls(self) -> tuple[str, str]:
         """Where the file is: the mirror, then the archive's history."""
         mirror = ARCHIVES[self.archive][0]
-        old = SNAPSHOT.format(archive=self.archive, stamp=self.snapshot, path=self.path)
+        old = f"{SNAPSHOT}/{self.archive}/{self.snapshot}/{self.path}"
         return f"{mirror}/{self.path}", old
 
 
@@ -93,9 +92,7 @@ def read(path: Path) -> list[Package]:
                 f"{path}:{number}: not 'name version archive snapshot path size sha256'"
             )
         name, version, archive, snapshot, below, size, checksum = line.split()
-        packages.append(
-            Package(name, version, archive, snapshot, below, int(size), checksum)
-        )
+        packages.append(Package(name, version, archive, snapshot, below, int(size), checksum))
     return packages
 
 

@@ -19,12 +19,14 @@ from typing import Any, Literal, cast
 from pydantic import Field, PrivateAttr, model_validator
 
 from trimaran import __version__, paths, strict
-from trimaran.errors import UsageError, unknown_name
+from trimaran.errors import UsageError
+from trimaran.files import sha256
 from trimaran.images import variants
 from trimaran.images.parts import (
     PYTHONS,
     App,
     Build,
+    Entry,
     Gpu,
     Lines,
     Name,
@@ -158,9 +160,11 @@ _SHARED = re.compile(r"(?:^|:)/(?:var/)?tmp(?:/|$)")
 _LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
 
 
-def names() -> list[str]:
-    """Return the names of all images of the checkout, sorted."""
-    return list(_files())
+_DEFINED = paths.Definitions(
+    "image", ("containers/frameworks/*/image.yaml", "containers/apps/*/image.yaml"),
+    paths.of_folder,
+)
+names = _DEFINED.names
 
 
 def load(name: str) -> Image:
@@ -169,10 +173,7 @@ def load(name: str) -> Image:
     Raises:
         UsageError: no such image (the nearest names are suggested), or a faulty file.
     """
-    files = _files()
-    if name not in files:
-        raise unknown_name("image", name, list(files))
-    return read(files[name])
+    return read(_DEFINED.file_of(name))
 
 
 def read(path: Path) -> Image:
@@ -286,10 +287,19 @@ def caches(image: Image) -> dict[str, str]:
 
 def package_folder(name: str) -> Path:
     """Return the folder of the package `apps/<name>`."""
-    known = paths.found("apps/*/pyproject.toml", name=lambda path: path.parent.name)
-    if name not in known:
-        raise unknown_name("package", name, list(known))
-    return known[name].parent
+    packages = paths.Definitions("package", ("apps/*/pyproject.toml",), paths.of_folder)
+    return packages.file_of(name).parent
+
+
+def entry(image: Image) -> Entry | None:
+    """Return how the app in `image` is started, as its card says; None of a framework image.
+
+    Raises:
+        UsageError: its card is not there, or says something that no image can hold.
+    """
+    if image.app is None:
+        return None
+    return strict.load(Entry, paths.app(image.app.packages[-1]) / "app.yaml")
 
 
 def file_of(image: Image, name: str) -> Path:
@@ -320,9 +330,9 @@ def content(image: Image) -> str:
     for part in chain(image):
         for name in ("image.def", *_LOCKS, *part.files):
             path = file_of(part, name)
-            parts[f"{part.name}/{name}"] = _sha256(path) if path.is_file() else "absent"
+            parts[f"{part.name}/{name}"] = sha256(path) if path.is_file() else "absent"
         for path in build_files(part):
-            parts[f"{part.name}/build/{path.name}"] = _sha256(path)
+            parts[f"{part.name}/build/{path.name}"] = sha256(path)
         for source in part.build.sources if part.build else ():
             parts[f"{part.name}/{source.url}"] = source.sha256
         for package in part.app.packages if part.app else ():
@@ -334,18 +344,7 @@ def _sources(package: str) -> dict[str, str]:
     folder = package_folder(package)
     sources = [folder / "pyproject.toml", folder / "README.md", *(folder / "src").rglob("*")]
     return {
-        f"{package}/{path.relative_to(folder)}": _sha256(path)
+        f"{package}/{path.relative_to(folder)}": sha256(path)
         for path in sources
         if path.is_file() and "__pycache__" not in path.parts
     }
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _files() -> dict[str, Path]:
-    return paths.found(
-        "containers/frameworks/*/image.yaml", "containers/apps/*/image.yaml",
-        name=lambda path: path.parent.name,
-    )

@@ -129,7 +129,8 @@ def _framework(framework: Image, apps: list[Image], y: float) -> tuple[Box, list
     for app in apps:
         if over:
             used += _GAP / 2
-        lines = textwrap.wrap(" · ".join(app.app.commands if app.app else ()), _APP_LETTERS)
+        entry = definition.entry(app)
+        lines = textwrap.wrap(" · ".join(entry.verbs if entry else ()), _APP_LETTERS)
         height = _APP_HEIGHT + _LINE * max(0, len(lines) - 1)
         over.append(Box(APPS, y + used, height, app.name, tuple(lines)))
         used += height
@@ -147,8 +148,3 @@ def _base(framework: Image) -> tuple[str, str]:
     name = framework.base.image.removeprefix("docker.io/").removeprefix("library/")
     digest = framework.base.digest
     return name.partition(":")[0], f"{digest[:19]}…" if digest else "digest given by the user"
-
-
-def of_the_checkout() -> str:
-    """Return the picture of all images of the checkout, as `containers/graph.svg` holds it."""
-    return svg([definition.load(name) for name in definition.names()])

@@ -125,9 +125,7 @@ def _listing(index: str, project: str) -> list[File]:
         listing = folder / project / "index.html"
         text = listing.read_text(encoding="utf-8") if listing.is_file() else ""
         return _parse_html(text, page)
-    answer = web.answer(
-        page, headers={"Accept": ACCEPT}, most=JSON_BYTES, seconds=PAGE_SECONDS
-    )
+    answer = web.answer(page, headers={"Accept": ACCEPT}, most=JSON_BYTES, seconds=PAGE_SECONDS)
     if answer.status == 404:
         return []
     if answer.status >= 400:

@@ -28,12 +28,9 @@ from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
 from trimaran.images import debian, definition, indexes, variants
 from trimaran.images.definition import Image
-from trimaran.images.parts import Source
+from trimaran.images.parts import PYTHONS, Source
 from trimaran.net.download import fetch
 from trimaran.reporting import Reporter
-
-HOST_VERSIONS = ("3.11", "3.12", "3.13")
-"""Python versions that install a lock: the image's, and any that the host engine runs on."""
 
 EXCLUDES = "excludes.txt"
 """Optional file: names of packages that stay out of the lock, whatever requires them."""
@@ -68,7 +65,7 @@ def lock(image: Image, reporter: Reporter) -> None:
         )
     paths.refuse_installed(image.folder)
     debs = _debian(image, reporter)
-    reporter.note(f"resolving wheels for Python {', '.join(HOST_VERSIONS)}")
+    reporter.note(f"resolving wheels for Python {', '.join(PYTHONS)}")
     requirements = _resolve(image, reporter)
     for name, packages in debs.items():
         write_atomic(image.folder / name, debian.write(packages, image.name))
@@ -117,9 +114,7 @@ def _other(image: Image) -> Path | None:
     return image.folder.parent / image.variant.of if image.variant else None
 
 
-def _check_same(
-    image: Image, found: list[debian.Package], locked: list[debian.Package]
-) -> None:
+def _check_same(image: Image, found: list[debian.Package], locked: list[debian.Package]) -> None:
     """Refuse to lock a variant whose packages are newer than those of the other image."""
     versions = {package.name: package.version for package in found}
     newer = [p.name for p in locked if versions.get(p.name) != p.version]
@@ -194,9 +189,7 @@ def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Report
     (folder / name).symlink_to(kept)
 
 
-def _tidy(
-    text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()
-) -> str:
+def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()) -> str:
     """Drop what is `below` already, and what no supported Python on Linux installs.
 
     Hashes of wheels from elsewhere are added.
@@ -204,7 +197,7 @@ def _tidy(
     kept = []
     for number, block in _blocks(text):
         locked = _parse(Path("uv's output"), number, block)
-        here = any(locked.applies_to(python) for python in HOST_VERSIONS)
+        here = any(locked.applies_to(python) for python in PYTHONS)
         if locked.name in below or not here:
             continue
         hashes = sorted(

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from trimaran import paths
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
-from trimaran.images import debian, definition, graph, lock
+from trimaran.images import debian, definition, graph, lock, render
 from trimaran.images.definition import Image
 from trimaran.images.lock import file_name
 
@@ -61,12 +61,7 @@ def write() -> None:
 
 def check() -> None:
     """Raise UsageError when one of them is not what `write` would write."""
-    stale = [
-        str(path) for path, text in _files().items()
-        if not path.is_file() or path.read_text(encoding="utf-8") != text
-    ]
-    if stale:
-        raise UsageError(f"not current: {', '.join(stale)}", hint="run `trimaran render`")
+    render.refuse_stale(_files(), "trimaran render")
 
 
 def table(all_images: list[Image]) -> str:

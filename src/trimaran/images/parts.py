@@ -19,6 +19,7 @@ VENV = "/opt/trimaran"
 
 PythonVersion = Literal["3.11", "3.12", "3.13"]
 PYTHONS = get_args(PythonVersion)
+"""What locks are for: the Python of an image, and any that the host engine runs on."""
 
 Gpu = Literal["nvidia", "amd"]
 
@@ -63,6 +64,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # templates are refused instead of escaped: one rule, the same text in both formats.
 Plain = Annotated[str, Field(pattern=r"^[^\n\r\"'\\$`{}]+$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*$")]
+Verb = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
 Module = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AfterValidator(_settable)]
 Absolute = Annotated[str, Field(pattern=r"^/[A-Za-z0-9._/-]+$")]
@@ -148,14 +150,23 @@ class Build(strict.Model):
 
 
 class App(strict.Model):
-    """What an app image adds: packages of this repository and its commands.
+    """What an app image adds: packages of this repository.
 
     Attributes:
-        packages: folders under `apps/`, installed without dependencies, in this order.
-        module: `python -m MODULE` is the entry point.
-        commands: verb -> one line of help; each becomes a SCIF app of the SIF.
+        packages: folders under `apps/`, installed without dependencies, in this order; the last
+            one is the app (see `Entry`).
     """
 
     packages: tuple[Name, ...] = Field(min_length=1)
+
+
+class Entry(strict.Model, extra="ignore"):
+    """What an image takes of its app's own description, `apps/APP/app.yaml`.
+
+    Attributes:
+        module: `python -m MODULE` is the entry point.
+        verbs: verb -> one line of help; each becomes a SCIF app of the SIF.
+    """
+
     module: Module
-    commands: dict[Name, Plain] = Field(min_length=1)
+    verbs: dict[Verb, Plain] = Field(min_length=1)

@@ -7,6 +7,9 @@ that is bound at /mnt during the build and never becomes part of the image.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from trimaran import paths
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
@@ -34,12 +37,15 @@ def write(image: Image) -> None:
 
 def check(image: Image) -> None:
     """Raise UsageError when a committed file is not what `write` would write."""
-    stale = []
-    for file in FILES:
-        path = image.folder / file
-        if not path.is_file() or path.read_text(encoding="utf-8") != text(image, file):
-            stale.append(str(path))
+    written = {image.folder / file: text(image, file) for file in FILES}
+    refuse_stale(written, f"trimaran render {image.name}")
+
+
+def refuse_stale(written: Mapping[Path, str], command: str) -> None:
+    """Raise UsageError when a file has not the text that `command` would write."""
+    stale = [
+        str(path) for path, text in written.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
     if stale:
-        raise UsageError(
-            f"not current: {', '.join(stale)}", hint=f"run `trimaran render {image.name}`"
-        )
+        raise UsageError(f"not current: {', '.join(stale)}", hint=f"run `{command}`")

@@ -71,8 +71,8 @@ def parts(image: Image, *, docker: bool) -> Iterator[Any]:
     })
     yield primitive("raw", singularity=_section("%environment", _against_the_host(image)))
     yield from _entry_points(image)
-    if not docker and image.app is not None:  # a Dockerfile has one entry point and no SCIF
-        yield from _scif(image.app)
+    if not docker:  # a Dockerfile has one entry point and no SCIF
+        yield from _scif(image)
 
 
 def _base(image: Image, *, docker: bool) -> str:
@@ -242,19 +242,21 @@ def _against_the_host(image: Image) -> str:
 
 
 def _entry_points(image: Image) -> Iterator[Any]:
-    entry = f"{VENV}/bin/python"
-    if image.app is not None:
-        entry += f" -m {image.app.module}"
+    entry = definition.entry(image)
+    words = [f"{VENV}/bin/python", *(["-m", entry.module] if entry else [])]
     # hpccm's runscript adds `exec` and "$@" by itself.
-    yield primitive("runscript", commands=[entry])
+    yield primitive("runscript", commands=[" ".join(words)])
     test = " ".join([f"exec {VENV}/bin/python", *definition.self_test(image)])
     yield primitive("raw", singularity=_section("%test", test))
 
 
-def _scif(app: App) -> Iterator[Any]:
-    for verb, about in app.commands.items():
-        entry = f"{VENV}/bin/python -m {app.module} {verb}"
-        yield primitive("runscript", _app=verb, commands=[entry])
+def _scif(image: Image) -> Iterator[Any]:
+    entry = definition.entry(image)
+    if entry is None:
+        return
+    for verb, about in entry.verbs.items():
+        words = f"{VENV}/bin/python -m {entry.module} {verb}"
+        yield primitive("runscript", _app=verb, commands=[words])
         yield primitive("comment", _app=verb, text=f"    {verb}: {about}")
 
 

@@ -25,7 +25,7 @@ from trimaran.files import check_space
 from trimaran.images import debian, definition, indexes, lock, wheels
 from trimaran.images.definition import Image, package_folder
 from trimaran.images.wheels import Item
-from trimaran.net.download import fetch as download
+from trimaran.net import download
 from trimaran.reporting import Advance, Reporter, Silent
 
 PARALLEL = 4
@@ -89,8 +89,8 @@ def locked_hashes(image: Image) -> set[str]:
 
 
 def _get(item: Item, offline: bool, reporter: Reporter) -> None:
-    download(item.urls, item.kept, sha256=item.sha256, size=item.size, offline=offline,
-             reporter=reporter, error=BuildError)
+    download.fetch(item.urls, item.kept, sha256=item.sha256, size=item.size, offline=offline,
+                   reporter=reporter, error=BuildError)
 
 
 class _Quiet(Silent):

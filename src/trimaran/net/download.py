@@ -22,17 +22,10 @@ from typing import IO
 
 import requests
 
-from trimaran.errors import Interrupted, RunError, TrimaranError
-from trimaran.files import check_space, refusal, set_aside
+from trimaran.errors import RunError, TrimaranError
+from trimaran.files import IN_CACHE, check_space, is_still, resumable, set_aside, writing
 from trimaran.files import sha256 as sha256_of
-from trimaran.net.transfer import (
-    SourceFailed,
-    SourceSilent,
-    ask_again,
-    is_remote,
-    place,
-    transfer,
-)
+from trimaran.net.transfer import SourceFailed, SourceSilent, ask_again, is_remote, place, transfer
 from trimaran.reporting import Reporter
 
 SPARE_BYTES = 16 * 1024 * 1024
@@ -70,19 +63,13 @@ def fetch(
         Interrupted: on Ctrl-C; the `.part` is kept.
     """
     job = _Job(destination, sha256.lower(), size, reporter, error, session)
-    try:
+    with (
+        resumable(f"downloading {destination.name}"),
+        writing(f"write {destination}", destination, hint=IN_CACHE, error=error),
+    ):
         if not job.is_there():
             destination.parent.mkdir(parents=True, exist_ok=True)
             job.get(urls, offline)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped while downloading {destination.name}", hint="run it again to resume"
-        ) from None
-    except OSError as problem:
-        raise error(
-            f"cannot write {destination}: {refusal(problem, destination)}",
-            hint="set TRIMARAN_CACHE to a folder with room where you may write",
-        ) from problem
     return destination
 
 
@@ -230,10 +217,7 @@ class _Job:
                     fcntl.flock(file, fcntl.LOCK_EX)
                 except OSError:
                     pass  # a file system without locks: the hash still guards
-                # The other process may have renamed the very file that is open here.
-                if self.part.exists() and os.path.samestat(
-                    os.fstat(file.fileno()), self.part.stat()
-                ):
+                if is_still(file, self.part):  # and was not renamed by the other process
                     try:
                         yield file
                     finally:

@@ -113,9 +113,7 @@ def ask(
     Raises:
         RequestException: there is none, or a redirect leads where none may.
     """
-    return _within(
-        ANSWER_SECONDS, lambda: _follow(asking, method, url, headers, params, auth)
-    )
+    return _within(ANSWER_SECONDS, lambda: _follow(asking, method, url, headers, params, auth))
 
 
 def answer(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trimaran.data import contracts
 from trimaran.errors import nearest
 from trimaran.parsing import Location
-from trimaran.recipes import options
-from trimaran.recipes.card import Card, Metric
+from trimaran.recipes import options, targets
+from trimaran.recipes.cards import Card, Metric
 from trimaran.recipes.recipe import SYNTHETIC, Expectation, Recipe
 
 Faults = Mapping[Location, str]
@@ -20,8 +21,29 @@ def faults(recipe: Recipe, card: Card) -> Faults:
         problem = f"{recipe.app} has no verb '{recipe.verb}' ({nearest(recipe.verb, card.verbs)})"
         return {("verb",): problem}
     return {
-        **_data_fault(recipe, card), **expectation_faults(recipe, card), **_argument_faults(recipe),
+        **_target_fault(recipe), **_data_fault(recipe, card), **_kind_faults(recipe, card),
+        **expectation_faults(recipe, card), **_argument_faults(recipe),
     }
+
+
+def _target_fault(recipe: Recipe) -> Faults:
+    if recipe.target not in targets.names():
+        near = nearest(recipe.target, targets.names())
+        return {("target",): f"there is no target '{recipe.target}' ({near})"}
+    targets.load(recipe.target)  # its own faults are told, too, before anything is made
+    return {}
+
+
+def _kind_faults(recipe: Recipe, card: Card) -> Faults:
+    """Return which data sets are defined nowhere, or have samples that the app cannot read."""
+    found: dict[Location, str] = {}
+    for name in recipe.data:
+        if name not in contracts.names():
+            found["data", name] = f"there is no such data set ({nearest(name, contracts.names())})"
+        elif (word := contracts.load(name).kind.word) not in card.data.kinds:
+            reads = ", ".join(card.data.kinds) or "no data"
+            found["data", name] = f"its samples are '{word}', {recipe.app} reads {reads}"
+    return found
 
 
 def _data_fault(recipe: Recipe, card: Card) -> Faults:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from trimaran.errors import UsageError
 from trimaran.foreign import excerpt
 from trimaran.parsing import Malformed, NotYaml, parse_yaml
-from trimaran.recipes.card import Card
+from trimaran.recipes.cards import Card
 from trimaran.recipes.options import Argument
 from trimaran.recipes.recipe import OWN_OPTIONS, Recipe
 

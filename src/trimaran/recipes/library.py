@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimaran import paths, strict
 from trimaran.data import weights
-from trimaran.errors import UsageError, unknown_name
+from trimaran.errors import UsageError
+from trimaran.files import sha256
 from trimaran.parsing import dotted
-from trimaran.recipes import card as cards
-from trimaran.recipes import checks
-from trimaran.recipes.card import CardFile
+from trimaran.recipes import cards, checks
+from trimaran.recipes.cards import CardFile
 from trimaran.recipes.recipe import Recipe
 
 
@@ -38,17 +37,13 @@ class RecipeFile:
     nodes: int | None = None
 
 
-def names() -> list[str]:
-    """Return the names of all recipes, sorted; a series is one."""
-    return list(files())
+def _name(path: Path) -> str | None:
+    folder = paths.of_folder(path)
+    return None if folder in {"targets", "data"} else f"{folder}/{path.stem}"
 
 
-def files() -> dict[str, Path]:
-    """Return the files of all recipes by their names, sorted."""
-    found = paths.found("recipes/*/*.yaml", name=lambda path: f"{path.parent.name}/{path.stem}")
-    return {
-        name: path for name, path in found.items() if path.parent.name not in {"targets", "data"}
-    }
+_DEFINED = paths.Definitions("recipe", ("recipes/*/*.yaml",), _name)  # a series is one
+names, files = _DEFINED.names, _DEFINED.files
 
 
 def file_of(name: str) -> Path | None:
@@ -62,14 +57,11 @@ def definition(name: str) -> Recipe:
     Raises:
         UsageError: no such recipe (the nearest are named) or faults in its file.
     """
-    known = files()
-    if name not in known:
-        raise unknown_name("recipe", name, list(known))
-    path = known[name]
+    path = _DEFINED.file_of(name)
     recipe = strict.load(Recipe, path)
     _check_identity(path, recipe)
     _refuse(path, checks.faults(recipe, cards.load(recipe.app).card))
-    _check_initial(path, recipe, list(known))
+    _check_initial(path, recipe)
     return recipe
 
 
@@ -119,8 +111,7 @@ def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:
     """
     recipe = strict.load(Recipe, path)
     _refuse(path, checks.expectation_faults(recipe, card.card))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return RecipeFile(name, path, digest, _at_point(recipe, name), card)
+    return RecipeFile(name, path, sha256(path), _at_point(recipe, name), card)
 
 
 def _at_point(recipe: Recipe, name: str) -> Recipe:
@@ -165,13 +156,13 @@ def _check_identity(path: Path, recipe: Recipe) -> None:
         raise UsageError("\n".join(faults), hint="a recipe's path is its identity")
 
 
-def _check_initial(path: Path, recipe: Recipe, known: list[str]) -> None:
+def _check_initial(path: Path, recipe: Recipe) -> None:
     """Refuse a recipe that begins with what nobody knows."""
     before = recipe.initial
     try:
         if before is not None and before.weights is not None:
             weights.file_of(before.weights)
-        elif before is not None and before.recipe is not None and before.recipe not in known:
-            raise unknown_name("recipe", before.recipe, known)
+        elif before is not None and before.recipe is not None:
+            _DEFINED.file_of(before.recipe)
     except UsageError as error:
         raise UsageError(f"{path}: initial: {error.message}", hint=error.hint) from None

@@ -61,10 +61,11 @@ class Option(strict.Model):
 
 
 class Verb(strict.Model):
-    """What an app can do, and the options of that by name."""
+    """What an app can do, and the options of that by name; `renamed` has old names of some."""
 
     description: str
     options: dict[str, Option]
+    renamed: dict[str, str] = Field(default_factory=dict)
 
 
 class AppOptions(strict.Model):
@@ -95,16 +96,16 @@ def faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
             f"{_path(app)}: verbs: no '{verb}' ({nearest(verb, verbs)})",
             hint="make generate-apps writes it anew",
         )
-    known = verbs[verb].options
-    found = {
-        key: known[key].fault(value) if key in known else _unknown(f"{app} {verb}", key, known)
-        for key, value in args.items()
-    }
+    found = {key: _fault(f"{app} {verb}", verbs[verb], key, value) for key, value in args.items()}
     return {key: fault for key, fault in found.items() if fault is not None}
 
 
-def _unknown(command: str, key: str, known: Mapping[str, Option]) -> str:
-    return f"{command} has no such option ({nearest(key, known, cutoff=0.5)})"
+def _fault(command: str, verb: Verb, key: str, value: Argument) -> str | None:
+    if key in verb.options:
+        return verb.options[key].fault(value)
+    if key in verb.renamed:
+        return f"is called {verb.renamed[key]} now"
+    return f"{command} has no such option ({nearest(key, verb.options, cutoff=0.5)})"
 
 
 def _path(app: str) -> Path:

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictStr, ValidationError, model_validator
 
 from trimaran import strict
-from trimaran.data.contracts import FormatName
+from trimaran.data.kinds import FormatName
 from trimaran.parsing import Location
-from trimaran.recipes.card import Number, When, Word
+from trimaran.recipes.cards import Number, When, Word
 from trimaran.recipes.options import Argument
 from trimaran.sites import Fingerprint
 from trimaran.strict import Digest
@@ -48,7 +48,7 @@ class Expectation(strict.Model):
     metric: Word = Field(description="one of those in the app's card")
     unit: str = Field(default="", description="that of the card")
     at: When
-    value: Number = Field(gt=0)
+    value: Number
     lower: Number | None = Field(
         default=None, gt=-1, le=0, description="relative margin below, e.g. -0.01"
     )
@@ -72,8 +72,9 @@ class Expectation(strict.Model):
     @property
     def bounds(self) -> tuple[float | None, float | None]:
         """Lowest and highest accepted value, in `unit`; None: any."""
-        low = None if self.lower is None else self.value * (1 + self.lower)
-        high = None if self.upper is None else self.value * (1 + self.upper)
+        way = 1 if self.value >= 0 else -1  # below a number is below it, whatever its sign
+        low = None if self.lower is None else self.value * (1 + way * self.lower)
+        high = None if self.upper is None else self.value * (1 + way * self.upper)
         return low, high
 
 

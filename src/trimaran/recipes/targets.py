@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from trimaran import paths, strict
-from trimaran.errors import unknown_name
 from trimaran.hostfacts import FLAGS, HostFacts
 
 
@@ -53,30 +51,13 @@ class Target(strict.Model):
     node: Node
 
 
-def names() -> list[str]:
-    """Return the names of all targets, sorted."""
-    return list(_files())
+_DEFINED = paths.Definitions("target", ("recipes/targets/*.yaml",))
+names, file_of = _DEFINED.names, _DEFINED.file_of
 
 
 def load(name: str) -> Target:
     """Load the target called `name`."""
     return strict.load(Target, file_of(name))
-
-
-def file_of(name: str) -> Path:
-    """Return the file of the target called `name`.
-
-    Raises:
-        UsageError: there is no such target; the nearest are named.
-    """
-    files = _files()
-    if name not in files:
-        raise unknown_name("target", name, list(files))
-    return files[name]
-
-
-def _files() -> dict[str, Path]:
-    return paths.found("recipes/targets/*.yaml", name=lambda path: path.stem)
 
 
 def differences(target: Target, host: HostFacts) -> list[str]:

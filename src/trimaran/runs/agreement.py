@@ -14,7 +14,7 @@ from trimaran.engines import selection
 from trimaran.errors import RunError
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
-from trimaran.recipes.card import Card
+from trimaran.recipes.cards import Card
 from trimaran.recipes.command import app_arguments, launcher, real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
 from trimaran.runs import inputs, rundir
@@ -190,9 +190,7 @@ def _metrics(
             yield f"{METRICS}: {event.key} is {event.value!r}, the recipe has {other}"
 
 
-def _outcome(
-    events: Sequence[Event], result: Mapping[str, object], card: Card
-) -> Iterator[str]:
+def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) -> Iterator[str]:
     """Compare the end of the metrics with `result.json`."""
     if result.get("status") != "success":
         yield f"{RESULT} is missing or does not say success"

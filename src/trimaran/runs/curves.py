@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from trimaran.recipes.card import AxisKind, Card
+from trimaran.recipes.cards import AxisKind, Card
 from trimaran.runs.verdict import Event
 
 if TYPE_CHECKING:

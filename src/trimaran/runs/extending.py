@@ -127,9 +127,7 @@ def _overlay(path: Path) -> Path:
 
 def _packages(image: Image, venv: Path) -> Path:
     """Return the site-packages of `venv` for the Python of `image`."""
-    python = definition.chain(image)[0].python
-    if python is None:
-        raise UsageError(f"{image.name} has no Python")
+    python = definition.interpreter(image)
     packages = venv / "lib" / f"python{python.version}" / "site-packages"
     if not packages.is_dir():
         others = sorted(path.parent.name for path in venv.glob("lib/python*/site-packages"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trimaran.data import cache
+from trimaran.data import cache, contracts
 from trimaran.engines import Bind, Engine
 from trimaran.errors import RunError, UsageError, nearest
 from trimaran.recipes.library import RecipeFile
@@ -70,7 +70,7 @@ def check(recipe: RecipeFile, folders: Mapping[str, Path], engine: Engine) -> No
 def places(recipe: RecipeFile, folders: Mapping[str, Path]) -> dict[str, Path]:
     """Return where each data set is or will be: as given, or in the cache."""
     return {
-        name: (folders.get(name) or cache.folder(cache.load(name))).absolute()
+        name: (folders.get(name) or cache.folder(contracts.load(name))).absolute()
         for name in recipe.recipe.data
     }
 
@@ -103,7 +103,7 @@ def prepare(
 def _prepared(
     recipe: RecipeFile, name: str, folder: Path | None, offline: bool, reporter: Reporter
 ) -> DataRecord:
-    contract, use = cache.load(name), recipe.recipe.data[name]
+    contract, use = contracts.load(name), recipe.recipe.data[name]
     place = folder
     if place is None:  # every shard of it is verified there
         place = cache.get(contract, offline=offline, reporter=reporter)

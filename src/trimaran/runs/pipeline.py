@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trimaran import process
-from trimaran.engines import Bind, BuiltImage, Command, Engine
+from trimaran.engines import Bind, BuiltImage, Command, Engine, Setting
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
 from trimaran.recipes import options
@@ -265,13 +265,8 @@ def command(
     """
     recipe, container = request.recipe.recipe, request.engine.container
     out, first = Bind(directory, OUT_INSIDE, writable=True), initial.bind(request.initial)
-    binds = [
-        *inputs.binds(recipe, folders),
-        out,
-        *first,
-        *(Bind(source, inside) for source, inside in request.site.binds.items()),
-        *request.extension.binds(),
-    ]
+    own = (Bind(source, inside) for source, inside in request.site.binds.items())
+    binds = [*inputs.binds(recipe, folders), out, *first, *own, *request.extension.binds()]
 
     def seen(bind: Bind) -> str:
         return bind.target if container else str(bind.source)
@@ -280,9 +275,8 @@ def command(
     words = app_arguments(recipe, request.changes, data=data, out=seen(out))
     words += [f"--initial={seen(bind)}" for bind in first]
     return request.engine.command(
-        replace(built, overlay=request.extension.overlay), words, binds=binds,
-        env=request.extension.environment(recipe.env), workdir=seen(out),
-        launcher=launcher(recipe),
+        replace(built, overlay=request.extension.overlay), words,
+        Setting(binds, request.extension.environment(recipe.env), seen(out)), launcher(recipe),
     )
 
 

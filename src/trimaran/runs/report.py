@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from pydantic import BaseModel
 
+from trimaran import files
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import read_plain, sha256, write_atomic
-from trimaran.recipes import card as cards
-from trimaran.recipes import library, targets
+from trimaran.recipes import cards, library, targets
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
@@ -64,11 +64,8 @@ def write_evidence(record: RunRecord, judged: Verdict, file: Path) -> None:
             f"the image of the run was modified ({_added(record)}): it is no evidence",
             hint="run it without --overlay and --venv; build what is needed into an image",
         )
-    if file.exists():
-        raise UsageError(f"{file} exists: evidence is never overwritten")
     evidence = Evidence(run=record, verdict=judged)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(file, evidence.model_dump_json(indent=2, exclude={"run": _PRIVATE}) + "\n")
+    files.write_evidence(file, evidence.model_dump_json(indent=2, exclude={"run": _PRIVATE}))
 
 
 def write(directory: Path) -> tuple[RunRecord, Verdict]:

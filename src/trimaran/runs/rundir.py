@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
@@ -13,17 +12,18 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trimaran import __version__, paths, process
-from trimaran.engines import Command
+from trimaran.engines import Command, commands
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import (
+    check_space,
     leads_outside,
     locked,
     named,
     open_plain,
     read_plain,
     refusal,
-    room,
     write_atomic,
+    writing,
 )
 from trimaran.hostfacts import host_facts
 from trimaran.parsing import parse_json
@@ -101,7 +101,8 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
     with alone(directory) as lock:
         _refuse_used(directory)  # now that nobody else begins a run in it
         try:
-            _refuse_full(directory)
+            check_space(directory, _LEAST_BYTES, f"a run in {directory}", RunError,
+                        hint="free some space there, or choose another --out")
             yield directory, lock
         finally:
             with suppress(OSError):
@@ -109,14 +110,6 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
                     (directory / LOCK).unlink()
                     if made:
                         directory.rmdir()
-
-
-def _refuse_full(directory: Path) -> None:
-    if shutil.disk_usage(directory).free < _LEAST_BYTES:
-        raise RunError(
-            f"no space for a run in {directory}: {room(directory)}",
-            hint="free some space there, or choose another --out",
-        )
 
 
 def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
@@ -175,17 +168,13 @@ def start(
         host=host_facts(),
         started=datetime.now(timezone.utc),
     )
-    try:
+    with writing(f"write the run directory {directory}", directory):
         directory.mkdir(parents=True, exist_ok=True)
         _copy(recipe.path, directory / RECIPE)
         _copy(recipe.card.path, directory / CARD)
         if job is None:
             _reserve(directory)
         _write(directory, record)
-    except OSError as error:
-        raise RunError(
-            f"cannot write the run directory {directory}: {refusal(error, directory)}"
-        ) from error
     return record
 
 
@@ -315,12 +304,6 @@ def _environment(directory: Path) -> dict[str, object] | None:
 
 def git_state(folder: Path) -> GitRecord:
     """Return the state of the checkout that holds `folder`; unknown where it is none."""
-    if shutil.which("git") is None or paths.is_installed(folder):
-        return GitRecord(revision=None, dirty=None)
-    head = process.run(["git", "-C", str(folder), "rev-parse", "HEAD"])
-    if head.returncode != 0:
-        return GitRecord(revision=None, dirty=None)
-    changes = process.run(
-        ["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"]
-    )
-    return GitRecord(revision=head.stdout.strip(), dirty=bool(changes.stdout.strip()))
+    head = commands.git(folder, "rev-parse", "HEAD")
+    changes = commands.git(folder, "status", "--porcelain", "--untracked-files=no")
+    return GitRecord(revision=head, dirty=None if head is None else bool(changes))

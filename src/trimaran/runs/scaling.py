@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from trimaran.errors import RunError, UsageError
 from trimaran.files import read_plain, write_atomic
-from trimaran.recipes.card import Metric
+from trimaran.recipes.cards import Metric
 from trimaran.runs import curves, report, rundir, verdict
 from trimaran.runs.verdict import Outcome
 

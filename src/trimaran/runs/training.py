@@ -11,6 +11,7 @@ from trimaran.errors import Interrupted, RunError
 from trimaran.files import refusal, room
 from trimaran.reporting import Reporter
 from trimaran.runs import ends, rundir
+from trimaran.runs.links import STOPPED
 from trimaran.runs.record import RunRecord, Status
 
 LOG = "log.txt"
@@ -18,14 +19,14 @@ LOG = "log.txt"
 _NOT_WRITTEN = 74
 
 # Exit codes of the app contract (apps/README.md) that end a run without a result.
-_APP_ERRORS = {
+APP_ERRORS = {
     2: "the app refused its arguments",
     3: "bad data",
     4: "training diverged",
     69: "a rank was lost",
     70: "the ranks have different weights",
     _NOT_WRITTEN: "the checkpoint could not be written",
-    75: "stopped early; the checkpoint is in the run directory",
+    STOPPED: "stopped early; the checkpoint is in the run directory",
 }
 _IN_VAIN = (2, 3, 4, 70)  # the same command would end in the same way
 
@@ -82,7 +83,7 @@ def _failure(directory: Path, status: int, before: ends.OomKills, again: str) ->
     """Return what an exit status other than 0 means, and the way out."""
     after = ends.oom_kills()
     what, hint = ends.describe(status, before, after) or (
-        _APP_ERRORS.get(status, "the app failed"), ""
+        APP_ERRORS.get(status, "the app failed"), ""
     )
     if not hint and (told := after.since(before)):  # a rank, whose launcher ended by itself
         what = f"{what}; {told}"
@@ -95,4 +96,4 @@ def _failure(directory: Path, status: int, before: ends.OomKills, again: str) ->
 def _status(exit_status: int) -> Status:
     if exit_status == 0:
         return "completed"
-    return "interrupted" if exit_status == 75 else "failed"
+    return "interrupted" if exit_status == STOPPED else "failed"

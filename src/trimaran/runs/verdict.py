@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from trimaran.errors import ExitCode, RunError, unreadable
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
-from trimaran.recipes.card import Card, Metric
+from trimaran.recipes.cards import Card, Metric
 from trimaran.recipes.recipe import Expectation, Recipe
 
 Outcome = Literal["PASS", "FAIL", "NO REFERENCE"]

@@ -10,11 +10,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from trimaran import __version__, strict
+from trimaran import __version__, files, strict
 from trimaran.engines import BuiltImage, Engine, inventory, require
 from trimaran.engines.inventory import Item
-from trimaran.errors import UsageError
-from trimaran.files import write_atomic
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.images.definition import Image
 from trimaran.supply import licences
@@ -96,8 +94,6 @@ def write_evidence(found: Examination, file: Path) -> None:
     Raises:
         UsageError: `file` exists; evidence is never overwritten.
     """
-    if file.exists():
-        raise UsageError(f"{file} exists: evidence is never overwritten")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    text = found.model_dump_json(indent=2, by_alias=True, exclude={"host": {"hostname"}})
-    write_atomic(file, text + "\n")
+    files.write_evidence(
+        file, found.model_dump_json(indent=2, by_alias=True, exclude={"host": {"hostname"}})
+    )

@@ -36,9 +36,7 @@ class Comparison:
         return not inventory.unexplained(self.differences)
 
 
-def check(
-    engine: Engine, image: Image, *, base: str | None, reporter: Reporter
-) -> Comparison:
+def check(engine: Engine, image: Image, *, base: str | None, reporter: Reporter) -> Comparison:
     """Build `image` again, offline and aside, and compare it with the one that is built.
 
     Args:

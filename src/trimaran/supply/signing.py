@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimaran import engines, process
@@ -113,7 +113,7 @@ def sign(sif: Path, key: Key, ask: Callable[[], str]) -> str:
         digest, size = f"sha256:{sha256(copy)}", copy.stat().st_size
         copy.replace(sif)
     if record is not None:
-        store.update(record, digest, size)
+        store.save(replace(record, digest=digest, size=size))
     return digest
 
 

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from trimaran import paths, strict
-from trimaran.data import cache
+from trimaran.data import cache, contracts
 from trimaran.engines.here import here
 from trimaran.files import write_atomic
 from trimaran.images import definition
-from trimaran.recipes import card, library, targets
-from trimaran.recipes.card import Card
+from trimaran.recipes import cards, library, targets
+from trimaran.recipes.cards import Card
 from trimaran.recipes.recipe import Recipe
 from trimaran.supply import digests
 
@@ -23,11 +23,11 @@ Row = dict[str, Any]
 def names(kind: str) -> list[str]:
     """Return the names of `kind` (apps, images, targets, recipes, data), sorted."""
     return {
-        "apps": card.names,
+        "apps": cards.names,
         "images": definition.names,
         "targets": targets.names,
         "recipes": library.names,
-        "data": cache.names,
+        "data": contracts.names,
     }[kind]()
 
 
@@ -53,8 +53,8 @@ def details(kind: str, name: str) -> Row:
         recipe = library.load(name).recipe if "@" in name else library.definition(name)
         return recipe.model_dump(mode="json", by_alias=True)
     load: dict[str, Callable[[str], strict.Model]] = {
-        "apps": lambda app: card.load(app).card, "images": definition.load,
-        "targets": targets.load, "data": cache.load,
+        "apps": lambda app: cards.load(app).card, "images": definition.load,
+        "targets": targets.load, "data": contracts.load,
     }
     return load[kind](name).model_dump(mode="json", by_alias=True)
 
@@ -76,7 +76,7 @@ def write_schemas() -> None:
 
 
 def _app_row(name: str) -> Row:
-    found = card.load(name).card
+    found = cards.load(name).card
     return {"name": name, "framework": found.framework, "title": found.title}
 
 
@@ -133,7 +133,7 @@ def _recipe_row(row: Row) -> Row:
 
 
 def _data_row(name: str) -> Row:
-    contract = cache.load(name)
+    contract = contracts.load(name)
     return {
         "name": name, "state": cache.state(contract), "licence": contract.licence.id,
         "samples": " + ".join(

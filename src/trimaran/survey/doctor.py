@@ -6,16 +6,12 @@ import os
 import shutil
 import site
 from collections.abc import Callable
-from dataclasses import asdict
-from itertools import starmap
 from pathlib import Path
-from typing import Literal
 
 import psutil
-from pydantic import BaseModel
 
 from trimaran import paths, process
-from trimaran.engines import Engine, selection
+from trimaran.engines import Condition, selection
 from trimaran.errors import TrimaranError
 from trimaran.hostfacts import host_facts, root_lacks_capabilities
 
@@ -24,122 +20,108 @@ BUILD_SPACE_GIB = 8
 """Free disk that building both CPU images takes: wheelhouse, unpacked tree and SIF."""
 
 
-class Check(BaseModel):
-    """One finding: what was looked at, how it is, and what to do about it.
-
-    "none" is what is not here and need not be.
-    """
-
-    name: str
-    status: Literal["ok", "none", "warn", "fail"]
-    detail: str
-    hint: str = ""
-
-
-def examine() -> list[Check]:
-    """Run all checks; none of them changes anything or touches the network."""
-    checks: list[Callable[[], Check]] = [
-        _namespaces, _mapped_users, _fuse, _root, _disk, _cores, _memory, _instructions, _user_site,
-    ]
-    return [*starmap(_engine, selection.every().items()), *map(_done, checks)]
+def examine() -> dict[str, Condition]:
+    """Return how each thing is, by its name; nothing is changed, and no network touched."""
+    checks = {
+        name if engine.container else f"{name} engine": engine.condition
+        for name, engine in selection.every().items()
+    } | {
+        "user namespaces": _namespaces, "uidmap": _mapped_users, "/dev/fuse": _fuse, "user": _root,
+        "disk": _disk, "cores": _cores, "memory": _memory, "instruction sets": _instructions,
+        "~/.local": _user_site,
+    }
+    return {name: _done(check) for name, check in checks.items()}
 
 
-def _done(check: Callable[[], Check]) -> Check:
+def _done(check: Callable[[], Condition]) -> Condition:
     try:
         return check()
     except (TrimaranError, OSError) as error:  # such as a program that is not on PATH
-        name = check.__name__.strip("_").replace("_", " ")
-        return Check(name=name, status="warn", detail=f"cannot be looked at: {error}")
+        return Condition("warn", f"cannot be looked at: {error}")
 
 
-def _engine(name: str, engine: type[Engine]) -> Check:
-    shown = name if engine.container else f"{name} engine"
-    return Check(name=shown, **asdict(engine.condition()))
-
-
-def _namespaces() -> Check:
+def _namespaces() -> Condition:
     if process.run(["unshare", "--user", "--map-root-user", "true"]).returncode == 0:
-        return Check(name="user namespaces", status="ok", detail="usable")
-    return Check(
-        name="user namespaces", status="fail", detail="refused by the kernel",
-        hint="an administrator allows them: sysctl user.max_user_namespaces, "
+        return Condition("ok", "usable")
+    return Condition(
+        "fail", "refused by the kernel",
+        "an administrator allows them: sysctl user.max_user_namespaces, "
         "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns",
     )
 
 
-def _mapped_users() -> Check:
+def _mapped_users() -> Condition:
     if shutil.which("newuidmap") is not None:
-        return Check(name="uidmap", status="ok", detail="newuidmap is installed")
-    return Check(
-        name="uidmap", status="warn", detail="newuidmap is missing: images cannot be built here",
-        hint="an administrator installs it (Debian: uidmap); running images works without",
+        return Condition("ok", "newuidmap is installed")
+    return Condition(
+        "warn", "newuidmap is missing: images cannot be built here",
+        "an administrator installs it (Debian: uidmap); running images works without",
     )
 
 
-def _fuse() -> Check:
+def _fuse() -> Condition:
     device = Path("/dev/fuse")
     if device.exists() and os.access(device, os.R_OK | os.W_OK):
-        return Check(name="/dev/fuse", status="ok", detail="readable and writable")
-    return Check(
-        name="/dev/fuse", status="warn",
-        detail="not usable: Apptainer unpacks the whole SIF at every start (slow)",
-        hint="an administrator makes it usable: chmod 666 /dev/fuse",
+        return Condition("ok", "readable and writable")
+    return Condition(
+        "warn", "not usable: Apptainer unpacks the whole SIF at every start (slow)",
+        "an administrator makes it usable: chmod 666 /dev/fuse",
     )
 
 
-def _root() -> Check:
+def _root() -> Condition:
     if os.geteuid() != 0:
-        return Check(name="user", status="ok", detail="an ordinary user, as intended")
+        return Condition("ok", "an ordinary user, as intended")
     if root_lacks_capabilities():
-        return Check(
-            name="user", status="warn", detail="root without CAP_SYS_RESOURCE",
-            hint="Apptainer cannot build images so: build as an ordinary user, or ENGINE=host",
+        return Condition(
+            "warn", "root without CAP_SYS_RESOURCE",
+            "Apptainer cannot build images so: build as an ordinary user, or ENGINE=host",
         )
-    return Check(name="user", status="ok", detail="root, which nothing here needs")
+    return Condition("ok", "root, which nothing here needs")
 
 
-def _disk() -> Check:
+def _disk() -> Condition:
     place = paths.cache()
     while not place.exists():
         place = place.parent
     free = psutil.disk_usage(str(place)).free / GIB
-    return Check(
-        name="disk", status="ok" if free >= BUILD_SPACE_GIB else "warn",
-        detail=f"{free:.1f} GiB free for the cache {paths.cache()}",
-        hint="" if free >= BUILD_SPACE_GIB
-        else f"building CPU images wants {BUILD_SPACE_GIB} GiB: `trimaran cache prune`, or set"
+    detail = f"{free:.1f} GiB free for the cache {paths.cache()}"
+    if free >= BUILD_SPACE_GIB:
+        return Condition("ok", detail)
+    return Condition(
+        "warn", detail,
+        f"building CPU images wants {BUILD_SPACE_GIB} GiB: `trimaran cache prune`, or set"
         " TRIMARAN_CACHE to another disk",
     )
 
 
-def _cores() -> Check:
+def _cores() -> Condition:
     host = host_facts()
-    return Check(name="cores", status="ok", detail=f"{host.cores} usable, {host.processor}")
+    return Condition("ok", f"{host.cores} usable, {host.processor}")
 
 
-def _memory() -> Check:
+def _memory() -> Condition:
     gib = host_facts().memory_gib
-    return Check(
-        name="memory", status="ok" if gib >= 6 else "warn", detail=f"{gib} GiB",
-        hint="" if gib >= 6 else "the quickstart wants 6 GiB",
-    )
+    if gib >= 6:
+        return Condition("ok", f"{gib} GiB")
+    return Condition("warn", f"{gib} GiB", "the quickstart wants 6 GiB")
 
 
-def _instructions() -> Check:
+def _instructions() -> Condition:
     flags = host_facts().cpu_flags
-    fast = [flag for flag in flags if flag in {"amx_bf16", "avx512_bf16"}]
-    return Check(
-        name="instruction sets", status="ok" if fast else "warn",
-        detail=", ".join(flags) or "none of AVX2, AVX-512, AMX",
-        hint="" if fast else "no bfloat16 instructions: bf16 trains correctly but slowly here",
+    detail = ", ".join(flags) or "none of AVX2, AVX-512, AMX"
+    if {"amx_bf16", "avx512_bf16"} & set(flags):
+        return Condition("ok", detail)
+    return Condition(
+        "warn", detail, "no bfloat16 instructions: bf16 trains correctly but slowly here"
     )
 
 
-def _user_site() -> Check:
+def _user_site() -> Condition:
     folder = Path(site.getusersitepackages())
     if not folder.is_dir() or not any(folder.iterdir()):
-        return Check(name="~/.local", status="ok", detail="no user site-packages that could leak")
-    return Check(
-        name="~/.local", status="warn", detail=f"packages in {folder}",
-        hint="runs set PYTHONNOUSERSITE=1, so they do not see it; your own scripts might",
+        return Condition("ok", "no user site-packages that could leak")
+    return Condition(
+        "warn", f"packages in {folder}",
+        "runs set PYTHONNOUSERSITE=1, so they do not see it; your own scripts might",
     )

@@ -23,7 +23,7 @@ from trimaran.engines.building import Storage
 from trimaran.engines.host import Host
 from trimaran.engines.store import Record
 from trimaran.images import definition, wheelhouse
-from trimaran.images.base import assembled_at
+from trimaran.images.bases import assembled_at
 from trimaran.images.definition import Image
 from trimaran.recipes import library
 from trimaran.supply import digests

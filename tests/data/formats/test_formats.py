@@ -85,7 +85,7 @@ def test_the_same_samples_give_the_same_bytes(name: FormatName, tmp_path: Path) 
 
 
 def test_lmdb_grows_beyond_its_first_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.data.formats.caffe_lmdb._MAP", 1 << 16)
+    monkeypatch.setattr("trimaran.data.formats.lmdb._MAP", 1 << 16)
     samples = [(at, bytes(50_000)) for at in range(20)]
     found = read("lmdb", *write("lmdb", tmp_path, samples))
     assert pairs(found) == samples
@@ -100,9 +100,9 @@ def test_an_lmdb_that_is_cut_off_is_a_fault_and_not_the_end_of_the_process(
     with path.open("rb+") as file:
         file.truncate(int(path.stat().st_size * kept))
     code = (
-        "import pathlib, sys; from trimaran.data.formats import caffe_lmdb\n"
+        "import pathlib, sys; from trimaran.data.formats import lmdb\n"
         "from trimaran.data.kinds import Kind\n"
-        "print(list(caffe_lmdb.read(pathlib.Path(sys.argv[1]), None, Kind())))"
+        "print(list(lmdb.read(pathlib.Path(sys.argv[1]), None, Kind())))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False

@@ -6,7 +6,7 @@
 
 gives `--epochs`, checked and shown in `--help` with its default. A boolean field
 gives `--name` and `--no-name`. A class attribute `RENAMED` (old name -> new name, as the fields
-are named) has who gives an old name told the new one. `described` says the same as data, for the
+are named) has who gives an old name told the new one. `described` says all that as data, for the
 `options.json` of an app, by which `trimaran` checks arguments before it makes anything.
 """
 
@@ -64,8 +64,8 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
         if isinstance(field.default, bool):
             extra["action"] = argparse.BooleanOptionalAction
         parser.add_argument(name, dest=field.name, default=field.default, **extra)
-    for old, new in getattr(settings, "RENAMED", {}).items():
-        parser.add_argument(_flag(old), action=_Renamed, now=_flag(new))
+    for old, new in _renamed(settings).items():
+        parser.add_argument(f"--{old}", action=_Renamed, now=f"--{new}")
 
 
 class _Renamed(argparse.Action):
@@ -97,6 +97,7 @@ def described(commands: Mapping[str, tuple[type[Any], str]]) -> str:
                 field.name.replace("_", "-"): _described(field)
                 for field in dataclasses.fields(settings)
             },
+            **({"renamed": renamed} if (renamed := _renamed(settings)) else {}),
         }
         for verb, (settings, text) in commands.items()
     }
@@ -172,6 +173,12 @@ _RANGES: dict[Any, dict[str, Any]] = {
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def _renamed(settings: type[Any]) -> dict[str, str]:
+    """Return old name -> new name, as they are written on the command line."""
+    names: Mapping[str, str] = getattr(settings, "RENAMED", {})
+    return {old.replace("_", "-"): new.replace("_", "-") for old, new in names.items()}
 
 
 def _described(field: dataclasses.Field[Any]) -> dict[str, Any]:

@@ -45,7 +45,8 @@ def render(form: str, request: Request, cluster: Cluster) -> str:
                          hint="registry: HOST/NAMESPACE in the site file, or TRIMARAN_REGISTRY")
     recipe = request.recipe.recipe
     image = definition.load(recipe.image.name)
-    if image.app is None:
+    entry = definition.entry(image)
+    if entry is None:
         raise UsageError(f"{image.name} has no app to launch")
     folders = inputs.places(request.recipe, request.folders)
     data = inputs.argument(recipe, folders, container=True)
@@ -53,7 +54,7 @@ def render(form: str, request: Request, cluster: Cluster) -> str:
     out = rundir.new_directory(request.recipe, request.out)
     return FORMS[form](Parts(
         request.recipe.name, recipe, cluster, f"{place}/{image.name}:{image.tag}",
-        launcher(recipe) or ["python"], ["-m", image.app.module, *words],
+        launcher(recipe) or ["python"], ["-m", entry.module, *words],
         [*inputs.binds(recipe, folders), Bind(out, OUT_INSIDE, writable=True)],
         gpu.vendor(image.name),
     ))

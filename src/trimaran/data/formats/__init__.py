@@ -8,21 +8,15 @@ from pathlib import Path
 from typing import cast
 
 from trimaran.data import dataset_json
-from trimaran.data.contracts import FormatName
 from trimaran.data.formats.records import Format, Record
-from trimaran.data.kinds import Kind
+from trimaran.data.kinds import FormatName, Kind
 from trimaran.errors import UsageError
 from trimaran.files import sha256
-
-MODULES: dict[FormatName, str] = {
-    "webdataset": "webdataset", "tfrecord": "tfrecord", "recordio": "recordio",
-    "lmdb": "caffe_lmdb", "hdf5": "hdf5",
-}
 
 
 def load(name: FormatName) -> Format:
     """Return the module of a format; only now are its libraries imported."""
-    return cast(Format, importlib.import_module(f"trimaran.data.formats.{MODULES[name]}"))
+    return cast(Format, importlib.import_module(f"trimaran.data.formats.{name}"))
 
 
 def check(name: FormatName, kind: Kind) -> None:

@@ -12,9 +12,8 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 from PIL import Image
 
@@ -22,11 +21,12 @@ from trimaran.data import dataset_json, formats
 from trimaran.data.contracts import Images, Moving
 from trimaran.data.formats.records import Record
 from trimaran.data.formats.webdataset import BLOCK
-from trimaran.data.kinds import Kind
 from trimaran.data.packing import labelled_idx, moving, pictures
+from trimaran.data.packing.labelled_idx import Labelled
+from trimaran.data.packing.moving import Scenes
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.errors import RunError
-from trimaran.files import check_space, follow_umask, refusal
+from trimaran.files import check_space, follow_umask, writing
 from trimaran.net.download import SPARE_BYTES
 from trimaran.reporting import Advance, Reporter
 
@@ -34,31 +34,8 @@ COMPRESSION = 6  # of PNG (0 to 9), the default of the format's libraries
 TEMPORARY = ".packing-"
 
 
-class Samples(Protocol):
-    """The samples of one split, read and checked: each so many grey frames of one size."""
-
-    @property
-    def name(self) -> str:
-        """The split."""
-
-    @property
-    def kind(self) -> Kind:
-        """What they are."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Frames of each sample, and their height and width in pixels."""
-
-    def __len__(self) -> int: ...
-
-    def labels(self, number: int) -> tuple[int, ...]:
-        """Return the classes of a sample."""
-
-    def frames(self, number: int) -> Iterable[Image.Image]:
-        """Return the frames of a sample in order, each of mode L."""
-
-    def histogram(self) -> list[int]:
-        """Return how often each of the 256 grey values is in all frames."""
+Samples = Labelled | Scenes
+"""The samples of one split, read and checked: each so many grey frames of one size."""
 
 
 def pack(contract: Images | Moving, raw: Path, folder: Path, reporter: Reporter) -> None:
@@ -78,19 +55,15 @@ def pack(contract: Images | Moving, raw: Path, folder: Path, reporter: Reporter)
         shutil.rmtree(leftover)
     temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
     try:
-        with reporter.bar(f"packing {contract.name}", total, unit="samples") as advance:
-            shards = {
-                name: list(_write_split(samples, temporary, advance))
-                for name, samples in splits.items()
-            }
-        dataset = _describe(contract, splits, shards)
-        dataset_json.write(temporary, dataset)
-        follow_umask(temporary)
-        _replace(temporary, folder)
-    except OSError as error:
-        raise RunError(
-            f"cannot pack {contract.name} into {folder}: {refusal(error, folder)}"
-        ) from error
+        with writing(f"pack {contract.name} into {folder}", folder):
+            with reporter.bar(f"packing {contract.name}", total, unit="samples") as advance:
+                shards = {
+                    name: list(_write_split(samples, temporary, advance))
+                    for name, samples in splits.items()
+                }
+            dataset_json.write(temporary, _describe(contract, splits, shards))
+            follow_umask(temporary)
+            _replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -25,9 +25,7 @@ SEPARATOR = "|"
 _ROWS = 1 << 16  # between two advances of the bar
 
 
-def listing(
-    root: Path, table: Path, reporter: Reporter, *, skip_missing: bool = False
-) -> Listing:
+def listing(root: Path, table: Path, reporter: Reporter, *, skip_missing: bool = False) -> Listing:
     """List the images below `root` that the CSV file `table` names, sorted by name.
 
     With `skip_missing`, those that are not there are left out, and counted.

@@ -15,7 +15,7 @@ from trimaran.errors import RunError
 
 @dataclass(frozen=True)
 class Labelled:
-    """Images and their classes; `arrays.Samples` says what the methods return."""
+    """Images and their classes: one of the `Samples` of `arrays`, alike in its methods."""
 
     name: str
     images: idx.Array

@@ -94,9 +94,7 @@ class Listing:
         }
 
 
-def of_folder(
-    root: Path, workers: int, reporter: Reporter, *, untrained: bool = False
-) -> Listing:
+def of_folder(root: Path, workers: int, reporter: Reporter, *, untrained: bool = False) -> Listing:
     """List the image folder `root`; the classes are the sorted names of the folders in `train`.
 
     Args:
@@ -319,7 +317,5 @@ def no_train(root: Path, splits: Iterable[str]) -> UsageError:
 def _subfolders(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
-        _refuse_lost([
-            f"{one.path} is a link to nothing" for one in shown if _is_broken(one)
-        ])
+        _refuse_lost([f"{one.path} is a link to nothing" for one in shown if _is_broken(one)])
         return sorted(one.name for one in shown if one.is_dir())

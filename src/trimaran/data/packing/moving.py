@@ -48,7 +48,7 @@ class Flight:
 
 @dataclass(frozen=True)
 class Scenes:
-    """The sequences of one split; `arrays.Samples` says what the methods return."""
+    """The sequences of one split: one of the `Samples` of `arrays`, alike in its methods."""
 
     name: str
     motion: Motion

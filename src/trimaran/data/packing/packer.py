@@ -23,8 +23,8 @@ from trimaran.data.formats.records import Record
 from trimaran.data.packing import listing, pictures, sequences, videos
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
-from trimaran.errors import Interrupted, RunError, UsageError
-from trimaran.files import check_space, locked, refusal, sha256, write_atomic
+from trimaran.errors import RunError, UsageError
+from trimaran.files import check_space, locked, resumable, sha256, write_atomic, writing
 from trimaran.net.download import SPARE_BYTES
 from trimaran.parsing import parse_json
 from trimaran.reporting import Advance, Reporter
@@ -63,7 +63,10 @@ def pack(
             f"{source.root}: {len(source.ignored):,} files that are no images are left out;"
             f" the first is {source.ignored[0]}"
         )
-    try:
+    with (
+        resumable(f"packing {folder}"),
+        writing(f"write into {folder}", folder, hint="run it again to go on"),
+    ):
         with _state(source, folder, options) as state:
             jobs = _jobs(source, folder, options, encoding, skip_bad)
             finished = _kept(jobs, state, workers, reporter)
@@ -72,18 +75,10 @@ def pack(
             dataset = _describe(source, options, encoding, jobs, finished)
             _complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
         shutil.rmtree(state)
-    except KeyboardInterrupt:
-        raise Interrupted(f"stopped while packing {folder}", hint="run it again to go on") from None
-    except OSError as error:
-        raise RunError(
-            f"cannot write into {folder}: {refusal(error, folder)}", hint="run it again to go on"
-        ) from error
     return dataset
 
 
-def pack_contract(
-    contract: OfFiles, source: Listing, folder: Path, reporter: Reporter
-) -> None:
+def pack_contract(contract: OfFiles, source: Listing, folder: Path, reporter: Reporter) -> None:
     """Pack `source` into `folder` as the contract says, or go on with it; see `pack`."""
     how = contract.packing
     pack(source, folder, Options(contract.name, how.format, how.resize, how.quality),

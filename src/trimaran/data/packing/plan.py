@@ -10,8 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from trimaran.data import dataset_json
-from trimaran.data.contracts import FormatName
-from trimaran.data.kinds import Kind
+from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.origins import Name
 from trimaran.data.packing.listing import Sample
 from trimaran.data.packing.pictures import Resize

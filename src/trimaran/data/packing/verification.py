@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,9 +9,8 @@ from pathlib import Path
 
 from trimaran import pool
 from trimaran.data import dataset_json, formats
-from trimaran.data.contracts import FormatName
 from trimaran.data.formats.records import Read
-from trimaran.data.kinds import Kind
+from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.packing import pictures, sequences
 from trimaran.files import sha256
 from trimaran.reporting import Advance, Reporter
@@ -119,7 +117,7 @@ def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
     share = 0.1 if task.records else 1.0  # about what hashing costs of it
     right = False
     if (task.folder / task.shard.file).stat().st_size == task.shard.bytes:
-        digest = _hash(task, share, advance)
+        digest = sha256(task.folder / task.shard.file, lambda read: advance(share * read))
         right = digest == task.shard.sha256
         if not right:
             yield (f"{task.folder / task.shard.file} is damaged: SHA-256 {digest},"
@@ -132,15 +130,6 @@ def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
     # Else whoever compared the sizes has said so already.
     if task.records and (right or formats.load(task.format).READS_DAMAGED):
         yield from _record_faults(task, 1 - share, advance)
-
-
-def _hash(task: Task, share: float, advance: Advance) -> str:
-    digest = hashlib.sha256()
-    with (task.folder / task.shard.file).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            advance(share * len(block))
-    return digest.hexdigest()
 
 
 def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:

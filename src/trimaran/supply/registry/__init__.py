@@ -119,10 +119,10 @@ def pull(
     client = Client(_repository(place, image), insecure=insecure)
     offer = _offered(client, form, known.manifest if known else digest, wanted, image, reporter)
     reporter.note(f"  pulling {client.repository}@{offer.pin} ({offer.size / 1e6:,.0f} MB)")
-    pulled = form.pull(image, client, offer, reporter)
+    reference, size = form.pull(image, client, offer, reporter)
     return store.pulled(
-        image.name, engine.name, pulled.reference, offer.digest,
-        content=_definition(image, known, reporter), size=pulled.size,
+        image.name, engine.name, reference, offer.digest,
+        content=_definition(image, known, reporter), size=size,
         origin=f"{client.repository}@{offer.pin}",
     )
 
@@ -148,11 +148,7 @@ def _definition(image: Image, known: Publication | None, reporter: Reporter) -> 
 
 
 def _offered(
-    client: Client,
-    form: forms.Form,
-    pinned: str | None,
-    wanted: str | None,
-    image: Image,
+    client: Client, form: forms.Form, pinned: str | None, wanted: str | None, image: Image,
     reporter: Reporter,
 ) -> forms.Offer:
     """Return what the registry has under `pinned`, and is `wanted`; without it, under the tag."""

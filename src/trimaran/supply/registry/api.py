@@ -17,6 +17,7 @@ import requests
 from pydantic import BaseModel, Field
 
 from trimaran.errors import BuildError
+from trimaran.images.bases import API_HOSTS
 from trimaran.net import web
 from trimaran.net.transfer import innermost
 from trimaran.net.web import Answer
@@ -31,7 +32,6 @@ MANIFESTS = (
 )
 """Media types of a manifest of one image; lists of several platforms are not asked for."""
 
-API_HOSTS = {"docker.io": "registry-1.docker.io"}
 """Registry -> the host that answers for it, where that is another one."""
 
 MANIFEST_BYTES = 4 * 1024 * 1024

@@ -6,9 +6,10 @@ What is pushed can be pulled without Trimaran: `apptainer pull oras://…` takes
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import ClassVar, TypedDict
 
 from trimaran import engines, paths
 from trimaran.engines import BuiltImage, Engine, sif
@@ -43,30 +44,35 @@ class Offer:
         return self.manifest or self.digest
 
 
-@dataclass(frozen=True)
-class Pulled:
-    """An image that a pull has brought: where it is for its engine, and bytes on disk."""
-
-    reference: str
-    size: int
-
-
-class Form(Protocol):
+class Form(ABC):
     """Pushes and pulls what one engine runs."""
 
-    name: engines.Form
+    name: ClassVar[engines.Form]
 
+    def __init__(self, engine: Container) -> None:
+        self.engine = engine
+
+    @abstractmethod
     def tag(self, image: Image) -> str:
         """Return the tag of the image in this form: both lie in one repository."""
 
+    @abstractmethod
     def offer(self, client: Client, reference: str) -> Offer | None:
         """Return what the repository has under a digest or tag, or None."""
 
     def push(self, built: BuiltImage, client: Client, tag: str, reporter: Reporter) -> None:
         """Send the image; raises BuildError when the engine fails."""
+        self.engine.push(built, f"{client.repository}:{tag}", reporter=reporter, **_access(client))
 
-    def pull(self, image: Image, client: Client, offer: Offer, reporter: Reporter) -> Pulled:
-        """Bring the image, whose digest is checked before it can be used."""
+    @abstractmethod
+    def pull(
+        self, image: Image, client: Client, offer: Offer, reporter: Reporter
+    ) -> tuple[str, int]:
+        """Bring the image, whose digest is checked before it can be used.
+
+        Returns:
+            Where it is for its engine, and bytes on disk.
+        """
 
 
 def of(engine: Engine) -> Form:
@@ -82,13 +88,10 @@ def of(engine: Engine) -> Form:
     raise no_images(engine.name)
 
 
-class Sif:
+class Sif(Form):
     """SIF files; pushed by their engine, pulled with resume straight from the layer's blob."""
 
-    name: engines.Form = "sif"
-
-    def __init__(self, engine: Container) -> None:
-        self.engine = engine
+    name = "sif"
 
     def tag(self, image: Image) -> str:
         """Return the image's tag, marked as a SIF."""
@@ -111,11 +114,9 @@ class Sif:
             )
         return Offer(layers[0].digest, manifest.digest, layers[0].size)
 
-    def push(self, built: BuiltImage, client: Client, tag: str, reporter: Reporter) -> None:
-        """Send the SIF."""
-        self.engine.push(built, f"{client.repository}:{tag}", reporter=reporter, **_access(client))
-
-    def pull(self, image: Image, client: Client, offer: Offer, reporter: Reporter) -> Pulled:
+    def pull(
+        self, image: Image, client: Client, offer: Offer, reporter: Reporter
+    ) -> tuple[str, int]:
         """Download the SIF: it gets its name when its SHA-256 is right, and not before."""
         name = f"{image.name}-{offer.digest.removeprefix('sha256:')[:12]}.sif"
         destination = paths.cache("images", name)
@@ -135,16 +136,14 @@ class Sif:
                 " the same command goes on from there",
             ) from error
         sif.make_executable(destination)
-        return Pulled(str(destination), offer.size)
+        return str(destination), offer.size
 
 
-class Oci:
+class Oci(Form):
     """OCI images in the storage of their engine."""
 
-    name: engines.Form = "oci"
-
-    def __init__(self, engine: Storage) -> None:
-        self.engine = engine
+    name = "oci"
+    engine: Storage
 
     def tag(self, image: Image) -> str:
         """Return the image's tag."""
@@ -162,16 +161,12 @@ class Oci:
             )
         return Offer(manifest.content.config.digest, manifest.digest, _size(manifest))
 
-    def push(self, built: BuiltImage, client: Client, tag: str, reporter: Reporter) -> None:
-        """Send the image."""
-        self.engine.push(built, f"{client.repository}:{tag}", reporter=reporter, **_access(client))
-
-    def pull(self, image: Image, client: Client, offer: Offer, reporter: Reporter) -> Pulled:
+    def pull(
+        self, image: Image, client: Client, offer: Offer, reporter: Reporter
+    ) -> tuple[str, int]:
         """Pull by the manifest's digest."""
-        return Pulled(*self.engine.pull(
-            f"{client.repository}@{offer.manifest}", image, offer.digest, reporter=reporter,
-            **_access(client),
-        ))
+        source = f"{client.repository}@{offer.manifest}"
+        return self.engine.pull(source, image, offer.digest, reporter=reporter, **_access(client))
 
 
 def _size(manifest: Manifest) -> int:

@@ -5,7 +5,6 @@ A metric, its unit and its direction, a verb, a kind of data: none of them is in
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +13,8 @@ from pydantic import Field, model_validator
 
 from trimaran import paths, strict
 from trimaran.data.kinds import SampleWord
-from trimaran.errors import UsageError, unknown_name
+from trimaran.errors import UsageError
+from trimaran.files import sha256
 
 CARD = "app.yaml"
 
@@ -91,7 +91,7 @@ class Card(strict.Model):
 
     schema_: Literal[1] = Field(alias="schema")
     title: Line
-    framework: Literal["torch", "tensorflow"]
+    framework: Word = Field(description="as its images are named: torch, tensorflow or another")
     module: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")] = Field(
         description="Python package that `python -m` runs"
     )
@@ -114,9 +114,8 @@ class CardFile:
     card: Card
 
 
-def names() -> list[str]:
-    """Return the names of all apps that have a card, sorted."""
-    return list(paths.found(f"apps/*/{CARD}", name=lambda path: path.parent.name))
+_DEFINED = paths.Definitions("app", (f"apps/*/{CARD}",), paths.of_folder)
+names = _DEFINED.names
 
 
 def load(app: str) -> CardFile:
@@ -125,18 +124,16 @@ def load(app: str) -> CardFile:
     Raises:
         UsageError: there is no such app (the nearest are named), or faults in its card.
     """
-    path = paths.app(app) / CARD
-    if app not in names():
-        if path.parent.is_dir():
-            raise UsageError(
-                f"{path} is not there: nothing says what {app} does and reports",
-                hint="apps/README.md has what is in it",
-            )
-        raise unknown_name("app", app, names())
-    return load_copy(path)
+    folder = paths.app(app)
+    if app not in names() and folder.is_dir():
+        raise UsageError(
+            f"{folder / CARD} is not there: nothing says what {app} does and reports",
+            hint="apps/README.md has what is in it",
+        )
+    return load_copy(_DEFINED.file_of(app))
 
 
 def load_copy(path: Path) -> CardFile:
     """Load a card from any place, such as the copy in a run directory."""
     loaded = strict.load(Card, path)
-    return CardFile(path, hashlib.sha256(path.read_bytes()).hexdigest(), loaded)
+    return CardFile(path, sha256(path), loaded)

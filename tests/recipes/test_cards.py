@@ -11,7 +11,7 @@ import yaml
 from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.images import definition
-from trimaran.recipes import card
+from trimaran.recipes import cards
 from trimaran.recipes.options import AppOptions
 
 CARD: dict[str, Any] = {
@@ -21,24 +21,30 @@ CARD: dict[str, Any] = {
 }
 
 
-def load(checkout: Path, content: dict[str, Any]) -> card.CardFile:
+def load(checkout: Path, content: dict[str, Any]) -> cards.CardFile:
     path = checkout / "apps/made-up/app.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return card.load("made-up")
+    return cards.load("made-up")
 
 
-@pytest.mark.parametrize("name", card.names())
+@pytest.mark.parametrize("name", cards.names())
+def test_there_is_a_framework_image_for_each_app(name: str) -> None:
+    image = definition.load(f"{cards.load(name).card.framework}-cpu")
+    assert image.kind == "framework"
+
+
+@pytest.mark.parametrize("name", cards.names())
 def test_the_card_of_each_app_agrees_with_its_options_and_its_images(name: str) -> None:
-    found = card.load(name).card
+    found = cards.load(name).card
     described = strict.load_json(AppOptions, paths.repository() / "apps" / name / "options.json")
     assert found.verbs == {verb: one.description for verb, one in described.verbs.items()}
     assert set(found.neutral_options) <= set(described.verbs["train"].options)
-    images = [definition.load(image) for image in definition.names()]
-    for image in images:
+    for image in map(definition.load, definition.names()):
         if image.app is not None and name in image.app.packages:
-            assert image.app.module == found.module
-            assert set(image.app.commands) <= set(found.verbs)
+            entry = definition.entry(image)
+            assert entry is not None
+            assert (entry.module, entry.verbs) == (found.module, found.verbs)
 
 
 def test_what_is_left_out_has_a_default(checkout: Path) -> None:
@@ -52,7 +58,7 @@ def test_what_is_left_out_has_a_default(checkout: Path) -> None:
     ("change", "message"),
     [
         ({"surprise": 1}, "unknown key (allowed: schema, title, framework"),
-        ({"framework": "caffe"}, "framework: Input should be 'torch' or 'tensorflow'"),
+        ({"framework": "Py Torch"}, "framework: String should match pattern"),
         ({"verbs": {}}, "verbs: Dictionary should have at least 1 item"),
         ({"metrics": {}}, "metrics: Dictionary should have at least 1 item"),
         ({"metrics": {"psnr": {"key": "a", "better": "more"}}},
@@ -78,15 +84,15 @@ def test_faults_are_refused_with_file_and_line(
 def test_an_app_that_is_not_there_and_one_without_a_card(checkout: Path) -> None:
     load(checkout, CARD)
     with pytest.raises(UsageError) as caught:
-        card.load("made-upp")
+        cards.load("made-upp")
     assert caught.value.hint == "did you mean made-up?"
     (checkout / "apps/other").mkdir()
     with pytest.raises(UsageError, match=r"apps/other/app\.yaml is not there"):
-        card.load("other")
+        cards.load("other")
 
 
 def test_units_and_what_depends_on_the_machine() -> None:
-    found = card.load("resnet-imagenet").card
+    found = cards.load("resnet-imagenet").card
     units = {name: metric.unit for name, metric in found.metrics.items() if metric.unit}
     assert units == {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
     assert [n for n, metric in found.metrics.items() if metric.hardware_bound] == ["throughput"]

@@ -35,7 +35,8 @@ _LEFT_OUT = (
     "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
     "/usr/share/groff/*", "/usr/share/lintian/*",
 )
-_API_HOSTS = {"docker.io": "registry-1.docker.io"}
+API_HOSTS = {"docker.io": "registry-1.docker.io"}
+"""Registry -> the host that answers for it, where it is another one."""
 
 Pull = Callable[[str, Path], None]
 """Pulls an image reference (with digest) into a file, with the engine's own means."""
@@ -157,9 +158,7 @@ def _pull(
 def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) -> Base:
     """Return the same Debian release, assembled from its packages."""
     if wanted.suite is None:
-        raise BuildError(
-            f"{wanted.image}: {why}", hint="give an archive or SIF of it with --base"
-        )
+        raise BuildError(f"{wanted.image}: {why}", hint="give an archive or SIF of it with --base")
     assembled = assembled_at(wanted.suite)
     kept = _kept(assembled, reporter)
     if kept is None:
@@ -202,7 +201,7 @@ def unreachable(image: str) -> str | None:
     host = image.split("/")[0]
     try:
         web.answer(
-            f"https://{_API_HOSTS.get(host, host)}/v2/", method="HEAD", most=0, auth=web.NOBODY,
+            f"https://{API_HOSTS.get(host, host)}/v2/", method="HEAD", most=0, auth=web.NOBODY,
             seconds=REGISTRY_SECONDS,
         )
     except requests.Timeout:
