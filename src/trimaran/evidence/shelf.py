@@ -10,7 +10,8 @@ from typing import Generic, Protocol, TypeVar
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError
-from trimaran.evidence.records import DATED, Benchmark, ImageEvidence, RunEvidence, Suite
+from trimaran.evidence.records import DATED, Benchmark, ImageEvidence, Suite
+from trimaran.runs.evidence import RunEvidence
 
 RESULTS = "site/results"
 

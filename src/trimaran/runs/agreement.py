@@ -102,10 +102,10 @@ def _ended(record: RunRecord) -> Iterator[str]:
 
 
 def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
+    found = rundir.hashes(directory) if record.files else {}
     for name, listed in record.files.items():
-        found = rundir.hashes(directory).get(name)
-        if found != listed:
-            yield f"{name}: SHA-256 {found or 'of nothing'}, run.json says {listed}"
+        if found.get(name) != listed:
+            yield f"{name}: SHA-256 {found.get(name) or 'of nothing'}, run.json says {listed}"
 
 
 def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
