@@ -23,7 +23,7 @@ from typing import IO
 import requests
 
 from trimaran.errors import Interrupted, RunError, TrimaranError
-from trimaran.files import check_space, refusal, set_aside
+from trimaran.files import SPARE_BYTES, check_space, refusal, set_aside
 from trimaran.files import sha256 as sha256_of
 from trimaran.net.transfer import (
     SourceFailed,
@@ -34,9 +34,6 @@ from trimaran.net.transfer import (
     transfer,
 )
 from trimaran.reporting import Reporter
-
-SPARE_BYTES = 16 * 1024 * 1024
-"""Left free beyond the file itself, so that a download never fills a disk to the last byte."""
 
 PATIENCE = (5.0, 15.0)
 """Seconds to wait before all sources are asked again, where one was silent: a network recovers."""

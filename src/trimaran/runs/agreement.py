@@ -110,7 +110,7 @@ def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
 
 def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
     """Compare the words of the app, the launcher and the variables with the recipe's."""
-    words, inside = list(record.command.argv), record.image.engine in selection.containers()
+    words, inside = list(record.command.argv), bool(selection.programs(record.image.engine))
     if record.initial is not None and words and words[-1].startswith("--initial="):
         words.pop()
     folders = {data.name: Path(data.path) for data in record.data}
@@ -137,15 +137,15 @@ def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
 def _image(record: RunRecord) -> Iterator[str]:
     """Compare engine, digest and what was added with the words of the command."""
     image, words = record.image, record.command.argv
-    engine = selection.containers().get(image.engine)
-    if engine is None:
+    programs = selection.programs(image.engine)
+    if not programs:
         if image.digest is not None:
             yield f"run.json: the engine {image.engine} has no images, but there is a digest"
         return
     if image.digest is None:
         yield "run.json: the image has no digest"
     first = next(dropwhile(_launches, words), "") if record.job else "".join(words[:1])
-    if Path(first).name not in engine.programs:
+    if Path(first).name not in programs:
         yield f"run.json: the command does not run {image.engine}"
     if image.reference not in words:
         yield f"run.json: the command does not run {image.reference}"

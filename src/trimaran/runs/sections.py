@@ -121,7 +121,9 @@ def _earlier_rows(found: Earlier, record: RunRecord, judged: Verdict) -> list[tu
 
 
 def _value(here: Row, there: Row | None) -> str:
-    return there.measured_text if there is not None and there.at == here.at else "-"
+    if there is None or there.at != here.at:
+        return "-"
+    return there.model_copy(update={"digits": here.digits}).measured_text
 
 
 def _earlier_notes(found: Earlier, record: RunRecord) -> list[str]:

@@ -48,7 +48,7 @@ def facts(environment: Mapping[str, object] | None) -> list[Fact]:
     """Return what an app wrote about its environment, in whatever form it is."""
     return [
         Fact(str(name).replace("_", " "), text) for name, value in (environment or {}).items()
-        if (text := _flat(value, 0))
+        if name != "argv" and (text := _flat(value, 0))  # the command stands elsewhere, whole
     ]
 
 
@@ -56,8 +56,7 @@ def _flat(value: object, depth: int) -> str:
     if value is None or depth > _DEPTH:
         return ""
     if isinstance(value, dict):
-        parts = [(str(key).replace("_", " "), _flat(below, depth + 1))
-                 for key, below in value.items()]
+        parts = [(key, _flat(below, depth + 1)) for key, below in value.items()]
         text = ", ".join(f"{key} {below}" for key, below in parts if below)
     elif isinstance(value, list):
         text = ", ".join(filter(None, (_flat(below, depth + 1) for below in value)))

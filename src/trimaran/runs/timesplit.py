@@ -31,11 +31,11 @@ def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
         return []
     waited, exchanged = (training * share for share in _shares(events))
     found = [
-        ("starting: container, packages, data", _start(record, events)),
         ("computing", max(0.0, training - waited - exchanged)),
         ("waiting for data", waited),
         ("waiting for other ranks", exchanged),
         ("evaluating", sum(_evaluations(events))),
+        ("starting: container, packages, data", _start(record, events)),
     ]
     told = sum(seconds for _, seconds in found)
     found.append((REST, max(0.0, (record.seconds or 0) - told)))

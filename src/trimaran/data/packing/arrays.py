@@ -26,8 +26,7 @@ from trimaran.data.kinds import Kind
 from trimaran.data.packing import labelled_idx, moving, pictures
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.errors import RunError
-from trimaran.files import check_space, follow_umask, refusal
-from trimaran.net.download import SPARE_BYTES
+from trimaran.files import SPARE_BYTES, check_space, follow_umask, refusal
 from trimaran.reporting import Advance, Reporter
 
 COMPRESSION = 6  # of PNG (0 to 9), the default of the format's libraries
