@@ -78,7 +78,7 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     )
     write_outcome(directory, 0.95)
     rundir.finish(directory, record, "completed", 0)
-    report.write_evidence(*report.write(directory), file)
+    report.write_evidence(directory, *report.write(directory), file)
     text = file.read_text()
     assert str(own_place) not in text
     assert record.host.hostname not in text
@@ -87,7 +87,7 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     assert kept["run"]["recipe"]["changed"] == {"seed": 3}
     assert kept["verdict"]["outcome"] == "PASS"
     with pytest.raises(UsageError, match="never overwritten"):
-        report.write_evidence(*report.write(directory), file)
+        report.write_evidence(directory, *report.write(directory), file)
 
 
 def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place
     said = "the image was modified (venv /my/venv): not publishable as evidence"
     assert said in (directory / "report.md").read_text()
     with pytest.raises(UsageError, match="was modified"):
-        report.write_evidence(*judged, own_place / "evidence.json")
+        report.write_evidence(directory, *judged, own_place / "evidence.json")
     assert not (own_place / "evidence.json").exists()
 
 
@@ -115,7 +115,7 @@ def test_a_run_outside_a_container_is_no_evidence(recipe: RecipeFile, own_place:
     finish(directory, recipe, 0.95)
     judged = report.write(directory)
     with pytest.raises(UsageError, match="it is no evidence"):
-        report.write_evidence(*judged, own_place / "evidence.json")
+        report.write_evidence(directory, *judged, own_place / "evidence.json")
 
 
 def test_a_reference_of_another_image_is_told_wherever_the_verdict_is(
@@ -219,7 +219,7 @@ def test_a_flag_in_run_json_makes_no_evidence(recipe: RecipeFile, own_place: Pat
     (directory / "run.json").write_text(text.replace('"publishable": false', '"publishable": true'))
     judged = report.write(directory)
     with pytest.raises(UsageError, match="it is no evidence"):
-        report.write_evidence(*judged, own_place / "evidence.json")
+        report.write_evidence(directory, *judged, own_place / "evidence.json")
 
 
 @pytest.mark.parametrize("known", ["sha256", "earlier", "not"])

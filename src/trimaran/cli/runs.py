@@ -147,7 +147,7 @@ def report_run(
 
     record, verdict = report.write(run_dir)
     if evidence is not None:
-        report.write_evidence(record, verdict, evidence)
+        report.write_evidence(run_dir, record, verdict, evidence)
     conclude(run_dir, record, verdict, as_json)
 
 

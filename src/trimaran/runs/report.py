@@ -18,9 +18,10 @@ from trimaran.recipes import library, targets
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import agreement, curves, rundir, verdict
+from trimaran.runs import agreement, curves, rundir, series, verdict
 from trimaran.runs.curves import Picture
 from trimaran.runs.record import RunRecord
+from trimaran.runs.series import Series
 from trimaran.runs.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
 
 
 class Evidence(BaseModel):
-    """`verdict.json`: all that is needed to believe or doubt the verdict, in one file."""
+    """`verdict.json`: all that is needed to believe or doubt the verdict, in one file.
+
+    Published evidence has the curves, too, since the metrics that they are drawn from stay behind.
+    """
 
     run: RunRecord
     verdict: Verdict
+    curves: list[Series] = []
 
 
 # What tells of the machine's users and folders and nothing of the result. The exact
@@ -48,8 +53,10 @@ _PRIVATE: dict[str, IncEx | bool] = {
 }
 
 
-def write_evidence(record: RunRecord, judged: Verdict, file: Path) -> None:
-    """Write the verdict of a run to `file`, without folders and names of the machine.
+def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Path) -> None:
+    """Write verdict and curves of the run in `directory` to `file`.
+
+    Folders and names of the machine are left out.
 
     Raises:
         UsageError: the run was not in a container, its image was modified, or `file` exists.
@@ -66,7 +73,9 @@ def write_evidence(record: RunRecord, judged: Verdict, file: Path) -> None:
         )
     if file.exists():
         raise UsageError(f"{file} exists: evidence is never overwritten")
-    evidence = Evidence(run=record, verdict=judged)
+    card = recipe_as_run(directory, record).card.card
+    events = verdict.read_events(directory / rundir.METRICS)
+    evidence = Evidence(run=record, verdict=judged, curves=series.collect(events, card))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, evidence.model_dump_json(indent=2, exclude={"run": _PRIVATE}) + "\n")
 
