@@ -79,9 +79,8 @@ class Page:
         for piece in self.sources.shelf.benchmarks.get(benchmark, []):
             for found in piece.content.rates:
                 if found.name == name:
-                    value = self._round(found, piece.path, piece.content.day.isoformat(),
+                    return self._round(found, piece.path, piece.content.day.isoformat(),
                                         piece.content.machine.machine.text, spread, found.unit)
-                    return value
         raise UsageError(f"{self.place}: no benchmark {benchmark} has the rate '{name}'")
 
     def _round(

@@ -1,7 +1,7 @@
 """Build the site from definitions and evidence, or show it on this machine.
 
-    python scripts/site.py build     # build/site, from build/site-source
-    python scripts/site.py serve     # the same, and serves it at http://127.0.0.1:8000/
+    python scripts/build_site.py build     # build/site, from build/site-source
+    python scripts/build_site.py serve     # the same, and serves it at http://127.0.0.1:8000/
 
 Exit codes: 0 done; 1 the builder found a fault in a page, such as a broken link; 2 evidence, a
 definition or a page does not validate: file, line and reason are named.
@@ -22,7 +22,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "site"))
 
 from generator import tree  # noqa: E402 - found by the line above
-
 from trimaran.errors import TrimaranError  # noqa: E402
 
 SOURCE, BUILT = ROOT / "build/site-source", ROOT / "build/site"
