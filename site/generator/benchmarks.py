@@ -18,7 +18,7 @@ def ratios(piece: Piece[Benchmark]) -> Plot:
         for ratio in content.ratios
     ]
     y = encoding("ratio", "nominal", axis={"title": None, "labelLimit": 340}, sort=None)
-    color = encoding("outcome", "nominal", scale={
+    color = encoding("outcome", "nominal", legend={"title": None}, scale={
         "domain": ["goal met", "goal not met", "no goal"]})
     spec = {
         "height": {"step": 30}, "data": {"values": values}, "encoding": {"y": y},

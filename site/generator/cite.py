@@ -22,6 +22,18 @@ from trimaran.evidence import standing
 from trimaran.evidence.records import Ratio, RunEvidence, Spread
 from trimaran.evidence.shelf import Piece
 
+_MEASURED = re.compile(
+    r"\d\s?(?:%|img/s|clips/s|[MGT]B/s|[GT]FLOP(?:/s)?|dB|GB|MB|times as)(?![A-Za-z])"
+)
+_DATED = re.compile(r"\{\{|\b(?:19|20)\d\d\b|arXiv:\d")
+"""A number with a unit that is measured; and what says where and when."""
+
+_PARTS = re.compile(r"(\n(?:[ \t]*\n)+|^```.*?^```$)", re.MULTILINE | re.DOTALL)
+"""Between the paragraphs of a page; a block of code is a part of its own."""
+
+_HOW = re.compile(r"^<!-- (?:real|parsed).*?-->\n", re.MULTILINE)
+"""What says of a block of commands how a test tries it; no part of the page."""
+
 
 class Page:
     """One hand-written page while it is filled: the sources that its numbers have."""
@@ -37,12 +49,17 @@ class Page:
         Raises:
             UsageError: a number is nowhere; the message names it.
         """
-        environment = Environment(undefined=StrictUndefined, autoescape=False)  # noqa: S701 - Markdown
+        self.refuse_undated(text)
+        environment = Environment(
+            undefined=StrictUndefined,
+            autoescape=False,  # noqa: S701 - Markdown, of our own pages
+        )
         environment.globals.update(self.words())
         try:
-            filled = environment.from_string(text).render()
+            filled = _HOW.sub("", environment.from_string(text).render())
         except TemplateError as error:
-            raise UsageError(f"{self.place}:{getattr(error, 'lineno', 0) or 1}: {error}") from error
+            line = getattr(error, "lineno", None) or 1
+            raise UsageError(f"site/docs/{self.place}:{line}: {error}") from error
         if not self.cited:
             return filled
         marks = "\n".join(
@@ -51,11 +68,29 @@ class Page:
         )
         return f"{filled.rstrip()}\n\n## Sources of the numbers\n\n{marks}\n"
 
+    def refuse_undated(self, text: str) -> None:
+        """Refuse a measured number in a paragraph that has no date, and no source with its year.
+
+        Raises:
+            UsageError: there is one; the message has its line.
+        """
+        line = 1
+        for part in _PARTS.split(text):
+            fenced = part.startswith(("```", "    "))
+            if not fenced and (found := _MEASURED.search(part)) and not _DATED.search(part):
+                at = line + part.count("\n", 0, found.start())
+                raise UsageError(
+                    f"site/docs/{self.place}:{at}: '{found[0]}' has neither date nor source",
+                    hint="take it from evidence, a recipe or site/published.yaml, or say whose",
+                )
+            line += part.count("\n")
+
     def words(self) -> dict[str, Callable[..., str]]:
         """Return what a page may ask for."""
         return {"ratio": self.ratio, "rate": self.rate, "came_to": self.came_to,
                 "expected": self.expected, "published": self.published, "image": self.image,
-                "hardware": self.hardware, "real_results": self.real_results}
+                "efficiency": self.efficiency, "hardware": self.hardware,
+                "real_results": self.real_results}
 
     def cite(self, text: str, source: str) -> str:
         """Return a number with the mark of its source, which is added to the list."""
@@ -65,6 +100,10 @@ class Page:
         title = re.sub(r"<[^>]+>|\[|\]\([^)]*\)", "", source).replace('"', "'")
         return f'{text}<sup class="source">[{number}](#source-{number} "{title}")</sup>'
 
+    def missing(self, what: str) -> UsageError:
+        """Return the error for a number that is nowhere."""
+        return UsageError(f"site/docs/{self.place}:1: {what}")
+
     def ratio(self, benchmark: str, text: str, *, spread: bool = False) -> str:
         """Return the median of a ratio, with `spread` also the least and the largest."""
         for piece in self.sources.shelf.benchmarks.get(benchmark, []):
@@ -72,7 +111,7 @@ class Page:
                 if found.text == text:
                     return self._round(found, piece.path, piece.content.day.isoformat(),
                                        piece.content.machine.machine.text, spread)
-        raise UsageError(f"{self.place}: no benchmark {benchmark} has the ratio '{text}'")
+        raise self.missing(f"no benchmark {benchmark} has the ratio '{text}'")
 
     def rate(self, benchmark: str, name: str, *, spread: bool = False) -> str:
         """Return the median of a rate, with its unit."""
@@ -81,7 +120,7 @@ class Page:
                 if found.name == name:
                     return self._round(found, piece.path, piece.content.day.isoformat(),
                                         piece.content.machine.machine.text, spread, found.unit)
-        raise UsageError(f"{self.place}: no benchmark {benchmark} has the rate '{name}'")
+        raise self.missing(f"no benchmark {benchmark} has the rate '{name}'")
 
     def _round(
         self, found: Spread, path: str, day: str, machine: str, spread: bool, unit: str = ""
@@ -112,7 +151,7 @@ class Page:
             and day in ("", piece.content.day.isoformat())
         ]
         if not runs:
-            raise UsageError(f"{self.place}: no evidence of {recipe} with {wanted} has {metric}")
+            raise self.missing(f"no evidence of {recipe} with {wanted} has {metric}")
         runs = [piece for piece in runs if piece.content.day == runs[0].content.day]
         rows = [row for piece in runs if (row := piece.content.row(metric)) is not None]
         values = [row.measured for row in rows if row.measured is not None]
@@ -131,13 +170,24 @@ class Page:
                 where = markdown.link(self.place, f"recipes/{recipe.partition('@')[0]}.md")
                 dated = f", {number.date}" if number.date else f" ({number.year})"
                 return self.cite(number.text, f"[{recipe}]({where}): {number.source}{dated}")
-        raise UsageError(f"{self.place}: the recipe {recipe} expects no {metric}")
+        raise self.missing(f"the recipe {recipe} expects no {metric}")
+
+    def efficiency(self, first: str, other: str) -> str:
+        """Return what part of perfect scaling from one recipe's rate another one's is."""
+        rates, sizes = [], []
+        for name in (first, other):
+            self.expected(name, "throughput")  # or the page is wrong; both become sources
+            known = self.sources.standings[name]
+            rates.append(next(number.expected.value for number in known.numbers
+                              if number.expected.metric == "throughput"))
+            sizes.append(known.ranks)
+        return f"{rates[1] / rates[0] * sizes[0] / sizes[1]:.0%}"
 
     def published(self, key: str) -> str:
         """Return a published number."""
         known = self.sources.published
         if key not in known.figures:
-            raise UsageError(f"{self.place}: site/published.yaml has no figure '{key}'")
+            raise self.missing(f"site/published.yaml has no figure '{key}'")
         figure = known.figures[key]
         source = known.sources[figure.source]
         title = f"[{source.title}]({source.url})" if source.url else source.title
@@ -148,7 +198,7 @@ class Page:
         """Return the size (`size`, in MB) or the time to start (`start`, in s) of an image."""
         pieces = self.sources.shelf.images.get(name, [])
         if not pieces:
-            raise UsageError(f"{self.place}: no evidence of the image {name}")
+            raise self.missing(f"no evidence of the image {name}")
         seen = pieces[0].content
         text = f"{seen.size / 1e6:,.0f} MB" if what == "size" else f"{seen.start:.2f} s"
         where = markdown.link(self.place, f"images/{name}.md")

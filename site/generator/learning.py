@@ -58,7 +58,8 @@ def _curves(
                 "encoding": {
                     "x": encoding(over, "quantitative", over),
                     "y": encoding("value", "quantitative", title, scale={"zero": False}),
-                    "color": encoding("run", "nominal"), "detail": {"field": "file"},
+                    "color": encoding("run", "nominal", legend={"title": None}),
+                    "detail": {"field": "file"},
                     "tooltip": [encoding(key, "nominal") for key in ("run", "seed", "date")]
                     + [encoding(key, "quantitative") for key in ("steps", "seconds", "value")],
                 },

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from generator.plots import Plot, encoding
 from generator.sources import Sources
@@ -32,16 +33,10 @@ def size_of(series: str, devices: int, number: Number) -> Size:
     return Size(series, devices, number.expected.value, number.source, dated)
 
 
-def ranks(one: Standing) -> int:
-    """Return how many ranks, each on a device or on cores of its own, a recipe starts."""
-    wanted = one.file.recipe.resources
-    return wanted.nodes * wanted.tasks_per_node
-
-
 def scaling_of(points: Sequence[Standing]) -> list[Plot]:
     """Return the plot of a series: its rate beside that of perfect scaling from its first point."""
     sizes = [
-        size_of("published" if number.date is None else "measured", ranks(one), number)
+        size_of("published" if number.date is None else "measured", one.ranks, number)
         for one in points if one.point is not None
         for number in one.numbers if number.expected.metric == "throughput"
     ]
@@ -63,7 +58,7 @@ def scaling_of(points: Sequence[Standing]) -> list[Plot]:
             "x": encoding("ranks", "quantitative", "ranks",
                           scale={"type": "log", "base": 2}),
             "y": encoding("rate", "quantitative", unit, scale={"type": "log"}),
-            "color": encoding("what", "nominal", scale={
+            "color": encoding("what", "nominal", legend={"title": None}, scale={
                 "domain": [first.series, "perfect scaling"]}),
             "strokeDash": encoding("what", "nominal", legend=None, scale={
                 "domain": [first.series, "perfect scaling"], "range": [[1, 0], [4, 4]]}),
@@ -92,7 +87,7 @@ def series_of(sources: Sources) -> dict[str, list[Size]]:
     found: dict[str, list[Size]] = {}
     for name, points in sources.recipes.items():
         sizes = [
-            size_of(name, ranks(one), number)
+            size_of(name, one.ranks, number)
             for one in points if one.point is not None
             for number in one.numbers if number.expected.metric == "throughput"
         ]
@@ -103,7 +98,7 @@ def series_of(sources: Sources) -> dict[str, list[Size]]:
         if all(name in sources.standings for name in pair):
             label = f"resnet-imagenet/{hardware}x1 and x8, mixed precision"
             found[label] = [
-                size_of(label, ranks(sources.standings[name]), sources.standings[name].numbers[0])
+                size_of(label, sources.standings[name].ranks, sources.standings[name].numbers[0])
                 for name in pair
             ]
     return found
@@ -131,7 +126,7 @@ def speedups(sources: Sources, *, efficiency: bool) -> Plot:
             "x": encoding("ranks", "quantitative", "devices or ranks",
                           scale={"type": "log", "base": 2}),
             "y": y, "color": encoding("experiment", "nominal", legend={
-                "orient": "bottom", "columns": 1}),
+                "title": None, "orient": "bottom", "columns": 1}),
         },
     }
     worst = min(values, key=lambda value: float(str(value["efficiency"])))
@@ -145,65 +140,90 @@ def speedups(sources: Sources, *, efficiency: bool) -> Plot:
     )
 
 
+class Rate(NamedTuple):
+    """How fast ResNet-50 trains on something, and who says so."""
+
+    hardware: str
+    rate: float
+    number: str
+    source: str
+    year: str
+    recipe: str = ""
+
+    @property
+    def text(self) -> str:
+        """The rate as people write it."""
+        return f"{self.rate:,.1f}" if self.rate < 100 else f"{self.rate:,.10g}"
+
+
+def _expected(sources: Sources) -> Iterator[Rate]:
+    """Yield what recipes of ResNet-50 on up to eight devices expect."""
+    for one in sources.standings.values():
+        args = one.file.recipe.args
+        if args.get("model") != "resnet50" or one.ranks > 8:
+            continue
+        label = f"{one.ranks} x {one.hardware.removeprefix('Tesla ')}, {args['precision']}"
+        label += ", synthetic" if args.get("synthetic") else ""
+        for number in one.numbers:
+            if number.expected.metric == "throughput":
+                whose = "published" if number.date is None else "measured here"
+                yield Rate(label, number.expected.value, whose, number.source,
+                           str(number.date or number.year), one.name)
+
+
+def _published(sources: Sources) -> Iterator[Rate]:
+    """Yield the rates of single GPUs that no recipe expects."""
+    for figure in sources.published.figures.values():
+        if figure.unit == "img/s" and figure.what.endswith("per GPU"):
+            source = sources.published.sources[figure.source]
+            label = figure.what.removeprefix("ResNet-50 on an ").removesuffix(", per GPU")
+            yield Rate(f"1 x {label}", figure.value, "published", source.title, str(source.year))
+
+
+def _measured(sources: Sources) -> Iterator[Rate]:
+    """Yield what the newest benchmark here has measured on synthetic images."""
+    for piece in sources.shelf.benchmarks.get("resnet_cpu", []):
+        for rate in piece.content.rates:
+            if rate.name == "ours, bf16, synthetic":
+                machine = piece.content.machine.machine
+                yield Rate(f"{machine.cores} cores of {machine.processor}, bf16, synthetic",
+                           rate.median, "measured here", piece.path, str(piece.content.day))
+                return
+
+
 def throughput(sources: Sources) -> Plot:
     """Return how fast ResNet-50 trains, by hardware: published, and measured here."""
-    found = [
-        (f"{one.target.summary.rstrip('.')} ({one.file.recipe.args.get('precision', 'auto')})",
-         number.expected.value, "published" if number.date is None else "measured here",
-         number.source, str(number.date or number.year), one.name)
-        for one in sources.standings.values()
-        if one.file.recipe.args.get("model") == "resnet50" and ranks(one) <= 8
-        for number in one.numbers if number.expected.metric == "throughput"
-    ]
-    for figure in sources.published.figures.values():
-        if figure.unit == "img/s" and "per GPU" in figure.what:
-            source = sources.published.sources[figure.source]
-            found.append((figure.what.removeprefix("ResNet-50 on "), figure.value, "published",
-                          source.title, str(source.year), ""))
-    found += _measured(sources)
-    found.sort(key=lambda row: -row[1])
+    found = [*_expected(sources), *_published(sources), *_measured(sources)]
+    found.sort(key=lambda one: -one.rate)
     values = [
-        {"hardware": hardware, "img/s": rate, "number": what, "source": source, "year": year}
-        for hardware, rate, what, source, year, _ in found
+        {"hardware": one.hardware, "img/s": one.rate, "number": one.number, "source": one.source,
+         "year": one.year, "text": one.text} for one in found
     ]
+    color = encoding("number", "nominal", legend={"title": None})
     spec = {
-        "height": {"step": 26}, "data": {"values": values},
+        "height": {"step": 24}, "data": {"values": values},
         "encoding": {
-            "y": encoding("hardware", "nominal", axis={"title": None, "labelLimit": 330},
+            "y": encoding("hardware", "nominal", axis={"title": None, "labelLimit": 260},
                           sort=None),
             "x": encoding("img/s", "quantitative", "images per second",
-                          scale={"type": "log", "domainMin": 5}),
+                          scale={"type": "log", "domain": [5, 60000]},
+                          axis={"values": [10, 100, 1000, 10000]}),
         },
         "layer": [
-            {"mark": {"type": "point", "filled": True, "size": 90},
-             "encoding": {"color": encoding("number", "nominal"),
-                          "shape": encoding("number", "nominal"),
-                          "tooltip": [encoding(key, "nominal") for key in values[0]]}},
+            {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+             "encoding": {"color": color, "shape": color, "tooltip": [
+                 encoding(key, "nominal") for key in ("hardware", "text", "source", "year")]}},
             {"mark": {"type": "text", "align": "left", "dx": 9},
-             "encoding": {"text": {"field": "img/s", "format": ",.4~g"}}},
+             "encoding": {"text": {"field": "text"}}},
         ],
     }
     return Plot(
         "throughput", spec,
         f"Images per second of ResNet-50 in training on {len(found)} machines, on a logarithmic"
-        f" axis: from {found[-1][1]:,.0f} on {found[-1][0]} to {found[0][1]:,.0f} on"
-        f" {found[0][0]}.",
+        f" axis: from {found[-1].text} on {found[-1].hardware} to {found[0].text} on"
+        f" {found[0].hardware}.",
         "ResNet-50 in training, ImageNet's size of images; sources and years are in the table.",
-        ["hardware (precision)", "img/s:", "number", "source", "recipe"],
-        [[hardware, f"{rate:,.4g}" if rate < 100 else f"{rate:,.10g}", what,
-          f"{source} ({year})", name and f"`{name}`"]
-         for hardware, rate, what, source, year, name in found],
+        ["hardware, precision", "img/s:", "number", "source", "recipe"],
+        [[one.hardware, one.text, one.number, f"{one.source} ({one.year})",
+          one.recipe and f"`{one.recipe}`"] for one in found],
     )
-
-
-def _measured(sources: Sources) -> list[tuple[str, float, str, str, str, str]]:
-    """Return the rates of ResNet-50 that benchmarks here have measured on synthetic images."""
-    found = []
-    for piece in sources.shelf.benchmarks.get("resnet_cpu", []):
-        for rate in piece.content.rates:
-            if rate.name == "ours, bf16, synthetic":
-                machine = piece.content.machine.machine
-                found.append((f"{machine.text.partition(' (')[0]} (bf16)", rate.median,
-                              "measured here", f"benchmarks/resnet_cpu.py, {piece.path}",
-                              str(piece.content.day), ""))
-    return found[:1]

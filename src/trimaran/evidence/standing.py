@@ -99,6 +99,12 @@ class Standing:
         return recipe.resources.nodes == 1 and recipe.launcher != "srun"
 
     @property
+    def ranks(self) -> int:
+        """How many ranks it starts, each on a device or on cores of its own."""
+        wanted = self.file.recipe.resources
+        return wanted.nodes * wanted.tasks_per_node
+
+    @property
     def hardware(self) -> str:
         """What a filter knows its target by: the accelerator, else the processor."""
         return self.target.node.accelerator or "CPU"
