@@ -77,13 +77,18 @@ class Library:
         if not (paths.repository() / file).is_file():
             raise UsageError(f"a link to {file}, which is no file, and no folder with a page")
         self.taken.add(file)
-        return f"{FILES}/{file}"
+        return copied(file)
+
+
+def copied(file: str) -> str:
+    """Return where the site has a file of the repository; no folder there is a hidden one."""
+    return f"{FILES}/{file.lstrip('.')}"
 
 
 def contents(files: set[str]) -> dict[str, bytes]:
     """Return the files of the repository that pages have linked, by their places in the site."""
     root = paths.repository()
-    return {f"{FILES}/{name}": (root / name).read_bytes() for name in sorted(files)}
+    return {copied(name): (root / name).read_bytes() for name in sorted(files)}
 
 
 def title_of(document: Path) -> str:

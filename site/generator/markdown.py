@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import html
 import posixpath
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -58,6 +59,15 @@ def link(from_page: str, to: str) -> str:
     if place == "" or place == from_page:
         return f"#{anchor}"
     return posixpath.relpath(place, posixpath.dirname(from_page) or ".") + hash_ + anchor
+
+
+def named_heads(text: str) -> str:
+    """Return a page whose tables have no empty heads: who does not see them is told something."""
+    return _HEAD.sub(lambda found: re.sub(r"\|\s*(?=\|)", "| <span class=unseen>item</span> ",
+                                          found[0]), text)
+
+
+_HEAD = re.compile(r"^[ \t]*\|.*\|[ \t]*$(?=\n[ \t]*\|[\s|:-]*-[\s|:-]*\|[ \t]*$)", re.MULTILINE)
 
 
 def comment(text: str) -> str:

@@ -18,6 +18,7 @@ from generator import (
     cite,
     documents,
     images,
+    markdown,
     navigation,
     pictures,
     plots,
@@ -56,6 +57,8 @@ def write(folder: Path) -> None:
     for place, content in files.items():
         path = folder / "docs" / place
         path.parent.mkdir(parents=True, exist_ok=True)
+        if place.endswith(".md") and isinstance(content, str):
+            content = markdown.named_heads(content)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
@@ -85,4 +88,5 @@ def _settings(own: Path, pages: list[Page]) -> str:
 
 def _fill(page: Path, docs: Path, read: Sources) -> None:
     place = str(page.relative_to(docs))
-    page.write_text(cite.Page(place, read).fill(page.read_text(encoding="utf-8")), encoding="utf-8")
+    text = cite.Page(place, read).fill(page.read_text(encoding="utf-8"))
+    page.write_text(markdown.named_heads(text), encoding="utf-8")

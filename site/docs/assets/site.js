@@ -92,3 +92,25 @@ addAges();
 startFilter();
 startPlots();
 openForPrint();
+
+// Landmarks that the theme leaves without a name of their own, and tables that scroll by keyboard.
+function helpReaders() {
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
+  for (const nav of document.querySelectorAll(".md-nav--secondary nav")) {
+    nav.removeAttribute("aria-label"); // a list within the table of contents is no landmark
+    nav.setAttribute("role", "none");
+  }
+  for (const nav of document.querySelectorAll("nav[data-md-level][aria-labelledby]")) {
+    // Where a section has a page of its own, the label that is meant has an icon alone.
+    nav.removeAttribute("aria-labelledby");
+    nav.setAttribute("aria-label", nav.querySelector(":scope > .md-nav__title")?.textContent.trim() ?? "");
+  }
+  const help = () => {
+    for (const nav of document.querySelectorAll("nav.md-code__nav:not([role])")) nav.setAttribute("role", "none");
+    for (const wrap of document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex])")) wrap.tabIndex = 0;
+  };
+  help();
+  new MutationObserver(help).observe(document.querySelector("article"), { childList: true, subtree: true });
+}
+
+helpReaders();
