@@ -19,7 +19,7 @@ def blocks(document: str) -> list[str]:
 
 
 README = blocks("README.md")
-GUIDE = blocks("docs/cluster.md")
+GUIDE = blocks("site/docs/tutorials/cluster.md")
 
 
 def test_the_readme_shows_its_two_commands_first() -> None:

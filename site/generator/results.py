@@ -1,0 +1,123 @@
+"""The pages of results, and the table of results that README and home page show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from generator import benchmarks, learning, markdown, scaling
+from generator.pages import Page, fill
+from generator.recipes import place as recipe_page
+from generator.sources import Sources
+from trimaran.evidence.standing import Standing
+
+FOLDER = "results"
+
+
+def pages(sources: Sources) -> list[Page]:
+    """Return the pages below `results/`."""
+    return [
+        _overview(sources), _throughput(sources), _scaling(sources), _accuracy(sources),
+        _benchmarks(sources),
+    ]
+
+
+def _overview(sources: Sources) -> Page:
+    page = f"{FOLDER}/index.md"
+    rows = [row for one in sources.standings.values() for row in _rows(page, one)]
+    head = ["recipe", "metric", "expected:", "source of the number", "came to:", "verdict", "run"]
+    text = fill("results.md.j2", page, rows=markdown.table(head, rows))
+    return Page(page, text, "Overview")
+
+
+def _rows(page: str, one: Standing) -> list[list[str]]:
+    runs = one.own_runs()
+    rows = []
+    for number in one.numbers:
+        metric = number.expected.metric
+        found = [row for piece in runs if (row := piece.content.row(metric)) is not None]
+        source = number.source if number.date is None else (
+            f"{number.source}, {markdown.moment(number.date)}")
+        passed = sum(row.outcome == "PASS" for row in found)
+        rows.append([
+            f"[{one.name}]({markdown.link(page, recipe_page(one.name))})", f"`{metric}`",
+            number.text, source,
+            f"{_middle([row.measured for row in found])} {number.expected.unit}" if found else "",
+            f"{passed} of {len(found)} PASS" if found else markdown.chip(one.status, one.status),
+            markdown.moment(runs[0].content.day) if found else "",
+        ])
+    return rows
+
+
+def _middle(values: Sequence[float | None]) -> str:
+    return f"{median(value for value in values if value is not None):,.4g}"
+
+
+def real(sources: Sources) -> list[list[str]]:
+    """Return the rows of the one table of results: what was run here and passed, with its numbers.
+
+    Recipe, metric, what passes, median of the newest day's runs, how many, machine, date.
+    """
+    rows = []
+    for one in sources.standings.values():
+        passed = [piece for piece in one.own_runs() if piece.content.verdict.outcome == "PASS"]
+        if not passed:
+            continue
+        newest = [piece for piece in passed if piece.content.day == passed[0].content.day]
+        for row in newest[0].content.verdict.rows:
+            if not row.required:
+                continue
+            values = [found.measured for piece in newest
+                      if (found := piece.content.row(row.metric)) is not None]
+            middle = f"{_middle(values)} {row.unit}".rstrip()
+            rows.append([
+                one.name, row.metric, row.accepted_text, middle, str(len(newest)),
+                newest[0].content.run.host.text, newest[0].content.day.isoformat(),
+            ])
+    return rows
+
+
+REAL = ["recipe", "metric", "passes", "came to", "runs", "machine", "date"]
+"""Heads of the table of results."""
+
+
+def _throughput(sources: Sources) -> Page:
+    page = f"{FOLDER}/throughput.md"
+    plot = scaling.throughput(sources)
+    text = fill("throughput.md.j2", page, plot=plot.markdown(page))
+    return Page(page, text, "Throughput", plots=(plot,))
+
+
+def _scaling(sources: Sources) -> Page:
+    page = f"{FOLDER}/scaling.md"
+    plots = [scaling.speedups(sources, efficiency=efficiency) for efficiency in (False, True)]
+    text = fill("scaling.md.j2", page, speedup=plots[0].markdown(page),
+                efficiency=plots[1].markdown(page))
+    return Page(page, text, "Scaling", plots=tuple(plots))
+
+
+def _accuracy(sources: Sources) -> Page:
+    page = f"{FOLDER}/accuracy.md"
+    parts, plots = [], []
+    for name, points in sources.recipes.items():
+        drawn = learning.curves_of(name, points)
+        runs = [piece for one in points for piece in one.runs]
+        varied = {learning.label_of(piece) for piece in runs}
+        metrics = [number.expected.metric for one in points for number in one.numbers]
+        if metrics and len(varied) > 1:
+            drawn.append(learning.accuracies(name, metrics[0], runs))
+        if drawn:
+            address = markdown.link(page, recipe_page(name))
+            parts.append(f"## {name}\n\n{points[0].file.recipe.summary} [Recipe]({address})\n")
+            parts += [plot.markdown(page) for plot in drawn]
+            plots += drawn
+    text = fill("accuracy.md.j2", page, parts="\n\n".join(parts))
+    return Page(page, text, "Accuracy", plots=tuple(plots))
+
+
+def _benchmarks(sources: Sources) -> Page:
+    page = f"{FOLDER}/benchmarks.md"
+    pieces = [piece for found in sources.shelf.benchmarks.values() for piece in found]
+    parts = [benchmarks.part(page, piece) for piece in pieces]
+    text = fill("benchmarks.md.j2", page, parts="\n\n".join(part for part, _ in parts))
+    return Page(page, text, "Benchmarks", plots=tuple(plot for _, plot in parts))
