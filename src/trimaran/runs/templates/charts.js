@@ -78,7 +78,9 @@ class Chart {
         const width = this.svg.viewBox.baseVal.width;
         this.show(this.to.at(((event.clientX - frame.left) / frame.width) * width));
       });
-    this.svg.addEventListener("pointerleave", () => this.clear());
+    this.svg.addEventListener("pointerleave", (event) => {
+      if (event.pointerType !== "touch") this.clear(); // a finger that is lifted leaves, too
+    });
     this.svg.addEventListener("keydown", (event) => this.press(event));
     this.svg.addEventListener("blur", () => this.clear());
   }
