@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hostile import quick
 from samples import CARD
-from trimaran.runs.panels import MOST, Line, Panel, Point, collect, thinned
+from trimaran.runs.panels import MOST, Line, Panel, Point, collect, drawable, thinned
 from trimaran.runs.verdict import Event
 
 
@@ -41,6 +41,12 @@ def test_what_cannot_be_drawn_is_a_gap_and_nothing_alone_is_no_panel() -> None:
     assert [math.isnan(value) for value in values] == [False, True, True, True, False]
     assert collect(events("train_loss", [math.nan, None, 10**400]), CARD) == []
     assert collect([], CARD) == []
+
+
+def test_points_at_no_place_are_left_out() -> None:
+    told = [(1, 0.0, 1.0), (-1, 1.0, 2.0), (2, math.inf, 3.0), (3, math.nan, 4.0), (4, 2.0, 5.0)]
+    assert [point.step for point in drawable(told)] == [1, 4]
+    assert drawable([(1, 0.0, math.nan), (2, 0.0, -1e300)]) == []
 
 
 def test_an_axis_is_logarithmic_where_the_card_wants_it_and_a_decade_is_spanned() -> None:

@@ -82,7 +82,8 @@ def look(browser: Browser, files: dict[str, Path]) -> Iterator[Look]:
 def test_a_page_fits_a_phone(look: Look, kind: str, dark: bool) -> None:
     page = look(kind, phone=True, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    for box in (one.bounding_box() for one in page.locator(":is(table, .chart, pre):visible").all()):
+    for part in page.locator(":is(table, .chart, pre):visible").all():
+        box = part.bounding_box()
         assert box is not None
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= PHONE["width"]

@@ -17,6 +17,8 @@ import hostile
 from samples import CARD_FILE, GOOD
 from trimaran import paths, sites, strict
 from trimaran.bundles.pack import Manifest
+from trimaran.compare import comparison
+from trimaran.compare import page as comparison_page
 from trimaran.data import contracts, dataset_json
 from trimaran.images import debian, definition, indexes, lock
 from trimaran.recipes import card, library, options, targets
@@ -51,6 +53,11 @@ SITE = {
     "schema": 1, "registry": "a.example/b", "ca_bundle": "a.pem", "proxy": "http://a.example:1",
     "signatures": {"required": True, "keys": ["A" * 40]}, "binds": {"/a": "/mnt/a"},
 }
+EVIDENCE = REPOSITORY / (
+    "site/results/resnet-imagenet/cpu-quickstart/2026-11-23-epyc-avx2-2core-seed17.json"
+)
+CURVES = [{"metric": "val_top1", "unit": "%", "points": [[1, 0.5, 10.0], [2, 1.0, 90.0]]},
+          {"metric": "throughput", "unit": "img/s", "points": [[1, 0.5, 1.0], [2, 1.0, 2.0]]}]
 PUBLISHED = Publication(
     image="a", form="sif", reference="a.example/b:c", digest=HASH, manifest=HASH, size=1,
     content="a" * 64,
@@ -103,6 +110,10 @@ JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "data set": ("dataset.json", DATASET, lambda path: dataset_json.read(path.parent)),
     "bundle": ("bundle.json", BUNDLE, lambda path: strict.load_json(Manifest, path)),
     "logins": ("config.json", LOGINS, lambda path: logins._from_file(path, "a.example", "b")),
+    "evidence": (
+        "evidence.json", json.loads(EVIDENCE.read_text()) | {"curves": CURVES},
+        lambda path: comparison_page.render(*comparison.compare([EVIDENCE, path])),
+    ),
     "options": (
         "apps/resnet-imagenet/options.json",
         json.loads((REPOSITORY / "apps/resnet-imagenet/options.json").read_text()),

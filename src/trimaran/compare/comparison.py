@@ -249,7 +249,7 @@ def _scaling(groups: Groups, metrics: Sequence[Metric]) -> list[Scale]:
     return [
         Scale(
             group=name, nodes=nodes, ranks=ranks, throughput=means[name], unit=metric.unit,
-            speedup=means[name] / means[base],
+            digits=metric.digits, speedup=means[name] / means[base],
             efficiency=means[name] / means[base] * least / ranks,
         )
         for ranks, nodes, name in known

@@ -9,7 +9,7 @@ from trimaran.compare import telling
 from trimaran.compare.comparison import Groups, named
 from trimaran.compare.result import Comparison
 from trimaran.runs import charts, page
-from trimaran.runs.panels import Line, Panel, Point
+from trimaran.runs.panels import Line, Panel, drawable
 
 
 def render(found: Comparison, groups: Groups) -> str:
@@ -27,8 +27,9 @@ def _panels(groups: Groups) -> Iterator[Panel]:
     card = next(iter(groups.values()))[0].card
     for name, metric in card.metrics.items():
         lines = [
-            Line(run, [Point(*point) for point in curve.points], colors[group])
-            for group, run, side in named(groups) if (curve := side.curve(name)) is not None
+            Line(run, points, colors[group])
+            for group, run, side in named(groups)
+            if (curve := side.curve(name)) and (points := drawable(curve.points))
         ]
         if lines:
             yield Panel(f"{name}, {metric.unit}".removesuffix(", "), metric.axis, lines)

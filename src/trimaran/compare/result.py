@@ -98,6 +98,7 @@ class Scale(BaseModel):
     ranks: int
     throughput: float
     unit: str
+    digits: int
     speedup: float
     efficiency: float
 

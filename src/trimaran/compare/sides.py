@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +16,7 @@ from trimaran.recipes.options import Argument
 from trimaran.runs import report, series, verdict
 from trimaran.runs.evidence import Machine, RunEvidence, describe
 from trimaran.runs.page import short
+from trimaran.runs.panels import LARGEST
 from trimaran.runs.report import Judged
 from trimaran.runs.series import Series
 from trimaran.runs.verdict import Row, Verdict
@@ -74,7 +74,7 @@ class Side:
         """Return its row of a metric, if it has one with a number."""
         return next((
             row for row in self.verdict.rows if (row.metric, row.at) == (metric, at)
-            and row.measured is not None and math.isfinite(row.measured)
+            and row.measured is not None and abs(row.measured) < LARGEST
         ), None)
 
     def curve(self, metric: str) -> Series | None:
@@ -120,7 +120,7 @@ def _of_run(path: str, judged: Judged) -> Side:
         seconds=record.seconds or 0.0, verdict=judged.verdict,
         windows={
             row.metric: [value for value in verdict.readings(
-                judged.events, card.metrics[row.metric], row.at) if math.isfinite(value)]
+                judged.events, card.metrics[row.metric], row.at) if abs(value) < LARGEST]
             for row in judged.verdict.rows if row.at.startswith("median")
         },
         curves=series.collect(judged.events, card),
@@ -144,7 +144,7 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
         verdict=evidence.verdict,
         # Of later epochs alone the curves, which have steps, tell nothing.
         windows={
-            row.metric: [value for _, _, value in curves[row.metric].points]
+            row.metric: [value for _, _, value in curves[row.metric].points if abs(value) < LARGEST]
             for row in evidence.verdict.rows
             if row.at == "median-after-epoch-0" and row.metric in curves
         },

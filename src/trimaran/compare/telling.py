@@ -39,11 +39,11 @@ def sentences(found: Comparison) -> list[str]:
         by_outcome: dict[str, list[Difference]] = {}
         for one in metric.differences:
             by_outcome.setdefault(one.outcome, []).append(one)
-        for outcome, differences in by_outcome.items():
-            if len(differences) == 1 or outcome in _LOUD:
-                said += [_sentence(metric, one, base) for one in differences]
+        for outcome, alike in by_outcome.items():
+            if outcome in _LOUD or (len(alike) == 1 and outcome != "no difference"):
+                said += [_sentence(metric, one, base) for one in alike]
             else:
-                said.append(_together(metric, differences, base))
+                said.append(_together(metric, alike, base))
     return said
 
 
@@ -51,7 +51,6 @@ _LOUD = ("more than noise", "more than noise within the runs")
 """What is told of each group by itself."""
 
 _OUTCOMES = {
-    "no difference": "which is no difference",
     "within noise": "which is within the noise",
     "more than noise": "which is more than the noise",
     "more than noise within the runs":
@@ -62,17 +61,17 @@ _OUTCOMES = {
 
 
 def _sentence(metric: Metric, one: Difference, base: str) -> str:
-    if one.outcome == "no difference":
-        return f"{metric.metric}: no difference between {one.group} and {base}."
     way = "higher" if one.value > 0 else "lower"
     return (f"{metric.metric}: {one.group} is {_size(metric, abs(one.value))}"
             f"{_percent(metric, one, '.1f', abs)} {way} than {base}, {_OUTCOMES[one.outcome]}.")
 
 
-def _together(metric: Metric, differences: Sequence[Difference], base: str) -> str:
-    most = max(abs(one.value) for one in differences)
-    return (f"{metric.metric}: {', '.join(one.group for one in differences)} differ from {base} by"
-            f" at most {_size(metric, most)}, {_OUTCOMES[differences[0].outcome]}.")
+def _together(metric: Metric, alike: Sequence[Difference], base: str) -> str:
+    groups, outcome = ", ".join(one.group for one in alike), alike[0].outcome
+    if outcome == "no difference":
+        return f"{metric.metric}: no difference between {groups} and {base}."
+    most = _size(metric, max(abs(one.value) for one in alike))
+    return f"{metric.metric}: {groups} differ from {base} by at most {most}, {_OUTCOMES[outcome]}."
 
 
 def _number(metric: Metric, value: float) -> str:
@@ -154,7 +153,7 @@ def _reached(found: Comparison) -> Table:
 def _scaling(found: Comparison) -> Table:
     columns = ["group", "nodes", "ranks", "throughput", "speed-up", "efficiency"]
     rows = [
-        [one.group, str(one.nodes), str(one.ranks), f"{one.throughput:,.1f} {one.unit}",
+        [one.group, str(one.nodes), str(one.ranks), f"{one.throughput:,.{one.digits}f} {one.unit}",
          f"{one.speedup:.2f}", f"{100 * one.efficiency:.1f} %"]
         for one in found.scaling
     ]

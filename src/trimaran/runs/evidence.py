@@ -45,7 +45,8 @@ class Machine(strict.Model):
             names = dict.fromkeys(self.accelerators)
             return ", ".join(f"{self.accelerators.count(name)} x {name}" for name in names)
         best = next((flag for flag in _BEST if flag in self.cpu_flags), None)
-        return f"{self.cores} cores of {self.processor}" + (f" ({_BEST[best]})" if best else "")
+        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        return f"{cores} of {self.processor}" + (f" ({_BEST[best]})" if best else "")
 
 
 def describe(machines: Sequence[Machine]) -> str:

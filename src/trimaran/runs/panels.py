@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from trimaran.recipes.card import AxisKind, Card, Metric
@@ -74,21 +74,31 @@ def collect(events: Sequence[Event], card: Card) -> list[Panel]:
         color = places[metric.panel] = places.get(metric.panel, -1) + 1
         points = thinned(_points(by_key.get(metric.key, []), metric, begun))
         panel = found.setdefault(metric.panel, Panel(metric.panel, metric.axis, []))
-        if any(math.isfinite(point.value) for point in points):
+        if points:
             panel.lines.append(Line(metric.label or name, points, color))
     return [panel for panel in found.values() if panel.lines]
 
 
 def _points(events: Sequence[Event], metric: Metric, begun: int) -> list[Point]:
-    """Return the values in the unit; one that is no number or too large leaves a gap."""
-    points = []
-    for event in events:
-        step, value = event.number("step") or 0, event.finite
-        if 0 <= step < LARGEST:
-            value = math.nan if value is None else value * metric.factor
-            seconds = (event.time_ms - begun) / 1000
-            points.append(Point(step, seconds, value if abs(value) < LARGEST else math.nan))
-    return points
+    """Return the values in the unit, as far as they can be drawn."""
+    told = (
+        (event.number("step") or 0, (event.time_ms - begun) / 1000,
+         math.nan if event.finite is None else event.finite * metric.factor)
+        for event in events
+    )
+    return drawable(told)
+
+
+def drawable(told: Iterable[tuple[int, float, float]]) -> list[Point]:
+    """Return steps, seconds and values as points; a value that is no number or too large is a gap.
+
+    None is left where all are.
+    """
+    points = [
+        Point(step, seconds, value if abs(value) < LARGEST else math.nan)
+        for step, seconds, value in told if 0 <= step < LARGEST and abs(seconds) < LARGEST
+    ]
+    return points if any(math.isfinite(point.value) for point in points) else []
 
 
 def thinned(points: Sequence[Point], most: int = MOST) -> Sequence[Point]:
