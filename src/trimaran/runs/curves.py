@@ -21,8 +21,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 
 WIDTH, HEIGHT = 4.0, 3.6
 LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.15, 0.8, 0.6
-"""Inches: of a panel, and around its axes. A layout that measures each text takes as long again as
-all the drawing."""
+"""Inches: of a panel, and around its axes. These, and where titles and labels are, are fixed: a
+layout that measures each text takes longer than all the drawing."""
 
 MARKED = 30
 """Points up to which each is marked: a line of one point is not seen otherwise."""
@@ -82,7 +82,9 @@ def _panel(axes: Axes, panel: Panel) -> None:
             label=line.label, color=COLORS[line.color % len(COLORS)],
             marker="o" if len(line.points) <= MARKED else None, markersize=4,
         )
-    axes.set(title=panel.title, xlabel="step")
+    axes.set_title(panel.title, y=1.0)
+    axes.set_xlabel("step")
+    axes.xaxis.set_label_coords(0.5, -0.15)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     _plain(axes.xaxis)
     low, high = panel.span
