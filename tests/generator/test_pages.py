@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
 
-from generator import adopt, cite, documents, images, markdown, navigation, recipes, results
+import commandlines
+from generator import (
+    adopt,
+    cite,
+    documents,
+    images,
+    markdown,
+    navigation,
+    recipes,
+    reference,
+    results,
+)
 from generator import sources as everything
 from trimaran import paths
-from trimaran.errors import UsageError
+from trimaran.errors import ExitCode, UsageError
 
 READ = everything.read()
 DOCS = paths.repository() / "site/docs"
@@ -181,3 +193,21 @@ def test_empty_heads_of_tables_get_a_word() -> None:
     table = "| | a |\n|---|---|\n| | 1 |\n"
     made = markdown.named_heads(f"text | | x\n\n{table}")
     assert made == "text | | x\n\n" + table.replace("| |", "| <span class=unseen>item</span> |", 1)
+
+
+def test_the_commands_of_generated_pages_exist() -> None:
+    pages = [*recipes.pages(READ), *images.pages(READ), *reference.pages()]
+    shown = [line for page in pages for block in re.findall(
+        r"^ *```sh.*?\n(.*?)^ *```$", page.text, re.MULTILINE | re.DOTALL)
+        for line in commandlines.lines(re.sub(r"^ +", "", block, flags=re.MULTILINE))]
+    assert len(shown) > 150
+    for line in dict.fromkeys(shown):
+        assert commandlines.fault(line) is None, f"trimaran {line}: {commandlines.fault(line)}"
+
+
+def test_the_command_line_and_the_exit_codes_are_whole() -> None:
+    page = next(page for page in reference.pages() if page.place == "reference/cli.md")
+    for command in ("trimaran run", "trimaran data pack", "trimaran site init", "trimaran cache"):
+        assert f"## {command}\n" in page.text
+    codes = (DOCS / "reference/exit-codes.md").read_text()
+    assert {int(row) for row in re.findall(r"^\| (\d+) \|", codes, re.MULTILINE)} == set(ExitCode)
