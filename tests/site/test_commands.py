@@ -1,7 +1,7 @@
 """The commands that the pages show: executed in their order, or, where they need an engine, parsed.
 
-In a page by hand, a block `sh` is executed here. `<!-- real: ENGINES -->` in front of it leaves it to
-`tests/integration/test_site_commands.py`, `<!-- parsed -->` asks only that its commands exist.
+In a page by hand, a block `sh` is executed here. `<!-- real: ENGINES -->` in front of it leaves it
+to `tests/integration/test_site_commands.py`, `<!-- parsed -->` asks only that its commands exist.
 """
 
 from __future__ import annotations
