@@ -1,5 +1,6 @@
 """Build the site from definitions and evidence, or show it on this machine.
 
+    python scripts/build_site.py source    # build/site-source alone, for mike
     python scripts/build_site.py build     # build/site, from build/site-source
     python scripts/build_site.py serve     # the same, and serves it at http://127.0.0.1:8000/
 
@@ -15,7 +16,7 @@ import http.server
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,13 +28,18 @@ from trimaran.errors import TrimaranError  # noqa: E402
 SOURCE, BUILT = ROOT / "build/site-source", ROOT / "build/site"
 
 
-def build() -> int:
-    """Write the source of the site, and build it; return the exit code."""
+def source() -> int:
+    """Write the source of the site; return the exit code."""
     try:
         tree.write(SOURCE)
     except TrimaranError as error:
         sys.stderr.write(f"{error.message}\n{error.hint or ''}".rstrip() + "\n")
         return 2
+    return 0
+
+
+def build() -> int:
+    """Build the site from its source; return the exit code."""
     return subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f",
          str(SOURCE / "mkdocs.yml")],
@@ -56,10 +62,12 @@ def serve(port: int) -> int:
 def main(words: Sequence[str]) -> int:
     """Do what the words ask for; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("verb", choices=["build", "serve"])
+    parser.add_argument("verb", choices=["source", "build", "serve"])
     parser.add_argument("--port", type=int, default=8000)
     asked = parser.parse_args(words)
-    return build() or (serve(asked.port) if asked.verb == "serve" else 0)
+    steps: list[Callable[[], int]] = [source, build, functools.partial(serve, asked.port)]
+    wanted = steps[: ["source", "build", "serve"].index(asked.verb) + 1]
+    return next((code for step in wanted if (code := step())), 0)
 
 
 if __name__ == "__main__":

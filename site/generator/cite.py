@@ -169,20 +169,19 @@ class Page:
         for number in known.numbers if known else ():
             if number.expected.metric == metric:
                 where = markdown.link(self.place, f"recipes/{recipe.partition('@')[0]}.md")
-                dated = f", {number.date}" if number.date else f" ({number.year})"
-                return self.cite(number.text, f"[{recipe}]({where}): {number.source}{dated}")
+                return self.cite(number.text, f"[{recipe}]({where}): {number.cited}")
         raise self.missing(f"the recipe {recipe} expects no {metric}")
 
     def efficiency(self, first: str, other: str) -> str:
         """Return what part of perfect scaling from one recipe's rate another one's is."""
-        rates, sizes = [], []
+        rates, sizes, marks = [], [], ""
         for name in (first, other):
-            self.expected(name, "throughput")  # or the page is wrong; both become sources
+            marks += "".join(re.findall("<sup.*</sup>", self.expected(name, "throughput")))
             known = self.sources.standings[name]
             rates.append(next(number.expected.value for number in known.numbers
                               if number.expected.metric == "throughput"))
             sizes.append(known.ranks)
-        return f"{rates[1] / rates[0] * sizes[0] / sizes[1]:.0%}"
+        return f"{rates[1] / rates[0] * sizes[0] / sizes[1]:.0%}{marks}"
 
     def published(self, key: str) -> str:
         """Return a published number."""

@@ -61,8 +61,7 @@ def _entry(name: str, points: Sequence[Standing]) -> dict[str, object]:
         "number": None if key is None else key.text,
         "metric": None if key is None else key.expected.metric,
         "where": "" if last.point is None else f" at @{last.point}",
-        "source": None if key is None else key.source,
-        "dated": None if key is None else key.date or key.year,
+        "source": None if key is None else key.cited,
     }
 
 

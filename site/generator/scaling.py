@@ -8,35 +8,24 @@ from typing import NamedTuple
 
 from generator.plots import Plot, encoding
 from generator.sources import Sources
-from trimaran.evidence.standing import Number, Standing
+from trimaran.evidence.standing import Standing
 
 
 @dataclass(frozen=True)
 class Size:
-    """One size of an experiment: how many, how fast, and by whom that was said."""
+    """One size of an experiment: how many devices, how fast, and who says so, when."""
 
     series: str
     devices: int
     rate: float
     source: str
-    dated: str
-
-    @property
-    def published(self) -> bool:
-        """Whether it is of a publication."""
-        return len(self.dated) == 4
-
-
-def size_of(series: str, devices: int, number: Number) -> Size:
-    """Return what a recipe's number says of a size."""
-    dated = str(number.date or number.year)
-    return Size(series, devices, number.expected.value, number.source, dated)
 
 
 def scaling_of(points: Sequence[Standing]) -> list[Plot]:
     """Return the plot of a series: its rate beside that of perfect scaling from its first point."""
     sizes = [
-        size_of("published" if number.date is None else "measured", one.ranks, number)
+        Size("published" if number.date is None else "measured", one.ranks,
+             number.expected.value, number.cited)
         for one in points if one.point is not None
         for number in one.numbers if number.expected.metric == "throughput"
     ]
@@ -69,11 +58,11 @@ def scaling_of(points: Sequence[Standing]) -> list[Plot]:
         f"{unit} of {name} on {first.devices} to {sizes[-1].devices} ranks, beside perfect scaling"
         f" from the first: {sizes[-1].rate:,.0f} of"
         f" {first.rate * sizes[-1].devices / first.devices:,.0f} at the last.",
-        f"Source: {first.source} ({first.dated}).",
+        f"Source: {first.source}.",
         ["ranks:", f"{unit}:", "speed-up:", "efficiency:", "source"],
         [[size.devices, f"{size.rate:,.10g}", f"{speedup(first, size):.2f}",
           f"{speedup(first, size) * first.devices / size.devices:.1%}",
-          f"{size.source} ({size.dated})"] for size in sizes],
+          size.source] for size in sizes],
     )]
 
 
@@ -87,7 +76,7 @@ def series_of(sources: Sources) -> dict[str, list[Size]]:
     found: dict[str, list[Size]] = {}
     for name, points in sources.recipes.items():
         sizes = [
-            size_of(name, one.ranks, number)
+            Size(name, one.ranks, number.expected.value, number.cited)
             for one in points if one.point is not None
             for number in one.numbers if number.expected.metric == "throughput"
         ]
@@ -98,8 +87,8 @@ def series_of(sources: Sources) -> dict[str, list[Size]]:
         if all(name in sources.standings for name in pair):
             label = f"resnet-imagenet/{hardware}x1 and x8, mixed precision"
             found[label] = [
-                size_of(label, sources.standings[name].ranks, sources.standings[name].numbers[0])
-                for name in pair
+                Size(label, one.ranks, one.numbers[0].expected.value, one.numbers[0].cited)
+                for one in (sources.standings[name] for name in pair)
             ]
     return found
 
@@ -114,7 +103,7 @@ def speedups(sources: Sources, *, efficiency: bool) -> Plot:
             values.append({"ranks": size.devices, "speed-up": gain, "efficiency": part,
                            "experiment": label})
             rows.append([label, size.devices, f"{size.rate:,.10g}", f"{gain:.2f}", f"{part:.1%}",
-                         f"{size.source} ({size.dated})"])
+                         size.source])
     what = "efficiency" if efficiency else "speed-up"
     y = (encoding(what, "quantitative", "efficiency", axis={"format": "%"},
                   scale={"domain": [0, 1.05]}) if efficiency
@@ -147,7 +136,6 @@ class Rate(NamedTuple):
     rate: float
     number: str
     source: str
-    year: str
     recipe: str = ""
 
     @property
@@ -167,8 +155,7 @@ def _expected(sources: Sources) -> Iterator[Rate]:
         for number in one.numbers:
             if number.expected.metric == "throughput":
                 whose = "published" if number.date is None else "measured here"
-                yield Rate(label, number.expected.value, whose, number.source,
-                           str(number.date or number.year), one.name)
+                yield Rate(label, number.expected.value, whose, number.cited, one.name)
 
 
 def _published(sources: Sources) -> Iterator[Rate]:
@@ -177,7 +164,7 @@ def _published(sources: Sources) -> Iterator[Rate]:
         if figure.unit == "img/s" and figure.what.endswith("per GPU"):
             source = sources.published.sources[figure.source]
             label = figure.what.removeprefix("ResNet-50 on an ").removesuffix(", per GPU")
-            yield Rate(f"1 x {label}", figure.value, "published", source.title, str(source.year))
+            yield Rate(f"1 x {label}", figure.value, "published", f"{source.title} ({source.year})")
 
 
 def _measured(sources: Sources) -> Iterator[Rate]:
@@ -187,7 +174,7 @@ def _measured(sources: Sources) -> Iterator[Rate]:
             if rate.name == "ours, bf16, synthetic":
                 machine = piece.content.machine.machine
                 yield Rate(f"{machine.cores} cores of {machine.processor}, bf16, synthetic",
-                           rate.median, "measured here", piece.path, str(piece.content.day))
+                           rate.median, "measured here", f"{piece.path}, {piece.content.day}")
                 return
 
 
@@ -197,7 +184,7 @@ def throughput(sources: Sources) -> Plot:
     found.sort(key=lambda one: -one.rate)
     values = [
         {"hardware": one.hardware, "img/s": one.rate, "number": one.number, "source": one.source,
-         "year": one.year, "text": one.text} for one in found
+         "text": one.text} for one in found
     ]
     color = encoding("number", "nominal", legend={"title": None})
     spec = {
@@ -212,7 +199,7 @@ def throughput(sources: Sources) -> Plot:
         "layer": [
             {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
              "encoding": {"color": color, "shape": color, "tooltip": [
-                 encoding(key, "nominal") for key in ("hardware", "text", "source", "year")]}},
+                 encoding(key, "nominal") for key in ("hardware", "text", "source")]}},
             {"mark": {"type": "text", "align": "left", "dx": 9},
              "encoding": {"text": {"field": "text"}}},
         ],
@@ -224,6 +211,6 @@ def throughput(sources: Sources) -> Plot:
         f" {found[0].hardware}.",
         "ResNet-50 in training, ImageNet's size of images; sources and years are in the table.",
         ["hardware, precision", "img/s:", "number", "source", "recipe"],
-        [[one.hardware, one.text, one.number, f"{one.source} ({one.year})",
+        [[one.hardware, one.text, one.number, one.source,
           one.recipe and f"`{one.recipe}`"] for one in found],
     )

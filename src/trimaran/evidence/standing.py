@@ -41,7 +41,7 @@ class Number:
         expected: as the recipe has it.
         text: value and unit.
         accepted: the range that passes.
-        source: publication, or machine and command of our own measurement.
+        source: publication with its year, or the machine of our own measurement.
         date: the day of our own measurement; None: it is published.
         year: that of the publication or the measurement.
     """
@@ -52,6 +52,11 @@ class Number:
     source: str
     date: dt.date | None
     year: int
+
+    @property
+    def cited(self) -> str:
+        """The source with its date."""
+        return self.source if self.date is None else f"{self.source}, {self.date}"
 
 
 @dataclass(frozen=True)
@@ -169,7 +174,10 @@ def _number(expected: Expectation, known: Card) -> Number:
         own = expected.measured
         return Number(expected, text, accepted, f"measured on {own.host}", own.date, own.date.year)
     source = str(expected.source)
-    return Number(expected, text, accepted, source, None, year_of(source) or 0)
+    year = year_of(source) or 0
+    if str(year) not in source:  # the number of a paper has it in another form
+        source += f" ({year})"
+    return Number(expected, text, accepted, source, None, year)
 
 
 def show(value: float, unit: str, digits: int) -> str:
