@@ -52,6 +52,16 @@ def test_a_page_is_written_and_replaces_no_link(runs: list[str], own_place: Path
     assert "<!doctype html>" in (own_place / "page.html").read_text()
 
 
+def test_a_page_that_cannot_be_written_is_named(
+    runs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["trimaran", "compare", *runs, "--html", "missing/p.html"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "error: missing/p.html: No such file" in capsys.readouterr().err
+
+
 def test_runs_that_cannot_be_compared_have_a_code_and_leave_no_page(
     runs: list[str], recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

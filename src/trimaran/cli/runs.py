@@ -181,11 +181,10 @@ def compare_runs(
     """
     from trimaran.cli.terminal import show_table
     from trimaran.compare import comparison, page, telling
-    from trimaran.files import write_atomic
 
     found, groups = comparison.compare(runs, pool or [])
     if html is not None:
-        write_atomic(html, page.render(found, groups))
+        page.write(html, found, groups)
     if as_json:
         say(found.model_dump_json(indent=2))
         return

@@ -73,7 +73,9 @@ def _read(paths: Sequence[Path]) -> list[Side]:
             raise UsageError(f"{path} is there twice (as {seen[place]})")
         seen[place] = path
     found = [sides.load(path) for path in paths]
-    apps = {side.app: side for side in reversed(found)}
+    apps: dict[str, Side] = {}
+    for side in found:
+        apps.setdefault(side.app, side)
     if len(apps) > 1:
         raise UsageError(
             "the runs are of several apps, which measure different things: "

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from trimaran import __version__
 from trimaran.compare import telling
 from trimaran.compare.comparison import Groups, named
 from trimaran.compare.result import Comparison
+from trimaran.files import write_atomic
 from trimaran.runs import charts, page
 from trimaran.runs.panels import Line, Panel, drawable
+
+
+def write(file: Path, found: Comparison, groups: Groups) -> None:
+    """Write the page, or what is to be told of why it cannot be."""
+    content = render(found, groups)
+    try:
+        write_atomic(file, content)
+    except OSError as error:
+        error.filename = str(file)  # and not that of the file aside
+        raise
 
 
 def render(found: Comparison, groups: Groups) -> str:

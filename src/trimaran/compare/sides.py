@@ -96,8 +96,10 @@ def load(path: Path) -> Side:
     try:
         return _of_evidence(str(path), strict.load_json(RunEvidence, path))
     except UsageError as error:
+        fault, *more = error.message.splitlines()
+        others = f" (and {len(more)} more faults)" if more else ""
         raise UsageError(
-            f"no run and no evidence of one: {error.message}",
+            f"no run and no evidence of one: {fault}{others}",
             hint=error.hint or "name run directories, or files that `report --evidence` wrote",
         ) from error
 
