@@ -237,15 +237,14 @@ def _scaling(groups: Groups, metrics: Sequence[Metric]) -> list[Scale]:
     card = _all(groups)[0].card
     metric = next((one for one in metrics if one.metric in card.metrics
                    and card.metrics[one.metric].key == "throughput"), None)
-    sizes = {name: (members[0].ranks, members[0].nodes) for name, members in groups.items()}
-    if metric is None or len({ranks for ranks, _ in sizes.values()}) < 2:
+    if metric is None:
         return []
     means = {summary.group: summary.mean for summary in metric.groups}
     known = sorted(
-        (ranks, nodes, name) for name, (ranks, nodes) in sizes.items()
-        if ranks is not None and means.get(name, 0) > 0
+        (members[0].ranks, members[0].nodes, name) for name, members in groups.items()
+        if members[0].ranks is not None and means.get(name, 0) > 0
     )
-    if len(known) < 2:
+    if len({ranks for ranks, _, _ in known}) < 2:
         return []
     least, _, base = known[0]
     return [
