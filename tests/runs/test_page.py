@@ -119,7 +119,8 @@ def test_a_block_of_code_cannot_end_itself() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(5.25, "5.2 s"), (59.99, "60.0 s"), (61.0, "1 min 1 s"), (3600.0, "1:00:00")],
+    [(5.25, "5.2 s"), (59.99, "60.0 s"), (61.0, "1 min 1 s"), (3600.0, "1:00:00"),
+     (1e300, "1e+300 s")],
 )
 def test_durations_are_said_as_people_do(seconds: float, text: str) -> None:
     assert page.duration(seconds) == text

@@ -24,7 +24,7 @@ from trimaran.images import debian, definition, indexes, lock
 from trimaran.recipes import card, library, options, targets
 from trimaran.recipes.command import parse_changes
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import rundir, verdict
+from trimaran.runs import curves, report, rundir, verdict
 from trimaran.supply import digests
 from trimaran.supply.digests import Publication
 from trimaran.supply.registry import logins
@@ -196,6 +196,50 @@ def test_a_run_with_any_value_in_its_record_is_one_error(
     spoiled()
     for text in hostile.JSON:
         check(directory / "run.json", text, lambda path: rundir.load(directory))
+    shutil.rmtree(directory)
+
+
+def test_a_report_of_any_record_is_one_or_one_error(
+    recipe: RecipeFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(curves, "draw", lambda *_: None)
+    directory = tmp_path / "run"
+    finished.finish(directory, recipe)
+    (directory / "environment.json").write_text('{"packages": {"a": "1"}, "threads": [1]}')
+    sound = json.loads((directory / "run.json").read_text())
+
+    @hostile.quick
+    @given(seed=hostile.places, value=hostile.json_values | hostile.MOMENTS, key=hostile.more_keys)
+    def spoiled(seed: int, value: object, key: str | None) -> None:
+        content = json.dumps(hostile.spoil(sound, seed, value, key))
+        check(directory / "run.json", content, lambda path: report.write(directory))
+
+    spoiled()
+    shutil.rmtree(directory)
+
+
+def test_a_report_of_any_metrics_is_one_or_one_error(
+    recipe: RecipeFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that run.json has no hash of, as in runs of older versions."""
+    monkeypatch.setattr(curves, "draw", lambda *_: None)
+    directory = tmp_path / "run"
+    record = finished.finish(directory, recipe)
+    rundir._write(directory, record.model_copy(update={"files": {}, "seconds": 9.0}))
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    more = ("training_seconds", "data_wait_fraction", "eval_start", "eval_stop")
+    added = [{**lines[5], "key": key, "value": 1.5} for key in more]
+    sound = {"lines": [*lines[:-1], *added, lines[-1]]}
+
+    @hostile.quick
+    @given(seed=hostile.places, value=hostile.json_values, key=hostile.more_keys)
+    def spoiled(seed: int, value: object, key: str | None) -> None:
+        found = hostile.spoil(sound, seed, value, key)["lines"]
+        told = found if isinstance(found, list) else []
+        text = "".join(f"{json.dumps(line)}\n" for line in told)
+        check(directory / "metrics.jsonl", text, lambda path: report.write(directory))
+
+    spoiled()
     shutil.rmtree(directory)
 
 

@@ -178,15 +178,15 @@ def _metrics(
     if steps != sorted(steps):
         yield f"{METRICS}: its steps go backwards"
     arguments = {**recipe.args, **record.recipe.changed}
-    wanted: dict[str, set[object]] = {}
+    wanted: dict[str, list[object]] = {}  # no sets: what a run tells may be a list
     if "seed" in arguments:
-        wanted["seed"] = {arguments["seed"]}
+        wanted["seed"] = [arguments["seed"]]
     # Of a sequence there are as many clips as its length gives, and a training tells those.
     reads = arguments.get(SYNTHETIC) is not True and "sequence" not in card.data.kinds
     if reads and len(recipe.data) == 1 and not real_changes(recipe, card, record.recipe.changed):
         use = next(iter(recipe.data.values()))
-        others: set[object] = {count for split, count in use.samples.items() if split != "train"}
-        wanted["train_samples"] = {use.samples.get("train")}
+        others: list[object] = [count for split, count in use.samples.items() if split != "train"]
+        wanted["train_samples"] = [use.samples.get("train")]
         wanted["eval_samples"] = others or wanted["train_samples"]
     for event in events:
         if event.key in wanted and event.value not in wanted[event.key]:

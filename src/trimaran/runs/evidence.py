@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, model_validator
 
 from trimaran import strict
 from trimaran.hostfacts import HostFacts
@@ -35,8 +35,8 @@ class Machine(strict.Model):
 
     @classmethod
     def of(cls, host: HostFacts) -> Machine:
-        """Return what evidence keeps of a host."""
-        return cls(**host.model_dump(exclude={"hostname"}))
+        """Return what evidence keeps of a host; that of a run is taken as it is."""
+        return cls.model_construct(**host.model_dump(exclude={"hostname"}))
 
     @property
     def text(self) -> str:
@@ -82,7 +82,7 @@ class UsedFile(strict.Model):
 class Resumption(strict.Model):
     """When, where and by which revision a stopped run went on."""
 
-    started: dt.datetime
+    started: AwareDatetime
     trimaran: str
     git: GitRecord
     host: Machine
@@ -114,9 +114,9 @@ class Execution(strict.Model):
     host: Machine
     nodes: list[Machine] = Field(default_factory=list)
     environment: dict[str, object] | None = None
-    started: dt.datetime
+    started: AwareDatetime
     resumed: list[Resumption] = Field(default_factory=list)
-    ended: dt.datetime
+    ended: AwareDatetime
     seconds: Finite
     exit_status: Literal[0]
     files: dict[str, Sha256] = Field(default_factory=dict)

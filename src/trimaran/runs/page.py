@@ -24,6 +24,9 @@ from markupsafe import Markup
 
 from trimaran.foreign import visible
 
+LONGEST = 1e10
+"""Seconds that are told in hours; a file may claim any number."""
+
 STYLE, SCRIPT = "look.css", "charts.js"
 """What every page brings with it."""
 
@@ -72,6 +75,8 @@ def _shown(value: object) -> object:
 
 def duration(seconds: float) -> str:
     """Return seconds as people say them: `8:26:05`, `26 min 5 s`, `5.2 s`."""
+    if not seconds < LONGEST:
+        return f"{seconds:g} s"
     if seconds < 60:
         return f"{seconds:.1f} s"
     whole = round(seconds)

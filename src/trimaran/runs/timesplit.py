@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from trimaran.runs.page import LONGEST
 from trimaran.runs.record import RunRecord
 from trimaran.runs.verdict import Event
 
@@ -27,7 +28,7 @@ def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
     of the windows, which is that of their steps by their throughput: for one size of batch.
     """
     training = _last(events, "training_seconds")
-    if training is None or training <= 0:
+    if training is None or not 0 < training < LONGEST:
         return []
     waited, exchanged = (training * share for share in _shares(events))
     found = [
@@ -38,7 +39,8 @@ def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
         ("starting: container, packages, data", _start(record, events)),
     ]
     told = sum(seconds for _, seconds in found)
-    found.append((REST, max(0.0, (record.seconds or 0) - told)))
+    seconds = record.seconds or 0.0
+    found.append((REST, max(0.0, seconds - told) if seconds < LONGEST else 0.0))
     whole = sum(seconds for _, seconds in found)
     return [Part(name, seconds, seconds / whole) for name, seconds in found]
 
