@@ -25,9 +25,10 @@ def pages(sources: Sources) -> list[Page]:
 def _overview(sources: Sources) -> Page:
     page = f"{FOLDER}/index.md"
     rows = [row for one in sources.standings.values() for row in _rows(page, one)]
-    head = ["recipe", "metric", "expected:", "source of the number", "came to:", "verdict", "run"]
-    text = fill("results.md.j2", page, rows=markdown.table(head, rows))
-    return Page(page, text, "Overview")
+    head = ["recipe", "metric", "expected:", "came to:", "verdict", "run", "source of the number"]
+    plot = learning.reached(sources.standings.values())
+    text = fill("results.md.j2", page, rows=markdown.table(head, rows), plot=plot.markdown(page))
+    return Page(page, text, "Overview", plots=(plot,))
 
 
 def _rows(page: str, one: Standing) -> list[list[str]]:
@@ -41,10 +42,10 @@ def _rows(page: str, one: Standing) -> list[list[str]]:
         passed = sum(row.outcome == "PASS" for row in found)
         rows.append([
             f"[{one.name}]({markdown.link(page, recipe_page(one.name))})", f"`{metric}`",
-            number.text, source,
+            number.text,
             f"{_middle([row.measured for row in found])} {number.expected.unit}" if found else "",
             f"{passed} of {len(found)} PASS" if found else markdown.chip(one.status, one.status),
-            markdown.moment(runs[0].content.day) if found else "",
+            markdown.moment(runs[0].content.day) if found else "", source,
         ])
     return rows
 

@@ -13,7 +13,7 @@ function addAges() {
     if (days < 0 || time.dataset.age) continue;
     const [count, unit] =
       days < 60 ? [days, "day"] : days < 730 ? [Math.floor(days / 30.4), "month"] : [Math.floor(days / 365.25), "year"];
-    time.dataset.age = `${count} ${unit}${count === 1 ? "" : "s"} old`;
+    time.dataset.age = days ? `${count} ${unit}${count === 1 ? "" : "s"} old` : "today";
     time.append(` (${time.dataset.age})`);
   }
 }
