@@ -39,11 +39,11 @@ def curves_of(name: str, points: Sequence[Standing]) -> list[Plot]:
             for plot in _curves(name, metric, known[metric].unit, runs)]
 
 
-def label_of(piece: Piece[RunEvidence]) -> str:
-    """Return what a run was, in a legend: what was changed, and on which machine."""
-    changed = {key: value for key, value in piece.content.run.recipe.changed.items()
-               if key != "seed"}
-    words = [f"{key}={value}" for key, value in changed.items()]
+def label_of(one: Standing, piece: Piece[RunEvidence]) -> str:
+    """Return what a run was, in a legend: what was changed."""
+    changed = one.changes(piece)
+    wording = changed.pop("wording", None)
+    words = [*([wording] if wording else []), *(f"{key}={value}" for key, value in changed.items())]
     return ", ".join(words) or "as the recipe has it"
 
 
@@ -51,10 +51,10 @@ def _curves(
     name: str, metric: str, unit: str, runs: Sequence[tuple[Standing, Piece[RunEvidence]]]
 ) -> list[Plot]:
     rows = [
-        {"steps": step, "seconds": seconds, "value": value, "run": label_of(piece),
+        {"steps": step, "seconds": seconds, "value": value, "run": label_of(one, piece),
          "seed": piece.content.run.recipe.changed.get("seed", "the recipe's"),
          "file": piece.path, "date": str(piece.content.day)}
-        for _, piece in runs for curve in piece.content.curves
+        for one, piece in runs for curve in piece.content.curves
         if curve.metric == metric and len(curve.points) >= LEAST
         for step, seconds, value in curve.points
     ]
@@ -91,18 +91,18 @@ def _lasts(rows: Sequence[dict[str, Any]]) -> list[float]:
     return list({row["file"]: float(row["value"]) for row in rows}.values())
 
 
-def accuracies(name: str, metric: str, runs: Sequence[Piece[RunEvidence]]) -> Plot:
+def accuracies(one: Standing, metric: str) -> Plot:
     """Return what the runs of a recipe and of its variations ended with, a point for each seed."""
     values = [
-        {"run": label_of(piece), "value": row.measured or 0.0,
+        {"run": label_of(one, piece), "value": row.measured or 0.0,
          "seed": piece.content.run.recipe.changed.get("seed", "the recipe's"),
          "date": str(piece.content.day)}
-        for piece in runs if (row := piece.content.row(metric)) is not None
+        for piece in one.runs if (row := piece.content.row(metric)) is not None
     ]
     labels: dict[str, list[float]] = {}
     for value in values:
         labels.setdefault(str(value["run"]), []).append(float(str(value["value"])))
-    unit = next(row.unit for piece in runs if (row := piece.content.row(metric)))
+    name, unit = one.name, one.file.card.card.metrics[metric].unit
     order = sorted(labels, key=lambda label: -median(labels[label]))
     spec = {
         "height": {"step": 34}, "data": {"values": values},
