@@ -150,7 +150,8 @@ def test_search_finds_text_of_all_kinds_of_pages(visit: Open) -> None:
     page = visit()
     for words, wanted in (("collapsed stage", "guides/large-batch/"),
                           ("v100x1-throughput", "recipes/resnet-imagenet/v100x1-throughput/"),
-                          ("squashfs", "reference/cli/"), ("power cut", "reference/trainkit/atomic/")):
+                          ("squashfs", "reference/cli/"),
+                          ("power cut", "reference/trainkit/atomic/")):
         box = page.get_by_role("textbox", name="Search")
         box.fill("")
         box.press_sequentially(words)
