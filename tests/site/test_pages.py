@@ -40,6 +40,15 @@ def _marks(text: str) -> list[str]:
     return [part.partition(" ")[0] for part in text.split("](#source-")[1:]]
 
 
+def test_every_published_number_is_told_somewhere() -> None:
+    told = "".join(path.read_text() for path in DOCS.rglob("*.md"))
+    drawn = [key for key, one in READ.published.figures.items() if one.what.endswith("per GPU")]
+    assert [key for key in READ.published.figures
+            if key not in drawn and f'published("{key}")' not in told] == []
+    cited = {one.source for one in READ.published.figures.values()}
+    assert cited | {READ.published.hardware.source} == set(READ.published.sources)
+
+
 def fill(text: str) -> str:
     return cite.Page("guides/a.md", READ).fill(text)
 
