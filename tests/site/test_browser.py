@@ -210,8 +210,11 @@ def test_a_recipe_is_printed_with_its_commands_and_without_navigation(visit: Ope
     for text in ("trimaran run resnet", "RUN=$(trimaran submit", "apptainer --quiet run",
                  "weight-decay: 0.0005"):
         expect(page.get_by_text(text).first).to_be_visible()
-    assert len(page.pdf()) > 10_000
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(paper) != "rgb(255, 255, 255)"
+    assert len(page.pdf()) > 10_000
 
 
 def test_the_commands_are_those_that_run(visit: Open) -> None:
