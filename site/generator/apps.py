@@ -48,4 +48,4 @@ def _page(app: str, sources: Sources, known: Library) -> Page:
         metrics=markdown.table(["metric", "unit", "better", "judged", "in metrics.jsonl"], metrics),
         verbs=card.verbs, curves="\n\n".join(plot.markdown(own) for plot in drawn),
     )
-    return Page(own, text, card.title, plots=tuple(drawn))
+    return Page(own, text, card.title, "", plots=tuple(drawn))

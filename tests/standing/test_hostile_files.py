@@ -18,6 +18,7 @@ from samples import CARD_FILE, GOOD
 from trimaran import paths, sites, strict
 from trimaran.bundles.pack import Manifest
 from trimaran.data import contracts, dataset_json
+from trimaran.evidence import published, records, shelf
 from trimaran.images import debian, definition, indexes, lock
 from trimaran.recipes import card, library, options, targets
 from trimaran.recipes.command import parse_changes
@@ -92,17 +93,34 @@ YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
         definition.read,
     ),
     "site file": ("site.yaml", SITE, sites.load),
+    "published numbers": (
+        published.FILE, content_of(published.FILE), lambda path: published.load()),
     "digests": (
         "digests.yaml", {"schema": 1, "published": [PUBLISHED.model_dump(mode="json")]},
         digests.load,
     ),
 }
 
+EVIDENCE = {
+    name: json.loads(next((REPOSITORY / shelf.RESULTS / folder).glob("*.json")).read_text())
+    for name, folder in (("run", "futuregan/cpu-2core-smoke"), ("benchmark", "benchmarks"),
+                         ("image", "images/torch-cpu"))
+}
+
+
+def of_evidence(model: type[strict.Model]) -> Callable[[Path], object]:
+    return lambda path: strict.load_json(model, path)
+
+
 # What is read as JSON, the same way.
 JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "data set": ("dataset.json", DATASET, lambda path: dataset_json.read(path.parent)),
     "bundle": ("bundle.json", BUNDLE, lambda path: strict.load_json(Manifest, path)),
     "logins": ("config.json", LOGINS, lambda path: logins._from_file(path, "a.example", "b")),
+    "evidence of a run": ("run.json", EVIDENCE["run"], of_evidence(records.RunEvidence)),
+    "evidence of a benchmark": (
+        "benchmark.json", EVIDENCE["benchmark"], of_evidence(records.Benchmark)),
+    "evidence of an image": ("image.json", EVIDENCE["image"], of_evidence(records.ImageEvidence)),
     "options": (
         "apps/resnet-imagenet/options.json",
         json.loads((REPOSITORY / "apps/resnet-imagenet/options.json").read_text()),
@@ -113,7 +131,7 @@ JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
 
 @pytest.fixture
 def place(checkout: Path) -> Path:
-    for folder in ("recipes/a", "containers/a", "apps/resnet-imagenet"):
+    for folder in ("recipes/a", "containers/a", "apps/resnet-imagenet", "site"):
         (checkout / folder).mkdir(parents=True, exist_ok=True)
     return checkout
 
