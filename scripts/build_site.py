@@ -1,6 +1,7 @@
 """Build the site from definitions and evidence, or show it on this machine.
 
     python scripts/build_site.py source    # build/site-source alone, for mike
+    python scripts/build_site.py readme    # the table of results in README.md
     python scripts/build_site.py build     # build/site, from build/site-source
     python scripts/build_site.py serve     # the same, and serves it at http://127.0.0.1:8000/
 
@@ -22,16 +23,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "site"))
 
-from generator import tree  # noqa: E402 - found by the line above
+from generator import readme, sources, tree  # noqa: E402 - found by the line above
 from trimaran.errors import TrimaranError  # noqa: E402
 
 SOURCE, BUILT = ROOT / "build/site-source", ROOT / "build/site"
 
 
-def source() -> int:
-    """Write the source of the site; return the exit code."""
+def written(write: Callable[[], None]) -> int:
+    """Call `write`; return the exit code, after saying what is wrong."""
     try:
-        tree.write(SOURCE)
+        write()
     except TrimaranError as error:
         sys.stderr.write(f"{error.message}\n{error.hint or ''}".rstrip() + "\n")
         return 2
@@ -62,10 +63,14 @@ def serve(port: int) -> int:
 def main(words: Sequence[str]) -> int:
     """Do what the words ask for; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("verb", choices=["source", "build", "serve"])
+    parser.add_argument("verb", choices=["readme", "source", "build", "serve"])
     parser.add_argument("--port", type=int, default=8000)
     asked = parser.parse_args(words)
-    steps: list[Callable[[], int]] = [source, build, functools.partial(serve, asked.port)]
+    if asked.verb == "readme":
+        return written(lambda: readme.write(sources.read()))
+    steps: list[Callable[[], int]] = [
+        lambda: written(lambda: tree.write(SOURCE)), build, functools.partial(serve, asked.port),
+    ]
     wanted = steps[: ["source", "build", "serve"].index(asked.verb) + 1]
     return next((code for step in wanted if (code := step())), 0)
 

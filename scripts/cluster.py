@@ -42,7 +42,8 @@ SlurmctldPort={ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.sock
+# A job that is put back into the queue begins again once its old credentials have expired.
+AuthInfo=socket={folder}/munge.sock,cred_expire=5
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
@@ -60,6 +61,7 @@ SelectTypeParameters=CR_Core
 MpiDefault=none
 ReturnToService=2
 JobRequeue=1
+PreemptMode=REQUEUE
 # A cluster for trials: it begins, ends and notices a lost node within seconds.
 KillWait=10
 SlurmdTimeout=10
@@ -67,7 +69,11 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf
 SlurmdParameters=config_overrides
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 State=UNKNOWN
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=5
+# What is in the partition `low` makes room for what is in `high`, and goes on afterwards.
+PartitionName=low Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20
+PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10
 """
 
 
@@ -193,7 +199,8 @@ def ready(folder: Path) -> bool:
     if not (folder / "slurm.conf").exists():
         return False
     env = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
-    done = process.run(["sinfo", "--noheader", "--Node", "--format=%t"], env=env)
+    words = ["sinfo", "--noheader", "--Node", "--partition=main", "--format=%t"]
+    done = process.run(words, env=env)
     states = done.stdout.split()
     return len(states) == len(NODES) and set(states) <= {"idle", "mix", "alloc", "comp"}
 

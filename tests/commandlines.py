@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
+from typing import Any
 
 import typer
 
@@ -17,10 +19,14 @@ def lines(script: str) -> list[str]:
     return [line.strip() for line in COMMAND.findall(script.replace("\\\n", " "))]
 
 
+@functools.cache
+def _root() -> Any:
+    return typer.main.get_command(cli.app)
+
+
 def fault(line: str) -> str | None:
     """Return what the command line has against `trimaran LINE`; None: nothing."""
-    words = shlex.split(line, comments=True)
-    command = typer.main.get_command(cli.app)
+    words, command = shlex.split(line, comments=True), _root()
     kept = words[: next((i for i, word in enumerate(words) if word[0] in "<>"), len(words))]
     context = command.make_context("trimaran", kept, resilient_parsing=True)
     try:

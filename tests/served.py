@@ -16,6 +16,6 @@ KINDS = (
     "results/benchmarks/", "images/", "images/resnet-imagenet-torch-cpu/", "images/building/",
     "apps/", "apps/futuregan/", "apps/chexnet/", "apps/resnet-imagenet/", "guides/precision/",
     "guides/strategies/", "tutorials/quickstart/", "tutorials/cluster/", "reference/cli/",
-    "reference/recipe-schema/", "reference/trainkit/core/", "reference/exit-codes/",
+    "reference/recipe-schema/", "reference/trainkit/session/", "reference/exit-codes/",
     "project/changelog/",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator import markdown
+from generator import learning, markdown
 from generator.adopt import Library
 from generator.pages import Page, fill
 from generator.recipes import best_status
@@ -32,6 +32,11 @@ def _page(app: str, sources: Sources, known: Library) -> Page:
          markdown.chip(best_status(points), best_status(points))]
         for name, points in sources.recipes.items() if points[0].file.recipe.app == app
     ]
+    drawn = [
+        plot for name, points in sources.recipes.items() if points[0].file.recipe.app == app
+        and points[0].file.recipe.purpose == "quickstart"
+        for plot in learning.curves_of(name, points)
+    ]
     metrics = [
         [f"`{name}`", metric.unit, metric.better,
          "on its own hardware only" if metric.hardware_bound else "anywhere", f"`{metric.key}`"]
@@ -41,6 +46,6 @@ def _page(app: str, sources: Sources, known: Library) -> Page:
         "app.md.j2", own, document=known.page(f"apps/{app}/README.md"),
         recipes=markdown.table(["recipe", "what it is", "status"], recipes),
         metrics=markdown.table(["metric", "unit", "better", "judged", "in metrics.jsonl"], metrics),
-        verbs=card.verbs,
+        verbs=card.verbs, curves="\n\n".join(plot.markdown(own) for plot in drawn),
     )
-    return Page(own, text, card.title)
+    return Page(own, text, card.title, "", plots=tuple(drawn))

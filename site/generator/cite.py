@@ -20,8 +20,6 @@ from generator.sources import Sources
 from trimaran.errors import UsageError
 from trimaran.evidence import standing
 from trimaran.evidence.records import Ratio, Spread
-from trimaran.evidence.shelf import Piece
-from trimaran.runs.evidence import RunEvidence
 
 _MEASURED = re.compile(
     r"\d\s?(?:%|img/s|clips/s|[MGT]B/s|[GT]FLOP(?:/s)?|dB|GB|MB|times as)(?![A-Za-z])"
@@ -145,10 +143,11 @@ class Page:
             day: of the runs; default: the newest.
             changed: arguments that were changed, `_` for `-`; the seed does not count.
         """
-        wanted = {key.replace("_", "-"): value for key, value in changed.items()}
+        wanted = {key.replace("_", "-"): str(value) for key, value in changed.items()}
+        known = self.sources.standings.get(recipe)
         runs = [
-            piece for piece in self.sources.shelf.runs.get(recipe, [])
-            if _changes(piece) == wanted and piece.content.row(metric) is not None
+            piece for piece in (known.runs if known else ())
+            if known and known.changes(piece) == wanted and piece.content.row(metric) is not None
             and day in ("", piece.content.day.isoformat())
         ]
         if not runs:
@@ -227,7 +226,3 @@ class Page:
                 "bandwidth, GB/s:"]
         mark = self.cite("Peak figures, TFLOP/s", f"{source.title} ({source.year}), {table.place}")
         return f"{mark}:\n\n{markdown.table(head, rows)}"
-
-
-def _changes(piece: Piece[RunEvidence]) -> dict[str, object]:
-    return {key: value for key, value in piece.content.run.recipe.changed.items() if key != "seed"}

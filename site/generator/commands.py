@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from trimaran.cluster.script import Job
 from trimaran.data.cache import load as contract
 from trimaran.data.weights import load as weights
-from trimaran.engines import BuiltImage, gpu
+from trimaran.engines import BuiltImage, Command, gpu
 from trimaran.engines.apptainer import USERNS, Apptainer
 from trimaran.evidence.standing import Standing
 from trimaran.runs import pipeline
 from trimaran.runs.pipeline import Request
+from trimaran.runs.record import DataRecord
 from trimaran.sites import Cluster
 
 _PLACE = Path("/stand-in")
@@ -21,7 +23,7 @@ _PLACE = Path("/stand-in")
 WIDTH = 96
 """Columns of what is shown; words of the app that go beyond begin a new line."""
 
-_STARTS = ("--containall", "--pwd", "--mount", "--nv", "--rocm")
+_STARTS = ("apptainer", "--containall", "--no-mount", "--pwd", "--mount", "--nv", "--rocm")
 """Words of the command that begin a line of what is shown."""
 
 
@@ -70,26 +72,42 @@ def _initial(one: Standing) -> str:
 
 
 def _command(one: Standing, named: dict[str, str]) -> str:
-    recipe = one.file.recipe
-    engine, image = Apptainer("apptainer"), recipe.image.name
+    recipe, engine = one.file.recipe, Apptainer("apptainer")
     initial = _PLACE / f"initial{Path(_first(one)).suffix}" if recipe.initial else None
-    request = Request(one.file, engine, {}, initial=initial, queued=True)
     folders = {name: _PLACE / variable for name, variable in named.items()}
-    built = BuiltImage(image, "apptainer", str(_PLACE / "SIF"), None, "", 0)
-    exact = pipeline.command(request, built, folders, _PLACE / "run")
+    exact = command(one, engine, folders, initial, _PLACE / "SIF", _PLACE / "run")
     words = [word for word in exact.argv if word != USERNS]  # what this machine alone may need
-    if (vendor := gpu.vendor(image)) is not None and gpu.APPTAINER[vendor] not in words:
-        words.insert(words.index("--pwd"), gpu.APPTAINER[vendor])
+    if (vendor := gpu.vendor(recipe.image.name)) is not None:
+        option = gpu.APPTAINER[vendor]
+        words = [word for word in words if word != option]
+        words.insert(words.index("--pwd"), option)
     given = [f"{key}={value}" for key, value in exact.env.items() if key.startswith("APPTAINERENV")]
-    job = Job(request, engine, Cluster(), built, [], _PLACE / "run")
-    start = [] if one.starts_here else list(job.launch())
-    return _lines([given, start, *_parts(words, built.reference)], named,
-                  initial)
+    return _lines([given, *_parts(words, str(_PLACE / "SIF"))], named, initial)
+
+
+def command(
+    one: Standing, engine: Apptainer, folders: Mapping[str, Path], initial: Path | None,
+    image: Path, out: Path,
+) -> Command:
+    """Return the exact command of a recipe: of `trimaran run`, else of a job without a site file.
+
+    Args:
+        folders: of the data sets, by name.
+        initial: what it begins with.
+        image: the SIF.
+        out: the run directory.
+    """
+    request = Request(one.file, engine, {}, initial=initial, queued=True)
+    built = BuiltImage(one.file.recipe.image.name, "apptainer", str(image), None, "", 0)
+    if one.starts_here:
+        return pipeline.command(request, built, folders, out)
+    data = [DataRecord(name=name, path=str(path), sha256="") for name, path in folders.items()]
+    return Job(request, engine, Cluster(), built, data, out).command()
 
 
 def _parts(words: list[str], image: str) -> list[list[str]]:
     """Divide a command into lines: isolation, each folder, the image, and what runs inside."""
-    parts: list[list[str]] = [[]]
+    parts: list[list[str]] = [[]]  # the first is of srun, where it starts the ranks
     place = words.index(image)
     for word in words[: place]:
         if word in _STARTS:

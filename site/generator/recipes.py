@@ -180,10 +180,11 @@ def _when(page: str, piece: Piece[RunEvidence]) -> str:
 
 
 def _changes(one: Standing, piece: Piece[RunEvidence]) -> str:
-    changed = piece.content.run.recipe.changed
-    said = [f"`{key}={value}`" for key, value in changed.items()]
-    if piece.content.run.recipe.sha256 != one.file.sha256:
-        said.append("earlier wording of the recipe")
+    used = piece.content.run.recipe
+    said = [f"`{key}={value}`" for key, value in used.changed.items()]
+    if used.sha256 != one.file.sha256:
+        differed = one.others.get(used.sha256)
+        said.append(f"earlier wording{f': {differed}' if differed else ''}")
     return "<br>".join(said)
 
 

@@ -112,7 +112,7 @@ def _trainkit() -> list[Page]:
     parts: dict[str, list[str]] = {}
     for path in sorted(root.rglob("*.py")):
         module = _module(root, path)
-        if not any(word.startswith("_") for word in module.split(".")):
+        if "." in module and not any(word.startswith("_") for word in module.split(".")):
             parts.setdefault(_part(module), []).append(module)
     return [
         Page(
@@ -126,7 +126,7 @@ def _trainkit() -> list[Page]:
 
 def title_of(part: str) -> str:
     """Return what a part of trainkit is called."""
-    return "trainkit" if part == "core" else f"trainkit.{part}"
+    return f"trainkit.{part}"
 
 
 def _module(root: Path, path: Path) -> str:
@@ -135,7 +135,5 @@ def _module(root: Path, path: Path) -> str:
 
 
 def _part(module: str) -> str:
-    """Return the page of a module: one for each package of trainkit, one for all that is flat."""
-    words = module.split(".")
-    return words[1] if len(words) > 2 or words[-1] in ("data", "torch", "tensorflow", "testing") \
-        else "core"
+    """Return the page of a module: its own, or that of its package."""
+    return module.split(".")[1]

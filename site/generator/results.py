@@ -9,7 +9,9 @@ from generator import benchmarks, learning, markdown, scaling
 from generator.pages import Page, fill
 from generator.recipes import place as recipe_page
 from generator.sources import Sources
+from trimaran.evidence import standing
 from trimaran.evidence.standing import Standing
+from trimaran.runs.evidence import JudgedRow
 
 FOLDER = "results"
 
@@ -25,9 +27,10 @@ def pages(sources: Sources) -> list[Page]:
 def _overview(sources: Sources) -> Page:
     page = f"{FOLDER}/index.md"
     rows = [row for one in sources.standings.values() for row in _rows(page, one)]
-    head = ["recipe", "metric", "expected:", "source of the number", "came to:", "verdict", "run"]
-    text = fill("results.md.j2", page, rows=markdown.table(head, rows))
-    return Page(page, text, "Overview")
+    head = ["recipe", "metric", "expected:", "came to:", "verdict", "run", "source of the number"]
+    plot = learning.reached(sources.standings.values())
+    text = fill("results.md.j2", page, rows=markdown.table(head, rows), plot=plot.markdown(page))
+    return Page(page, text, "Overview", plots=(plot,))
 
 
 def _rows(page: str, one: Standing) -> list[list[str]]:
@@ -41,43 +44,47 @@ def _rows(page: str, one: Standing) -> list[list[str]]:
         passed = sum(row.outcome == "PASS" for row in found)
         rows.append([
             f"[{one.name}]({markdown.link(page, recipe_page(one.name))})", f"`{metric}`",
-            number.text, source,
-            f"{_middle([row.measured for row in found])} {number.expected.unit}" if found else "",
+            number.text,
+            _middle(one, metric, found) if found else "",
             f"{passed} of {len(found)} PASS" if found else markdown.chip(one.status, one.status),
-            markdown.moment(runs[0].content.day) if found else "",
+            markdown.moment(runs[0].content.day) if found else "", source,
         ])
     return rows
 
 
-def _middle(values: Sequence[float | None]) -> str:
-    return f"{median(value for value in values if value is not None):,.4g}"
+def _middle(one: Standing, metric: str, rows: Sequence[JudgedRow]) -> str:
+    """Return the median of what runs came to, as the app's card shows the metric."""
+    known = one.file.card.card.metrics[metric]
+    value = median(row.measured for row in rows if row.measured is not None)
+    return standing.show(value, known.unit, known.digits)
 
 
 def real(sources: Sources) -> list[list[str]]:
-    """Return the rows of the one table of results: what was run here and passed, with its numbers.
+    """Return the rows of the one table of results: recipes whose number was reached here.
 
-    Recipe, metric, what passes, median of the newest day's runs, how many, machine, date.
+    Recipe, metric, what passes now, the median of the runs of the newest day, how many of these
+    said PASS then, machine, date.
     """
     rows = []
     for one in sources.standings.values():
-        passed = [piece for piece in one.own_runs() if piece.content.verdict.outcome == "PASS"]
-        if not passed:
+        runs = one.own_runs()
+        if one.status != "reproduced":
             continue
-        newest = [piece for piece in passed if piece.content.day == passed[0].content.day]
-        for row in newest[0].content.verdict.rows:
-            if not row.required:
-                continue
-            values = [found.measured for piece in newest
-                      if (found := piece.content.row(row.metric)) is not None]
-            middle = f"{_middle(values)} {row.unit}".rstrip()
+        newest = [piece for piece in runs if piece.content.day == runs[0].content.day]
+        for number in one.numbers:
+            found = [row for piece in newest
+                     if (row := piece.content.row(number.expected.metric)) is not None]
+            passed = sum(row.outcome == "PASS" for row in found)
             rows.append([
-                one.name, row.metric, row.accepted_text, middle, str(len(newest)),
-                newest[0].content.run.host.text, newest[0].content.day.isoformat(),
+                one.name, number.expected.metric, number.accepted,
+                _middle(one, number.expected.metric, found),
+                f"{passed} of {len(found)} PASS", newest[0].content.run.host.text,
+                newest[0].content.day.isoformat(),
             ])
     return rows
 
 
-REAL = ["recipe", "metric", "passes", "came to", "runs", "machine", "date"]
+REAL = ["recipe", "metric", "passes", "came to", "verdicts", "machine", "date"]
 """Heads of the table of results."""
 
 
@@ -101,11 +108,10 @@ def _accuracy(sources: Sources) -> Page:
     parts, plots = [], []
     for name, points in sources.recipes.items():
         drawn = learning.curves_of(name, points)
-        runs = [piece for one in points for piece in one.runs]
-        varied = {learning.label_of(piece) for piece in runs}
-        metrics = [number.expected.metric for one in points for number in one.numbers]
-        if metrics and len(varied) > 1:
-            drawn.append(learning.accuracies(name, metrics[0], runs))
+        for one in points:
+            varied = {learning.label_of(one, piece) for piece in one.runs}
+            if one.numbers and len(varied) > 1:
+                drawn.append(learning.accuracies(one, one.numbers[0].expected.metric))
         if drawn:
             address = markdown.link(page, recipe_page(name))
             parts.append(f"## {name}\n\n{points[0].file.recipe.summary} [Recipe]({address})\n")

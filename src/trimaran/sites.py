@@ -114,7 +114,7 @@ OWN_VARIABLES = re.compile(r"(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|TRIMARAN)_?|L
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]*$")]
 """What a batch system calls a partition, an account, or a module: no blank, no quote."""
 
-Constraint = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:+&|*()\[\],-]+$")]
+Constraint = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:+&|*()\[\],=-]+$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -138,20 +138,24 @@ class Cluster(strict.Model):
 
     Attributes:
         scheduler: its batch system.
-        partition: where jobs are queued; the batch system's default if left out.
+        partition: where jobs are queued (PBS, LSF: the queue); the default one if left out.
         account: whose hours are used.
-        qos: quality of service.
-        constraint: features that the nodes must have.
-        gres: what a GPU is called there, such as `gpu` or `gpu:a100`.
+        qos: quality of service (LSF: the service class).
+        constraint: features that the nodes must have (PBS: more of the chunk, LSF: -R).
+        gres: what Slurm calls a GPU there, such as `gpu` or `gpu:a100`.
         modules: environment modules that a job loads, such as Apptainer's.
         apptainer: path of Apptainer on the nodes, if it is not on PATH there.
+        flags: options that Apptainer needs there beside those of every run.
         mpi: what `srun --mpi=` needs for Open MPI; `srun --mpi=list` shows the choice.
         env: variables for the network, such as NCCL_SOCKET_IFNAME; they reach the ranks.
+        data: folder with packed data sets by name, taken where `--data` names no other.
+        scratch: folder in which run directories are made, on a file system that the nodes share.
         local_storage: folder of a node's own disk, into which the image is copied.
+        stage_data: whether the data are copied there as well.
         signal_seconds: how long before the time limit a run is told to write its checkpoint.
     """
 
-    scheduler: Literal["slurm"] = "slurm"
+    scheduler: Literal["slurm", "pbs", "lsf"] = "slurm"
     partition: Word | None = None
     account: Word | None = None
     qos: Word | None = None
@@ -159,10 +163,20 @@ class Cluster(strict.Model):
     gres: Word = "gpu"
     modules: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./+-]*$")], ...] = ()
     apptainer: AbsolutePath | None = None
+    flags: tuple[Annotated[str, Field(pattern=r"^--[a-z][A-Za-z0-9=,:/._-]*$")], ...] = ()
     mpi: Word = "pmix"
     env: dict[Annotated[Variable, AfterValidator(_free)], StrictStr] = Field(default_factory=dict)
+    data: AbsolutePath | None = None
+    scratch: AbsolutePath | None = None
     local_storage: AbsolutePath | None = None
+    stage_data: bool = False
     signal_seconds: Annotated[int, Field(ge=5, le=3600)] = 120
+
+    @model_validator(mode="after")
+    def _staged_somewhere(self) -> Cluster:
+        if self.stage_data and self.local_storage is None:
+            raise ValueError("stage_data needs local_storage, the folder to copy the data to")
+        return self
 
 
 class Site(strict.Model):

@@ -18,20 +18,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimaran.cluster import script, slurm
-from trimaran.cluster.script import SCRIPT, Job, Shape
+from trimaran.cluster import script
+from trimaran.cluster.scheduler import Scheduler, Shape
+from trimaran.cluster.script import SCRIPT, Job
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.files import sha256
 from trimaran.recipes import library
 from trimaran.recipes.options import Argument
+from trimaran.recipes.recipe import Resources
 from trimaran.runs import links, pipeline, rundir
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import DataRecord, ImageRecord, JobRecord
 from trimaran.sites import Cluster
 
-GOLDEN = Path(__file__).parents[1] / "golden/job.sh"
+GOLDEN = Path(__file__).parents[1] / "golden"
 RECIPE = "resnet-imagenet/cpu-2node-smoke"
 SITE = Cluster(
     partition="main", account="project-1", qos="normal", constraint="ib&avx512",
@@ -83,7 +85,8 @@ class Place:
         return subprocess.Popen(
             ["sh", str(self.out / SCRIPT)], cwd=self.out, text=True, start_new_session=True,
             env={"HOME": "/home/x y", "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
-                 "SLURM_JOB_ID": number, "LEAK": "1", "PMIX_RANK": "a b $(touch owned)"},
+                 "SLURM_JOB_ID": number, "SLURM_JOB_NODELIST": "n[1-2]", "LEAK": "1",
+                 "PMIX_RANK": "a b $(touch owned)"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
 
@@ -128,6 +131,7 @@ def make(
     requeued = root / "bin/requeued"
     for stand_in, text in {
         "srun": SRUN, "apptainer": ENGINE, "squeue": f'#!/bin/sh\ncat "{root}/bin/queue"\n',
+        "scancel": "#!/bin/sh\n",  # the real one signals the ranks
         "scontrol": f'#!/bin/sh\n[ "$1" = requeue ] && touch "{requeued}"\n',
     }.items():
         (root / "bin" / stand_in).write_text(text)
@@ -147,21 +151,58 @@ def place(tmp_path: Path) -> Place:
     return make(tmp_path / "a place")
 
 
-def test_the_script_is_the_golden_file_and_shellcheck_finds_nothing() -> None:
-    assert golden() == GOLDEN.read_text(), "run: make generate"
+PBS = Cluster(
+    scheduler="pbs", partition="workq", account="project-1", constraint="cpu_type=skl",
+    data=Path("/project/data"), scratch=Path("/scratch"), signal_seconds=60,
+)
+LSF = Cluster(scheduler="lsf", partition="batch", account="ABC123", signal_seconds=90)
+VARIANTS: dict[str, tuple[Cluster, dict[str, object], str]] = {
+    "job.sh": (SITE, {}, "srun"),
+    "job-pbs.sh": (PBS, {}, "srun"),
+    "job-lsf.sh": (LSF, {}, "srun"),
+    "elastic": (SITE, {"min_nodes": 1}, "srun"),
+    "elastic-torchrun": (SITE, {"min_nodes": 1}, "torchrun"),
+    "mps": (SITE, {"tasks_per_node": 4, "gpus_per_task": 1, "mps": 2}, "srun"),
+    "mpirun": (SITE, {"tasks_per_node": 2}, "mpirun"),
+    "mpirun-pbs": (PBS, {"tasks_per_node": 2}, "mpirun"),
+    "staged": (SITE.model_copy(update={"stage_data": True}), {}, "srun"),
+}
+"""What is rendered of the recipe, by name; those called `job*.sh` are golden files."""
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith(".sh")])
+def test_the_script_is_the_golden_file(name: str) -> None:
+    assert variant(name) == (GOLDEN / name).read_text(), "run: make generate"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
+    script_file = tmp_path / "job.sh"
+    script_file.write_text(variant(name))
     done = subprocess.run(
-        ["shellcheck", "--shell=sh", str(GOLDEN)], capture_output=True, text=True, check=False,
+        ["shellcheck", "--shell=sh", str(script_file)], capture_output=True, text=True,
+        check=False,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
     assert done.stdout == ""
     assert done.returncode == 0
 
 
-def golden() -> str:
-    """Return the script for an example site."""
+def variant(name: str) -> str:
+    """Return the script of a variant, for an example site."""
+    cluster, resources, launcher = VARIANTS[name]
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(slurm, "folder", lambda: Path("/opt/slurm/bin"))
-        return script.render(describe(Path("/example"), "runs/1", {"note": "a b"}, SITE))
+        monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
+        job = describe(Path("/example"), "runs/1", {"note": "a b"}, cluster)
+        return script.render(shaped(job, launcher, **resources))
+
+
+def shaped(job: Job, launcher: str = "srun", **resources: object) -> Job:
+    """Return a job of the same recipe with other resources."""
+    file = job.request.recipe
+    wanted = Resources.model_validate({**file.recipe.resources.model_dump(), **resources})
+    recipe = file.recipe.model_copy(update={"resources": wanted, "launcher": launcher})
+    return replace(job, request=replace(job.request, recipe=replace(file, recipe=recipe)))
 
 
 def test_each_rank_gets_the_exact_command_and_what_its_launcher_says(place: Place) -> None:
@@ -173,7 +214,7 @@ def test_each_rank_gets_the_exact_command_and_what_its_launcher_says(place: Plac
     assert passed["APPTAINERENV_SLURM_PROCID"] == "1"
     assert passed["APPTAINERENV_SLURM_STEP_NUM_TASKS"] == "2"
     assert passed["APPTAINERENV_PMIX_RANK"] == "a b $(touch owned)"
-    assert passed["APPTAINERENV_MASTER_PORT"] == "20007"
+    assert passed["APPTAINERENV_MASTER_PORT"] == "20017"
     assert passed["APPTAINERENV_OMP_NUM_THREADS"] == "1"
     assert "LEAK" not in passed
     assert not list(place.root.rglob("owned"))
@@ -197,6 +238,61 @@ def test_another_end_is_told_and_not_gone_on_with(place: Place, code: int, statu
     found = rundir.load(place.out)
     assert (ended, found.exit_status, found.status) == (code, code, status)
     assert not place.requeued
+
+
+def test_the_first_rank_that_ended_badly_is_the_cause(place: Place) -> None:
+    """Slurm's srun has the highest status: of the rank that it killed thereupon."""
+    code, said = place.run("""
+        echo 'srun: error: n1: task 0: Exited with exit code 3'
+        echo 'srun: error: n2: task 1: Exited with exit code 143'
+        exit 143""")
+    assert code == 3, said
+    assert rundir.load(place.out).exit_status == 3
+
+
+def test_what_slurm_has_ended_is_queued_again(place: Place) -> None:
+    save = CHECKPOINT.format(step=5)
+    ended = "slurmstepd-n1: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-24T12:00:00 ***"
+    _code, said = place.run(f"{save}; echo '{ended}'; exit 143")
+    assert place.requeued, said
+    [link] = links.read(place.out)
+    assert link.end is not None
+    assert (link.end.exit_status, link.end.reason) == (75, "preempted: it goes on from step 5")
+
+
+def test_what_srun_has_ended_is_not(place: Place) -> None:
+    place.run("""
+        echo 'srun: launch/slurm: _step_signal: Terminating StepId=7.1'
+        echo 'slurmstepd-n1: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-24T12:00:00 ***'
+        exit 143""")
+    assert not place.requeued
+
+
+def test_an_elastic_run_goes_on_with_the_nodes_that_are_left(tmp_path: Path) -> None:
+    place = make(tmp_path / "p")
+    job = shaped(place.job, min_nodes=1)
+    (place.out / SCRIPT).write_text(script.render(job))
+    (place.root / "bin/scontrol").write_text(
+        '#!/bin/sh\ncase $1 in show) printf "n1\\nn2\\n" ;; esac\n'
+    )
+    shebang, rest = SRUN.split("\n", 1)
+    (place.root / "bin/srun").write_text("\n".join([
+        shebang, 'echo "$*" >>"$0.calls"', "case $* in *--nodelist=n2*) exit 1 ;; esac", rest,
+    ]))
+    once = f"if [ -e {place.root}/lost ]; then exit 0; fi; touch {place.root}/lost; exit 69"
+    code, said = place.run(f"{CHECKPOINT.format(step=9)}; {once}")
+    assert code == 0, said
+    first, second = links.read(place.out)
+    assert (len(first.hosts), len(second.hosts), second.step) == (2, 1, 9)
+    assert first.end is not None
+    assert "goes on with 1 of 2 nodes from step 9" in first.end.reason
+    assert place.recorded("argv")[-2:] == ["--resume=auto", "--ranks=2"]
+    launches = [line for line in (place.root / "bin/srun.calls").read_text().splitlines()
+                if "job.sh task" in line]
+    assert "--nodes=2" in launches[0]
+    assert "--exclude=n2" in launches[1]
+    assert "--nodes=1 --ntasks=1" in launches[1]
+    assert len(rundir.load(place.out).resumed) == 1
 
 
 CHECKPOINT = "mkdir -p checkpoints; touch checkpoints/step-{step:08d}.npz"
@@ -254,6 +350,7 @@ def test_a_changed_image_or_other_data_start_no_rank(place: Place) -> None:
     code, said = place.run()
     assert code == 65
     assert "other data than those submitted" in said
+    (place.root / "data/dataset.json").write_text("{}")
     Path(place.job.built.reference).write_text("another")
     code, said = place.run(number="8")
     assert code == 65
@@ -313,10 +410,11 @@ def test_the_shape_of_a_job_for_the_largest_machines() -> None:
     large = recipe.model_copy(
         update={"resources": recipe.resources.model_copy(update=wanted)}
     )
-    assert Shape.of(large) == Shape(2048, 8, 7, 8, "00:10:00")
+    assert Shape.of(large) == Shape(2048, 8, 7, 8, "00:10:00", ranks_told=True)
     inside = large.model_copy(update={"launcher": "torchrun"})
     assert Shape.of(inside) == Shape(2048, 1, 56, 8, "00:10:00")
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(golden())
+    for golden in (name for name in VARIANTS if name.endswith(".sh")):
+        (GOLDEN / golden).write_text(variant(golden))

@@ -83,6 +83,22 @@ def test_a_changed_run_is_evidence_and_none_of_the_recipe_as_it_stands(checkout:
     assert [piece.content.run.recipe.changed for piece in found.own_runs()] == [{"seed": 2}]
 
 
+def test_an_earlier_wording_that_was_another_experiment_does_not_count(checkout: Path) -> None:
+    recipe = recipe_file(checkout, [EXPECTED])
+    add_run(checkout, recipe, 0.95)
+    now = recipe_file(checkout, [EXPECTED | {"value": 91}])
+    assert only().status == "reproduced"  # by another wording of what is expected
+    (checkout / "site").mkdir(exist_ok=True)
+    (checkout / "site/wordings.yaml").write_text(
+        f"schema: 1\nother:\n  {now.name}: {{{recipe.sha256}: another rate}}\n")
+    found = only()
+    assert (found.status, found.own_runs()) == ("measured", [])
+    assert found.changes(found.runs[0]) == {"wording": "another rate"}
+    (checkout / "site/wordings.yaml").write_text("schema: 1\nother: {a: {b: c}}\n")
+    with pytest.raises(UsageError, match=r"wordings\.yaml:2: other\.a\.b"):
+        only()
+
+
 @pytest.mark.parametrize(
     ("source", "year"),
     [("A paper (2019), section 6.3", 2019), ("Goyal et al., arXiv:1706.02677", 2017),

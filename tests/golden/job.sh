@@ -17,14 +17,15 @@
 #SBATCH --export=NONE
 set -eu
 LC_ALL=C
-# Slurm's own commands may be where only the login node's PATH says.
-PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}:/opt/slurm/bin
+# The batch system's own commands may be where only the login node's PATH says.
+PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}:/opt/batch/bin
 export LC_ALL PATH
 unset CDPATH
 
 out=/example/runs/1
 image=/example/image.sif
-staged=/local/scratch/trimaran-$SLURM_JOB_ID-${SLURMD_NODENAME:-node}.sif
+data1=/example/data
+nodes=2
 
 # fail CODE LINE...
 fail() {
@@ -220,14 +221,68 @@ machine_flags() {
     done </proc/self/status
 }
 
-# ready: engine and image on this node.
+# active JOB: whether a job runs.
+active() { [ -n "$(squeue --noheader --states=RUNNING --jobs="$1" 2>/dev/null)" ]; }
+
+# again: queue this job once more; where the site forbids that, another one after it.
+again() {
+    if ! scontrol requeue "$job"; then
+        sbatch --parsable --dependency="afterany:$job" --chdir="$out" job/job.sh >>job/ids
+    fi
+}
+
+# said: what this link has put into the log.
+said() { sed -n "\\|^job.sh: job $job, link $number: |,\$p" log.txt; }
+
+# cause CODE: the status of the task that was the first to end badly: srun has the highest one,
+# which is that of a task that it has killed thereupon.
+cause() {
+    first=
+    case $1 in
+    0 | 75) ;;
+    *) first=$(said | sed -nE 's/^srun: error: .*: Exited with exit code ([0-9]+)$/\1/p' | head -n 1) ;;
+    esac
+    printf '%s' "${first:-$1}"
+}
+
+# preempted CODE: whether Slurm has ended the step, and neither srun nor the user. The job must then
+# ask to be queued again: that it ended before Slurm had to kill it counts as its own end.
+preempted() {
+    [ "$1" -ne 0 ] && [ -z "$warned" ] &&
+        said | sed -n '/CANCELLED AT/{p;q;};/_step_signal: Terminating/q' | grep -q .
+}
+
+# explain: what may be behind an end, and the way out.
+explain() {
+    :
+}
+
+# meeting: the folder in which Slurm's PMIx has the ranks of this node keep what they share.
+meeting() {
+    place=${SLURM_PMIX_TMPDIR:-$(replace "$(replace "${TRIMARAN_TMPFS:-/tmp}" %n "${SLURMD_NODENAME-}")" %h "$(uname -n)")}
+    printf '%s/spmix_appdir_%s_%s.%s' "$place" "$(id -u)" "$SLURM_JOB_ID" "$SLURM_STEP_ID"
+}
+
+check_mpi() {
+    case " $(srun --mpi=list 2>&1 | tr '\n\t' '  ') " in
+    *" pmix "*) ;;
+    *) stopped 64 "srun has no --mpi=pmix here" "\`srun --mpi=list\` names what it has: mpi in the site file" ;;
+    esac
+}
+
+# The number of the job, of its task, and of this node's task of all.
+job=${SLURM_JOB_ID:?not in a job of Slurm: submit this script, or use trimaran submit}
+rank=${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-${PMIX_RANK:-0}}}
+staged=/local/scratch/trimaran-$(printf '%s' "$job" | tr -c 'A-Za-z0-9\n' _)-${SLURMD_NODENAME:-node}
+
+# ready: engine, image and data on this node.
 ready() {
     load apptainer/1.4
     engine=/example/bin/apptainer
     if ! [ -x "$engine" ]; then engine=$(find_engine); fi
     engine_folder=$(dirname -- "$engine")
     machine_flags
-    if [ -e "$staged" ]; then image=$staged; fi
+    if [ -e "$staged/image.sif" ]; then image=$staged/image.sif; fi
 }
 
 # load MODULE...
@@ -250,16 +305,18 @@ load() {
 node() {
     name=$(uname -n)
     if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
-    if ! cp -- "$image" "$staged"; then fail 74 "$name: no space for the image: $staged"; fi
+    if ! sum=$(sha256sum <"$data1"/dataset.json) || [ "${sum%% *}" != 4444444444444444444444444444444444444444444444444444444444444444 ]; then
+        fail 65 "$name: other data than those submitted: $data1"
+    fi
+    if ! mkdir -p -- "$staged" || ! cp -- "$image" "$staged/image.sif"; then
+        fail 74 "$name: no space for the image: $staged"
+    fi
     ready
     sum=$(sha256sum <"$image")
     if [ "sha256:${sum%% *}" != sha256:2222222222222222222222222222222222222222222222222222222222222222 ]; then
         fail 65 "$name: $image has changed since it was submitted: sha256:${sum%% *}"
     fi
-    if ! sum=$(sha256sum </example/data/dataset.json) || [ "${sum%% *}" != 4444444444444444444444444444444444444444444444444444444444444444 ]; then
-        fail 65 "$name: other data than those submitted:" /example/data
-    fi
-    if ! : >"job/.$SLURM_PROCID" || ! rm -f "job/.$SLURM_PROCID"; then
+    if ! : >"job/.$rank" || ! rm -f "job/.$rank"; then
         fail 73 "$name: cannot write into the run directory"
     fi
     if ! env -i "PATH=$engine_folder:$PATH" "$engine" --quiet exec --containall --no-home --cleanenv \
@@ -267,34 +324,38 @@ node() {
         fail 69 "$name: Apptainer cannot start a container here" "$(obstacle)"
     fi
     host_facts
-    cat >"$1.$SLURM_PROCID" <<END
+    cat >"$1.$rank" <<END
 {"hostname": $hostname, "os": $os, "kernel": $kernel, "architecture": $architecture, "processor": $processor, "cores": $cores, "memory_gib": $memory_gib, "cpu_flags": $cpu_flags, "accelerators": $accelerators, "python": null}
 END
 }
 
+# show FOLDER: let the container see it, too; adds to mounts.
+show() {
+    place=$(replace "$1" '"' '""')
+    mounts="${mounts:+$mounts
+}type=bind,\"source=$place\",\"destination=$place\""
+}
+
 # task WORD...: one rank. What its launcher tells it reaches the container, and nothing else does.
 task() {
-    # Slurm signals every process of a task. Who is not the app ignores it, or the file system
-    # that the image is mounted by would be gone before the checkpoint is written.
-    trap '' HUP INT TERM USR1
     ready
-    value=
     more=$#
-    for name in $(env | sed -nE 's/^((SLURM|PMI|PMIX|OMPI)_[A-Za-z0-9_]*)=.*/\1/p'); do
+    if [ "$rank" -eq 0 ]; then printf '%s' "${SLURM_STEP_ID-}" >job/.step; fi
+    for name in $(env | sed -nE 's/^((SLURM|PMI|PMIX|OMPI|JSM)_[A-Za-z0-9_]*)=.*/\1/p'); do
         eval "value=\${$name-}"
         set -- "$@" "APPTAINERENV_$name=$value"
     done
-    # Where Slurm's PMIx meets its ranks.
-    place=
-    if [ -d "${PMIX_SERVER_TMPDIR-}" ]; then
-        place=$(replace "$PMIX_SERVER_TMPDIR" '"' '""')
-        place="type=bind,\"source=$place\",\"destination=$place\""
-    fi
+    mounts=
+    # Where the ranks of a node meet each other and who has started them.
+    for place in "${PMIX_SERVER_TMPDIR-}" "$(meeting)"; do
+        if [ -d "$place" ]; then show "$place"; fi
+    done
     if [ -n "${HOME+set}" ]; then set -- "$@" "HOME=$HOME"; fi
     if [ -n "${LANG+set}" ]; then set -- "$@" "LANG=$LANG"; fi
     if [ -n "${TMPDIR+set}" ]; then set -- "$@" "TMPDIR=$TMPDIR"; fi
     if [ -n "${XDG_RUNTIME_DIR+set}" ]; then set -- "$@" "XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR"; fi
     if [ -n "${SOURCE_DATE_EPOCH+set}" ]; then set -- "$@" "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH"; fi
+    if [ -n "$mounts" ]; then set -- "$@" "APPTAINER_MOUNT=$mounts"; fi
     set -- "$@" \
         APPTAINERENV_NCCL_SOCKET_IFNAME=ib0 \
         APPTAINERENV_MASTER_ADDR="$TRIMARAN_FIRST" APPTAINERENV_MASTER_PORT="$TRIMARAN_PORT" \
@@ -340,7 +401,6 @@ task() {
         set -- "$@" "$word"
         more=$((more - 1))
     done
-    if [ -n "$place" ]; then export APPTAINER_MOUNT="$place"; set -- "APPTAINER_MOUNT=$place" "$@"; fi
     exec env -i "$@"
 }
 
@@ -370,14 +430,86 @@ END
 stopped() {
     code=$1
     shift
-    printf '%s\n' "$@" >>log.txt
+    printf 'job.sh: %s\n' "$@" >>log.txt
     fail "$code" "$@"
+}
+
+# begin: a new link of the chain; sets link, number, and the step that it begins with.
+begin() {
+    number=0
+    for file in job/link-????.json; do if [ -e "$file" ]; then number=$((number + 1)); fi; done
+    if [ "$number" -gt 0 ]; then
+        link=job/link-$(printf %04d "$number")
+        other=$(sed -nE '1s/.*"job": "([^"]+)".*/\1/p' "$link.json")
+        if ! [ -e "$link.end.json" ] && [ -n "$other" ] && [ "$other" != "$job" ] && active "$other"; then
+            stopped 73 "the job $other runs in $out: this one ends"
+        fi
+    fi
+    number=$((number + 1))
+    link=job/link-$(printf %04d "$number")
+    if ! (set -C && : >"$link.json"); then stopped 73 "another job began in $out"; fi
+    before=$(newest)
+    began=$(now)
+}
+
+# look: check every node, and write down on which this link is.
+look() {
+    tasks=$nodes
+    srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh node "$link" >>log.txt 2>&1 || {
+        code=$?
+        tail -n 20 log.txt >&2
+        rm -f -- "$link.json" "$link".[0-9]*
+        exit "$code"
+    }
+    # The node of rank 0, which need not be the one that this script runs on.
+    TRIMARAN_FIRST=$(sed -nE 's/.*"hostname": "([^"]+)".*/\1/p' "$link.0")
+    export TRIMARAN_FIRST
+    hosts=
+    one=0
+    while [ "$one" -lt "$nodes" ]; do
+        hosts="$hosts${hosts:+, }$(cat "$link.$one")"
+        rm -f -- "$link.$one"
+        one=$((one + 1))
+    done
+    cat >"$link.part" <<END
+{"number": $number, "job": $(json "$job"), "started": "$began", "step": $before, "hosts": [$hosts]}
+END
+    mv -f -- "$link.part" "$link.json"
+}
+
+# train: start the ranks and wait for them; sets code to their exit status.
+train() {
+    tasks=$((nodes * 1))
+    set --
+    if [ "$number" -gt 1 ]; then
+        set -- --resume=auto
+    fi
+    set -- srun --export=ALL --nodes="$nodes" --ntasks="$tasks" --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=1 --mpi=pmix /bin/sh job/job.sh task "$@"
+    printf 'job.sh: job %s, link %s: %s\n' "$job" "$number" "$(shell_line "$@")" >>log.txt
+    "$@" >>log.txt 2>&1 &
+    child=$!
+    # Of all signals SIGURG ends no process: what is signalled beside the app are torchrun, and the
+    # file system of the image, without which the app could write no checkpoint.
+    trap 'warned=yes; signalled=yes; scancel --signal=URG "$job.$(cat job/.step)" || :' USR1
+    trap 'told=yes; signalled=yes; kill -TERM "$child" 2>/dev/null || :' TERM INT HUP
+    while :; do
+        signalled=
+        code=0
+        wait "$child" || code=$?
+        # A signal ends the waiting, not yet the ranks, which may write their checkpoint.
+        if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
+    done
+    trap '' USR1 TERM INT HUP
+    # What starts ranks has statuses of its own where some were stopped.
+    if [ "$code" -ne 0 ] && [ -n "$warned$told" ] && [ "$(newest)" -gt "$before" ]; then code=75; fi
+    code=$(cause "$code")
+    if [ -z "$told" ] && preempted "$code"; then code=75 warned=preempted; fi
 }
 
 cd -- "$out" || fail 73 "the run directory $out is gone"
 case ${1-} in
 clear)
-    rm -f -- "$staged"
+    rm -rf -- "$staged"
     exit
     ;;
 node)
@@ -390,78 +522,29 @@ task)
     ;;
 esac
 
-number=0
-for file in job/link-????.json; do if [ -e "$file" ]; then number=$((number + 1)); fi; done
-if [ "$number" -gt 0 ]; then
-    link=job/link-$(printf %04d "$number")
-    job=$(sed -nE '1s/.*"job": "([0-9_]+)".*/\1/p' "$link.json")
-    if ! [ -e "$link.end.json" ] && [ "$job" != "$SLURM_JOB_ID" ] &&
-        [ -n "$(squeue --noheader --states=RUNNING --jobs="$job" 2>/dev/null)" ]; then
-        stopped 73 "the job $job runs in $out: this one ends"
-    fi
-fi
-number=$((number + 1))
-link=job/link-$(printf %04d "$number")
-if ! (set -C && : >"$link.json"); then stopped 73 "another job began in $out"; fi
-before=$(newest)
-case " $(srun --mpi=list 2>&1 | tr '\n\t' '  ') " in
-*" pmix "*) ;;
-*) stopped 64 "srun has no --mpi=pmix here" "\`srun --mpi=list\` names what it has: mpi in the site file" ;;
-esac
-
-TRIMARAN_FIRST=$(uname -n)
-TRIMARAN_PORT=$((20000 + SLURM_JOB_ID % 10000))
-export TRIMARAN_FIRST TRIMARAN_PORT
-trap 'srun --export=ALL --nodes=2 --ntasks=2 --ntasks-per-node=1 /bin/sh job/job.sh clear || :' EXIT
-began=$(now)
-srun --export=ALL --nodes=2 --ntasks=2 --ntasks-per-node=1 \
-    --mpi=none --kill-on-bad-exit=1 /bin/sh job/job.sh node "$link" >>log.txt 2>&1 || {
-    code=$?
-    tail -n 20 log.txt >&2
-    rm -f -- "$link.json" "$link".[0-9]*
-    exit "$code"
-}
-hosts=
-rank=0
-while [ "$rank" -lt 2 ]; do
-    hosts="$hosts${hosts:+, }$(cat "$link.$rank")"
-    rm -f -- "$link.$rank"
-    rank=$((rank + 1))
-done
-cat >"$link.part" <<END
-{"number": $number, "job": "$SLURM_JOB_ID", "started": "$began", "step": $before, "hosts": [$hosts]}
-END
-mv -f -- "$link.part" "$link.json"
-
-set --
-if [ "$number" -gt 1 ]; then
-    set -- --resume=auto
-fi
-printf 'job.sh: job %s, link %s: %s /bin/sh job/job.sh task%s\n' "$SLURM_JOB_ID" "$number" \
-    'srun --export=ALL --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=1 --mpi=pmix' "${1:+ $1}" >>log.txt
-srun --export=ALL --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=1 --mpi=pmix /bin/sh job/job.sh task "$@" >>log.txt 2>&1 &
-child=$!
+check_mpi
+begin
+TRIMARAN_PORT=$(printf '%s' "$job" | tr -cd 0-9)
+TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
+export TRIMARAN_PORT
+TRIMARAN_TMPFS=$(scontrol show config | sed -nE 's/^TmpFS +=  *//p')
+export TRIMARAN_TMPFS
+trap 'tasks=$nodes; srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh clear || :' EXIT
 warned=
-trap 'warned=yes; signalled=yes; kill -USR1 "$child" 2>/dev/null || :' USR1
-trap 'signalled=yes; kill -TERM "$child" 2>/dev/null || :' TERM INT HUP
-while :; do
-    signalled=
-    code=0
-    wait "$child" || code=$?
-    # A signal ends the waiting, not yet the ranks, which may write their checkpoint.
-    if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
-done
-# The engine may pass on the signal that the app was stopped by, instead of the app's status.
-case $code in
-129 | 130 | 138 | 143) if [ "$(newest)" -gt 0 ]; then code=75; fi ;;
-esac
+told=
+look
+train
 if [ "$code" -ne 75 ] || [ -z "$warned" ]; then
-    end "$code" ""
+    end "$code" "$(explain)"
     exit "$code"
 fi
-if [ "$(newest)" -le "$before" ]; then
+case $warned in
+preempted) why="preempted" ;;
+*) why="the time limit came" ;;
+esac
+if [ "$(newest)" -le "$before" ] && [ "$warned" = yes ]; then
     end 75 "no progress: no checkpoint was written within the time limit; ask for more time"
     exit 75
 fi
-end 75 "the time limit came: it goes on from step $(newest)"
-scontrol requeue "$SLURM_JOB_ID"
+end 75 "$why: it goes on from step $(newest)"
+again

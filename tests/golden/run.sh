@@ -237,7 +237,8 @@ record() {
     "name": "resnet-imagenet/cpu-quickstart",
     "sha256": "1111111111111111111111111111111111111111111111111111111111111111",
     "card_sha256": "6666666666666666666666666666666666666666666666666666666666666666",
-    "changed": {}
+    "changed": {},
+    "nodes": null
   },
   "image": {
     "name": "resnet-imagenet-torch-cpu",

@@ -45,6 +45,8 @@ def missing(engine: str) -> str | None:
         return "strace is not installed"
     if engine == "registry" and shutil.which("docker-registry") is None:
         return "docker-registry is not installed"
+    if engine == "openmpi" and shutil.which("mpirun.openmpi") is None:
+        return "Open MPI is not installed"
     if engine == "mpich" and shutil.which("mpirun.mpich") is None:
         return "MPICH is not installed"
     if engine == "slurm":

@@ -21,10 +21,6 @@ def blocks(document: str) -> list[str]:
 README = blocks("README.md")
 
 
-def test_the_readme_shows_its_two_commands_first() -> None:
-    assert [block.strip() for block in README[:2]] == ["make quickstart", "make test"]
-
-
 # `make test` is what runs this test, so it is the one block that is not run here.
 @pytest.mark.trains
 @pytest.mark.engine("apptainer")

@@ -150,7 +150,8 @@ def test_search_finds_text_of_all_kinds_of_pages(visit: Open) -> None:
     page = visit()
     for words, wanted in (("collapsed stage", "guides/large-batch/"),
                           ("v100x1-throughput", "recipes/resnet-imagenet/v100x1-throughput/"),
-                          ("squashfs", "reference/cli/"), ("atomic", "reference/trainkit/core/")):
+                          ("squashfs", "reference/cli/"),
+                          ("power cut", "reference/trainkit/atomic/")):
         box = page.get_by_role("textbox", name="Search")
         box.fill("")
         box.press_sequentially(words)
@@ -195,7 +196,7 @@ def test_dates_say_their_age(visit: Open) -> None:
     page = visit("recipes/resnet-imagenet/cpu-quickstart/")
     ages = page.locator("time.age").all_inner_texts()
     assert ages
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d( \(\d+ \w+ old\))?", age) for age in ages)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \((\d+ \w+ old|today)\)", age) for age in ages)
     assert any("old" in age for age in ages)
 
 
@@ -209,8 +210,11 @@ def test_a_recipe_is_printed_with_its_commands_and_without_navigation(visit: Ope
     for text in ("trimaran run resnet", "RUN=$(trimaran submit", "apptainer --quiet run",
                  "weight-decay: 0.0005"):
         expect(page.get_by_text(text).first).to_be_visible()
-    assert len(page.pdf()) > 10_000
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(paper) != "rgb(255, 255, 255)"
+    assert len(page.pdf()) > 10_000
 
 
 def test_the_commands_are_those_that_run(visit: Open) -> None:

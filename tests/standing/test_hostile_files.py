@@ -20,11 +20,13 @@ from trimaran.bundles.pack import Manifest
 from trimaran.compare import comparison
 from trimaran.compare import page as comparison_page
 from trimaran.data import contracts, dataset_json
+from trimaran.evidence import published, records, shelf
 from trimaran.images import debian, definition, indexes, lock
 from trimaran.recipes import card, library, options, targets
 from trimaran.recipes.command import parse_changes
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import curves, report, rundir, verdict
+from trimaran.runs.evidence import RunEvidence
 from trimaran.supply import digests
 from trimaran.supply.digests import Publication
 from trimaran.supply.registry import logins
@@ -53,7 +55,7 @@ SITE = {
     "schema": 1, "registry": "a.example/b", "ca_bundle": "a.pem", "proxy": "http://a.example:1",
     "signatures": {"required": True, "keys": ["A" * 40]}, "binds": {"/a": "/mnt/a"},
 }
-EVIDENCE = REPOSITORY / (
+PUBLISHED_RUN = REPOSITORY / (
     "site/results/resnet-imagenet/cpu-quickstart/2026-11-23-epyc-avx2-2core-seed17.json"
 )
 CURVES = [{"metric": "val_top1", "unit": "%", "points": [[1, 0.5, 10.0], [2, 1.0, 90.0]]},
@@ -99,21 +101,38 @@ YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
         definition.read,
     ),
     "site file": ("site.yaml", SITE, sites.load),
+    "published numbers": (
+        published.FILE, content_of(published.FILE), lambda path: published.load()),
     "digests": (
         "digests.yaml", {"schema": 1, "published": [PUBLISHED.model_dump(mode="json")]},
         digests.load,
     ),
 }
 
+EVIDENCE = {
+    name: json.loads(next((REPOSITORY / shelf.RESULTS / folder).glob("*.json")).read_text())
+    for name, folder in (("run", "futuregan/cpu-2core-smoke"), ("benchmark", "benchmarks"),
+                         ("image", "images/torch-cpu"))
+}
+
+
+def of_evidence(model: type[strict.Model]) -> Callable[[Path], object]:
+    return lambda path: strict.load_json(model, path)
+
+
 # What is read as JSON, the same way.
 JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "data set": ("dataset.json", DATASET, lambda path: dataset_json.read(path.parent)),
     "bundle": ("bundle.json", BUNDLE, lambda path: strict.load_json(Manifest, path)),
     "logins": ("config.json", LOGINS, lambda path: logins._from_file(path, "a.example", "b")),
-    "evidence": (
-        "evidence.json", json.loads(EVIDENCE.read_text()) | {"curves": CURVES},
-        lambda path: comparison_page.render(*comparison.compare([EVIDENCE, path])),
+    "evidence to compare": (
+        "evidence.json", json.loads(PUBLISHED_RUN.read_text()) | {"curves": CURVES},
+        lambda path: comparison_page.render(*comparison.compare([PUBLISHED_RUN, path])),
     ),
+    "evidence of a run": ("run.json", EVIDENCE["run"], of_evidence(RunEvidence)),
+    "evidence of a benchmark": (
+        "benchmark.json", EVIDENCE["benchmark"], of_evidence(records.Benchmark)),
+    "evidence of an image": ("image.json", EVIDENCE["image"], of_evidence(records.ImageEvidence)),
     "options": (
         "apps/resnet-imagenet/options.json",
         json.loads((REPOSITORY / "apps/resnet-imagenet/options.json").read_text()),
@@ -124,7 +143,7 @@ JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
 
 @pytest.fixture
 def place(checkout: Path) -> Path:
-    for folder in ("recipes/a", "containers/a", "apps/resnet-imagenet"):
+    for folder in ("recipes/a", "containers/a", "apps/resnet-imagenet", "site"):
         (checkout / folder).mkdir(parents=True, exist_ok=True)
     return checkout
 

@@ -13,7 +13,7 @@ function addAges() {
     if (days < 0 || time.dataset.age) continue;
     const [count, unit] =
       days < 60 ? [days, "day"] : days < 730 ? [Math.floor(days / 30.4), "month"] : [Math.floor(days / 365.25), "year"];
-    time.dataset.age = `${count} ${unit}${count === 1 ? "" : "s"} old`;
+    time.dataset.age = days ? `${count} ${unit}${count === 1 ? "" : "s"} old` : "today";
     time.append(` (${time.dataset.age})`);
   }
 }
@@ -78,20 +78,28 @@ function startPlots() {
   document.head.append(script);
 }
 
-// What is folded is unfolded on paper.
-function openForPrint() {
+// On paper nothing is folded, and nothing is dark.
+function preparePaper() {
   let opened = [];
+  let colours = null;
   addEventListener("beforeprint", () => {
+    if (colours !== null) return; // some browsers say it twice
     opened = [...document.querySelectorAll("details:not([open])")];
     opened.forEach((one) => { one.open = true; });
+    colours = document.body.getAttribute("data-md-color-scheme");
+    document.body.setAttribute("data-md-color-scheme", "default");
   });
-  addEventListener("afterprint", () => opened.forEach((one) => { one.open = false; }));
+  addEventListener("afterprint", () => {
+    opened.forEach((one) => { one.open = false; });
+    if (colours !== null) document.body.setAttribute("data-md-color-scheme", colours);
+    colours = null;
+  });
 }
 
 addAges();
 startFilter();
 startPlots();
-openForPrint();
+preparePaper();
 
 // Landmarks that the theme leaves without a name of their own, and tables that scroll by keyboard.
 function helpReaders() {

@@ -93,7 +93,7 @@ def _command(contents: Contents) -> tuple[list[str], list[str]]:
     """Return the words of the command and of its environment, as shell source."""
     recipe = contents.recipe
     # The comma has the engine quote the field of --mount, whatever the path will be.
-    own = f"/{secrets.token_hex(16)}"
+    own = shell.stand_in()
 
     def exact(engine: Apptainer, built: BuiltImage) -> Command:
         folders = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ from trimaran.cli.common import (
     terminal,
 )
 from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder
+from trimaran.errors import UsageError
 
 if TYPE_CHECKING:
     from trimaran.sites import Site
@@ -27,10 +29,23 @@ ClusterName = Annotated[
     str | None,
     typer.Option("--cluster", metavar="NAME", help="One of the site file's; default: its first."),
 ]
+NodeCounts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N[,N]...",
+        help="Run it on so many nodes; several numbers: a scaling series, one job for each.",
+    ),
+]
 RunDirectories = Annotated[
     list[Path] | None,
     typer.Argument(metavar="[RUN]...", help="Run directories; default: all below runs/."),
 ]
+
+
+def _complete_form(incomplete: str) -> list[str]:
+    from trimaran.cluster import forms
+
+    return [name for name in forms.FORMS if name.startswith(incomplete)]
 
 
 site_app = typer.Typer(
@@ -47,8 +62,13 @@ def init_site(
         Path | None,
         typer.Option("--site", envvar="TRIMARAN_SITE", metavar="FILE", help="Site file to make."),
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Ask nothing: take what the batch system says.")
+    ] = False,
 ) -> None:
     """Make a site file with what this login node tells of its cluster; none is ever changed.
+
+    What it tells is asked for on a terminal: Enter takes it, another answer replaces it.
 
     Example: trimaran site init --cluster ourcluster
     """
@@ -56,7 +76,13 @@ def init_site(
     from trimaran.cluster import detect
 
     place = file or sites.default_path()
-    detect.write(place, name, detect.found())
+    detect.refuse_old(place, name)
+    facts = detect.found()
+    if not yes and sys.stdin.isatty():
+        for key, question in detect.QUESTIONS.items():
+            answer = typer.prompt(question, default=str(facts.get(key, "")), err=True)
+            facts = {**facts, key: answer.strip() or None}
+    detect.write(place, name, facts)
     say(place)
     say(place.read_text().rstrip())
 
@@ -77,6 +103,7 @@ def submit(
     site: Site,
     recipe: RecipeName,
     cluster: ClusterName = None,
+    nodes: NodeCounts = None,
     data: DataFolders = None,
     initial: Initial = None,
     out: RunFolder = None,
@@ -85,15 +112,20 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the batch script and queue nothing.")
     ] = False,
+    form: Annotated[
+        str | None,
+        typer.Option(metavar="FORM", autocompletion=_complete_form,
+                     help="With --dry-run: for docker, pyxis, shifter or kubernetes instead."),
+    ] = None,
 ) -> None:
-    """Give a recipe to the cluster's batch system (Slurm), and go on with it at its time limit.
+    """Give a recipe to the cluster's batch system, and go on with it at its time limit.
 
-    Data and image are made here first. The nodes need Apptainer and the run directory's file
-    system, no Python. Its verdict: trimaran report RUN.
+    Slurm, PBS or LSF, as the site file says. Data and image are made here first. The nodes need
+    Apptainer and the run directory's file system, no Python. Its verdict: trimaran report RUN.
 
     Example: trimaran submit resnet-imagenet/cpu-2node-smoke
     """
-    from trimaran.cluster import submit as jobs
+    from trimaran.cluster import forms, jobs
     from trimaran.engines import apptainer
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
@@ -101,19 +133,41 @@ def submit(
     from trimaran.runs.pipeline import Request
 
     name, facts = jobs.choose(site, cluster)
-    file = library.load(recipe)
     elsewhere = dry_run and apptainer.program() is None
-    request = Request(
-        recipe=file, engine=apptainer.Apptainer("apptainer" if elsewhere else None),
-        changes=parse_changes(settings or []), folders=inputs.given(file, data or []),
-        initial=initial, out=out, offline=offline, site=site, queued=True,
-    )
+    engine = apptainer.Apptainer("apptainer" if elsewhere else None)
+    counts = _counts(nodes) if nodes else [None]
+    requests = [
+        Request(
+            recipe=file, engine=engine, changes=parse_changes(settings or []),
+            folders=inputs.given(file, data or []), initial=initial, out=out, offline=offline,
+            site=site, queued=True,
+        )
+        for count in counts
+        for file in [library.load(recipe) if count is None else library.sized(recipe, count)]
+    ]
+    if form is not None and not dry_run:
+        raise UsageError(f"--form {form} is only printed: what runs it is not Trimaran's",
+                         hint="add --dry-run")
     if dry_run:
-        say(jobs.preview(request, facts).removesuffix("\n"))
-        return
-    done = jobs.submit(request, name, facts, terminal())
-    terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
-    say(done.directory)
+        for request in requests:
+            text = jobs.preview(request, facts) if form is None else forms.render(
+                form, request, facts
+            )
+            say(text.removesuffix("\n"))
+    elif len(requests) == 1:
+        done = jobs.submit(requests[0], name, facts, terminal())
+        terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
+        say(done.directory)
+    else:
+        say(jobs.submit_series(requests, name, facts, terminal()))
+
+
+def _counts(text: str) -> list[int]:
+    """Return the numbers of nodes that `--nodes` names."""
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
+        raise UsageError(f"--nodes {text}: not numbers of nodes", hint="such as --nodes 1,2,4,8")
+    return sorted({int(word) for word in words})
 
 
 @command(app)
@@ -156,6 +210,6 @@ def cancel(run: RunDirectory) -> None:
 
     Example: trimaran cancel runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
-    from trimaran.cluster import watch
+    from trimaran.cluster import jobs
 
-    say(f"job {watch.cancel(run)} cancelled")
+    say(f"job {jobs.cancel(run)} cancelled")

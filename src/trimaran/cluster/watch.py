@@ -1,15 +1,16 @@
-"""Submitted runs: where each is, what it says, and its end."""
+"""Submitted runs: where each is, and what it says."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.cluster import slurm, submit
-from trimaran.errors import UsageError
+from trimaran.cluster import jobs
+from trimaran.cluster.scheduler import State
+from trimaran.cluster.script import SCHEDULERS
 from trimaran.parsing import Malformed, parse_json
 from trimaran.runs import links, rundir
 from trimaran.runs.record import RunRecord
@@ -48,29 +49,28 @@ def found(folder: Path) -> list[Path]:
 
 
 def look(directories: list[Path]) -> list[Watched]:
-    """Return how each run stands; the batch system is asked once.
+    """Return how each run stands; each batch system is asked once.
 
     Raises:
         UsageError: one is no submitted run.
-        RunError: the batch system does not answer.
+        RunError: a batch system does not answer.
     """
-    records = [(directory, _record(directory)) for directory in directories]
-    open_ones = any(record.status in ("queued", "running") for _, record in records)
-    known = slurm.states() if open_ones else {}
+    records = [(directory, jobs.submitted(directory)) for directory in directories]
+    asked: dict[str, list[str]] = {}
+    for directory, record in records:
+        if record.status != "completed" and record.job:  # one that failed may be queued again
+            asked.setdefault(record.job.scheduler, []).extend(jobs.numbers(directory)[-1:])
+    known = {
+        number: state
+        for name, numbers in asked.items()
+        for number, state in SCHEDULERS[name].states(numbers).items()
+    }
     return [_watched(directory, record, known) for directory, record in records]
 
 
-def _record(directory: Path) -> RunRecord:
-    record = rundir.load(directory)
-    if record.job is None:
-        raise UsageError(f"the run in {directory} was not submitted: it ran on this machine",
-                         hint=f"trimaran report {directory}")
-    return record
-
-
-def _watched(directory: Path, record: RunRecord, known: dict[str, slurm.State]) -> Watched:
-    chain, numbers = links.read(directory), submit.jobs(directory)
-    job = numbers[-1] if numbers else "-"
+def _watched(directory: Path, record: RunRecord, known: Mapping[str, State]) -> Watched:
+    chain, own = links.read(directory), jobs.numbers(directory)
+    job = own[-1] if own else "-"
     state: str = record.status
     reason = chain[-1].end.reason if chain and chain[-1].end else ""
     now = known.get(job)
@@ -78,13 +78,13 @@ def _watched(directory: Path, record: RunRecord, known: dict[str, slurm.State]) 
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
     elif state in ("queued", "running"):
         state, reason = _fate(directory, now)
+    nodes = len(chain[-1].hosts) if chain else 0
     return Watched(
-        directory, record.recipe.name, job, state, len(record.hosts) // (1 + len(record.resumed)),
-        len(chain), _last_step(directory), reason,
+        directory, record.recipe.name, job, state, nodes, len(chain), _last_step(directory), reason,
     )
 
 
-def _fate(directory: Path, now: slurm.State | None) -> tuple[str, str]:
+def _fate(directory: Path, now: State | None) -> tuple[str, str]:
     """Return state and reason of a run whose job ended without a word in the run directory."""
     if now is None:
         return "lost", "the batch system knows its job no more"
@@ -117,7 +117,7 @@ def follow(directory: Path, say: Callable[[str], None], *, on: bool) -> None:
     Raises:
         UsageError: it is no submitted run.
     """
-    _record(directory)
+    jobs.submitted(directory)
     for line in _lines(directory, on=on):
         say(line)
 
@@ -143,21 +143,3 @@ def _lines(directory: Path, *, on: bool) -> Iterator[str]:
 def _ended(directory: Path) -> bool:
     [now] = look([directory])
     return now.state in ("completed", "failed", "interrupted", "cancelled", "lost")
-
-
-def cancel(directory: Path) -> str:
-    """End the job of a run and return its number; what it has written stays.
-
-    Raises:
-        UsageError: it is no submitted run, or has ended.
-        RunError: the batch system refuses.
-    """
-    _record(directory)
-    numbers, known = submit.jobs(directory), slurm.states()
-    for job in reversed(numbers):
-        if job in known and known[job].active:
-            slurm.cancel(job)
-            return job
-    raise UsageError(f"no job of the run in {directory} is queued or running",
-                     hint=f"trimaran status {directory} says how it stands")
-

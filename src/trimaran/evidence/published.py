@@ -26,7 +26,7 @@ class Figure(strict.Model):
     """One published number.
 
     Attributes:
-        value: in `unit`; a range has `upto`, too.
+        value: in `unit`.
         about: whether the source itself calls it approximate.
         what: what was measured, on what.
         source: key of its source.
@@ -34,7 +34,6 @@ class Figure(strict.Model):
     """
 
     value: Finite
-    upto: Finite | None = None
     unit: str = ""
     about: bool = False
     what: str
@@ -44,8 +43,7 @@ class Figure(strict.Model):
     @property
     def text(self) -> str:
         """The number with its unit."""
-        end = "" if self.upto is None else f" to {self.upto:,.10g}"
-        return f"{'about ' if self.about else ''}{self.value:,.10g}{end} {self.unit}".rstrip()
+        return f"{'about ' if self.about else ''}{self.value:,.10g} {self.unit}".rstrip()
 
 
 class Device(strict.Model):
@@ -57,7 +55,6 @@ class Device(strict.Model):
     fp64: Finite
     memory: str
     bandwidth: Finite
-    link: Finite | None = None
 
 
 class Table(strict.Model):

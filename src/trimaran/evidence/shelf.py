@@ -41,7 +41,7 @@ class Shelf:
         runs: by recipe, of a series by its point: `app/recipe@4`.
         images: by image, those of Apptainer and of others.
         benchmarks: by benchmark.
-        suites: `mutants` and `tests`.
+        suites: `faults`, `mutants` and `tests`.
     """
 
     runs: dict[str, list[Piece[RunEvidence]]]
@@ -77,7 +77,7 @@ def _add(shelf: Shelf, path: Path) -> None:
     kind, *rest = path.relative_to(paths.repository() / RESULTS).parts[:-1] or ("",)
     if kind == "benchmarks" and not rest:
         _put(shelf.benchmarks, path, Benchmark, lambda one: one.benchmark)
-    elif kind in ("mutants", "tests") and not rest:
+    elif kind in ("faults", "mutants", "tests") and not rest:
         _put(shelf.suites, path, Suite, lambda one: kind)
     elif kind == "images" and len(rest) == 1:
         _put(shelf.images, path, ImageEvidence, lambda one: one.image, folder=rest[0])

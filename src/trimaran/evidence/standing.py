@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError
+from trimaran.evidence import wordings
 from trimaran.evidence.shelf import Piece, Shelf
 from trimaran.parsing import Location, dotted
 from trimaran.recipes import card, library, targets
@@ -69,6 +70,7 @@ class Standing:
         point: of a series, its number.
         numbers: what it expects.
         runs: evidence, the newest first.
+        others: hashes of earlier wordings that were another experiment, and what differed.
     """
 
     file: RecipeFile
@@ -76,6 +78,7 @@ class Standing:
     point: int | None
     numbers: Sequence[Number]
     runs: Sequence[Piece[RunEvidence]]
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -85,7 +88,7 @@ class Standing:
     @property
     def status(self) -> Status:
         """The most that is known of it."""
-        if any(piece.content.verdict.outcome == "PASS" for piece in self.runs):
+        if any(piece.content.verdict.outcome == "PASS" for piece in self.own_runs()):
             return "reproduced"
         if self.runs or any(number.date for number in self.numbers):
             return "measured"
@@ -93,9 +96,18 @@ class Standing:
 
     def own_runs(self) -> list[Piece[RunEvidence]]:
         """Return the evidence of the recipe as it stands: nothing changed but what is neutral."""
-        neutral = self.file.card.card.neutral_options
-        return [piece for piece in self.runs
-                if not set(piece.content.run.recipe.changed) - set(neutral)]
+        return [piece for piece in self.runs if not self.changes(piece)]
+
+    def changes(self, piece: Piece[RunEvidence]) -> dict[str, str]:
+        """Return what made a run another experiment than the recipe: arguments and their values.
+
+        What an earlier wording of the recipe had otherwise is `wording`.
+        """
+        used, neutral = piece.content.run.recipe, self.file.card.card.neutral_options
+        found = {key: str(value) for key, value in used.changed.items() if key not in neutral}
+        if used.sha256 in self.others:
+            found["wording"] = self.others[used.sha256]
+        return found
 
     @property
     def starts_here(self) -> bool:
@@ -131,6 +143,7 @@ def all_of(shelf: Shelf) -> list[Standing]:
 
 def _of(name: str, shelf: Shelf) -> Iterator[Standing]:
     recipe, path = library.definition(name), library.files()[name]
+    others = wordings.other().get(name, {})
     _refuse_undated(path, recipe.expectations())
     loaded = card.load(recipe.app)
     for point, whole in recipe.variants():
@@ -139,7 +152,7 @@ def _of(name: str, shelf: Shelf) -> Iterator[Standing]:
         yield Standing(
             file, targets.load(whole.target), point,
             [_number(expected, loaded.card) for expected in whole.expected],
-            shelf.runs.get(full, []),
+            shelf.runs.get(full, []), others,
         )
 
 

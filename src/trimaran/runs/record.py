@@ -19,13 +19,14 @@ class RecipeRecord(BaseModel):
     """Which recipe was run, by content, and what was changed on the command line.
 
     `card_sha256` is that of the app's card, by which the run is judged; a run of an older version
-    has none.
+    has none. `nodes` is on how many it was run instead of those that it says; None: on those.
     """
 
     name: str
     sha256: str
     card_sha256: str | None = None
     changed: dict[str, Argument]
+    nodes: int | None = None
 
 
 class SignatureRecord(BaseModel):

@@ -58,8 +58,10 @@ RECIPE, CARD = "recipe.yaml", "app.yaml"
 """What a run is judged by: copies, for both may change."""
 
 
-def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
+def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = None) -> Path:
     """Return the path of a run directory that does not exist yet (or is empty); not created.
+
+    Without `out` it is one below `runs` in `place`, by default the working directory.
 
     Raises:
         UsageError: `out` holds something: a run is never overwritten.
@@ -68,7 +70,7 @@ def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
         _refuse_used(out)
         return out.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    base = Path.cwd() / "runs" / recipe.name / stamp
+    base = (place or Path.cwd()) / "runs" / recipe.name / stamp
     path, number = base, 1
     while path.exists():
         number += 1
@@ -158,7 +160,8 @@ def start(
         status="running" if job is None else "queued",
         trimaran=__version__,
         recipe=RecipeRecord(
-            name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256, changed=changed
+            name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256,
+            changed=changed, nodes=recipe.nodes,
         ),
         image=image,
         modified=list(modified),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -44,10 +44,17 @@ def values(image: str) -> dict[str, object]:
     }
 
 
+def stand_in() -> str:
+    """Return a path for what only the script knows: random, so that nothing is taken for it."""
+    return f"/{secrets.token_hex(16)}"
+
+
 def command(
     built: BuiltImage,
     exact: Callable[[Apptainer, BuiltImage], Command],
     stand_ins: Mapping[str, str],
+    *,
+    flags: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
     """Return the words of a command and of its environment, as shell source.
 
@@ -58,9 +65,9 @@ def command(
         built: the image, wherever it is now.
         exact: gives the command for an engine and an image.
         stand_ins: more variables, by the text that stands for each in the command.
+        flags: more of the engine's, which the site needs.
     """
-    # A random name, so that nothing in a recipe can be taken for a stand-in.
-    own = f"/{secrets.token_hex(16)}"
+    own = stand_in()
     variables = {
         f"{own}/apptainer": "engine", own: "engine_folder", f"{own}-image": "image", **stand_ins
     }
@@ -71,6 +78,7 @@ def command(
     words.append(f"${{userns:+{USERNS}}}")
     if (vendor := gpu.vendor(built.name)) is not None:
         words.append(f"${{gpu:+{gpu.APPTAINER[vendor]}}}")
+    words += map(shlex.quote, flags)
     words += [_word(word, variables) for word in line.argv[at:]]
     environment = [
         _word(f"{name}={value}", variables)

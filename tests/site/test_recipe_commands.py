@@ -13,11 +13,8 @@ from typer.testing import CliRunner
 
 from generator import commands, sources
 from trimaran import cli
-from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import USERNS, Apptainer
 from trimaran.evidence.standing import Standing
-from trimaran.runs import inputs, pipeline
-from trimaran.runs.pipeline import Request
 
 READ = sources.read()
 STANDINGS = READ.standings
@@ -46,21 +43,15 @@ def test_apptainer_alone_gets_the_words_of_a_run(name: str, own_place: Path) -> 
     variables |= {"SIF": "/images/a.sif", "INITIAL": str(initial)}
     found = words(commands.plain(one), own_place, variables)
 
-    request = Request(one.file, Apptainer("apptainer"), {}, initial=initial, queued=True)
-    built = BuiltImage(recipe.image.name, "apptainer", "/images/a.sif", None, "", 0)
     folders = {key: own_place / key for key in recipe.data}
-    exact = pipeline.command(request, built, folders, own_place / "run")
+    exact = commands.command(one, Apptainer("apptainer"), folders, initial,
+                             Path("/images/a.sif"), own_place / "run")
     given = [f"{key}={value}" for key, value in exact.env.items() if key.startswith("APPTAINERENV")]
     wanted = [*given, *exact.argv]
-    own = [word for word in found if word not in ("--nv", "--rocm", *_launch(found))]
+    own = [word for word in found if word not in ("--nv", "--rocm")]
     assert own == [word for word in wanted if word not in (USERNS, "--nv", "--rocm")]
     assert ("--nv" in found) == recipe.image.name.rpartition("-")[2].startswith("cuda")
-    assert inputs.binds(recipe, folders) is not None
-
-
-def _launch(found: list[str]) -> list[str]:
-    """Return the words before the engine's own: those of srun, where there is one."""
-    return found[found.index("srun") : found.index("apptainer")] if "srun" in found else []
+    assert ("srun" in found) == (recipe.launcher == "srun")
 
 
 @pytest.mark.parametrize("name", STANDINGS)
