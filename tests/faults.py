@@ -233,7 +233,9 @@ def lose(node: str, folder: Path) -> None:
 
 
 def revive(node: str, folder: Path) -> None:
-    """Start the slurmd of a node again."""
+    """Start a node again: what it had in its own folders is gone, as after a reboot."""
+    for own in (*folder.glob(f"spool-{node}/pmix*"), *folder.glob(f"tmp-{node}/*")):
+        shutil.rmtree(own)
     cluster.run([cluster.find("slurmd"), "-f", folder / "slurm.conf", "-N", node], folder)
 
 

@@ -393,6 +393,13 @@ begin() {
     began=$(now)
 }
 
+# stalled: whether the link before this one has made no progress, either.
+stalled() {
+    [ "$number" -gt 1 ] || return 1
+    one=job/link-$(printf %04d $((number - 1))).json
+    [ "$(sed -nE '1s/.*"step": ([0-9]+).*/\1/p' "$one")" = "$(newest)" ]
+}
+
 # look: check every node, and write down on which this link is.
 look() {
     tasks=$nodes
@@ -477,8 +484,8 @@ case $warned in
 preempted) why="preempted" ;;
 *) why="the time limit came" ;;
 esac
-if [ "$(newest)" -le "$before" ] && [ "$warned" = yes ]; then
-    end 75 "no progress: no checkpoint was written within the time limit; ask for more time"
+if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
+    end 75 "no progress: $why, and no checkpoint was written; ask for more time, then trimaran resume"
     exit 75
 fi
 end 75 "$why: it goes on from step $(newest)"

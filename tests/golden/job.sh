@@ -249,7 +249,7 @@ cause() {
 # ask to be queued again: that it ended before Slurm had to kill it counts as its own end.
 preempted() {
     [ "$1" -ne 0 ] && [ -z "$warned" ] &&
-        said | sed -n '/CANCELLED AT/{p;q;};/_step_signal: Terminating/q' | grep -q .
+        said | sed -n '/CANCELLED AT/{p;q;};/_step_signal: Terminating/q;/srun: .* aborted/q' | grep -q .
 }
 
 # explain: what may be behind an end, and the way out.
@@ -452,6 +452,13 @@ begin() {
     began=$(now)
 }
 
+# stalled: whether the link before this one has made no progress, either.
+stalled() {
+    [ "$number" -gt 1 ] || return 1
+    one=job/link-$(printf %04d $((number - 1))).json
+    [ "$(sed -nE '1s/.*"step": ([0-9]+).*/\1/p' "$one")" = "$(newest)" ]
+}
+
 # look: check every node, and write down on which this link is.
 look() {
     tasks=$nodes
@@ -542,8 +549,8 @@ case $warned in
 preempted) why="preempted" ;;
 *) why="the time limit came" ;;
 esac
-if [ "$(newest)" -le "$before" ] && [ "$warned" = yes ]; then
-    end 75 "no progress: no checkpoint was written within the time limit; ask for more time"
+if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
+    end 75 "no progress: $why, and no checkpoint was written; ask for more time, then trimaran resume"
     exit 75
 fi
 end 75 "$why: it goes on from step $(newest)"

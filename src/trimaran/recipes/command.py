@@ -89,5 +89,7 @@ def launcher(recipe: Recipe) -> list[str]:
         # Threads are placed by the recipe's env; Open MPI would give each task one core.
         return ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", tasks, "python"]
     if recipe.launcher == "horovodrun":
-        return ["horovodrun", "--gloo", "--network-interfaces", "lo", "-np", tasks, "python"]
+        # Its cache of checks would be in the home, which is not there.
+        return ["horovodrun", "--gloo", "--disable-cache", "--network-interfaces", "lo",
+                "-np", tasks, "python"]
     return []
