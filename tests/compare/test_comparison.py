@@ -97,6 +97,18 @@ def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
     assert compare([untold, make("b", size=2, epochs=3)])[0].scaling == []
 
 
+def test_a_series_is_its_runs(make: Make, own_place: Path) -> None:
+    (own_place / "series").mkdir()
+    for nodes in (1, 2):
+        make(f"series/nodes-{nodes:04}", speeds=[900.0 * nodes], size=nodes, cores=nodes)
+    runs = {1: "nodes-0001", 2: "nodes-0002"}
+    (own_place / "series/scaling.json").write_text(json.dumps({"recipe": "a", "runs": runs}))
+    found, _ = compare([own_place / "series"])
+    assert [run.source for run in found.runs] == [f"{own_place}/series/{name}"
+                                                  for name in runs.values()]
+    assert [round(one.speedup, 3) for one in found.scaling] == [1.0, 2.0]
+
+
 def test_notes_name_the_methods_that_were_used_and_no_others(make: Make) -> None:
     notes = " ".join(compare([make("a"), make("b", epochs=3)])[0].notes)
     assert "how much runs scatter is not known" in notes

@@ -180,7 +180,7 @@ def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoRe
 def compare_runs(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories and files of evidence."),
+        typer.Argument(metavar="RUN...", help="Run directories, series, files of evidence."),
     ],
     pool: Annotated[
         list[str] | None,

@@ -23,6 +23,7 @@ from trimaran.compare.result import (
 )
 from trimaran.compare.sides import Experiment, Side
 from trimaran.errors import UsageError, unknown_name
+from trimaran.runs import scaling
 from trimaran.runs.verdict import Row
 
 Groups = dict[str, list[Side]]
@@ -35,8 +36,8 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
     """Compare runs, and return them in their groups, too, for who draws them.
 
     Args:
-        paths: run directories and files of evidence, in any order; the first one's group is what
-            the others are compared with.
+        paths: run directories, series of them and files of evidence, in any order; the first
+            one's group is what the others are compared with.
         pooled: in which of `POOLED` repeats may differ.
 
     Raises:
@@ -64,7 +65,15 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
     ), groups
 
 
-def _read(paths: Sequence[Path]) -> list[Side]:
+def _runs_of(path: Path) -> list[Path]:
+    """Return the runs of a scaling series; else the path itself."""
+    if (path / scaling.FILE).is_file():
+        return [path / name for _, name in sorted(scaling.load(path).runs.items())]
+    return [path]
+
+
+def _read(given: Sequence[Path]) -> list[Side]:
+    paths = [run for path in given for run in _runs_of(path)]
     if len(paths) < 2:
         raise UsageError("one run alone cannot be compared", hint="name two or more")
     seen: dict[Path, Path] = {}
