@@ -11,13 +11,14 @@ TELL   := sh scripts/tell.sh
 # A stamp is named after the content of its lock file: another lock, another installation.
 TOOL_STAMP := $(VENV)/.tool-$(shell sha256sum requirements/tool.lock pyproject.toml | sha256sum | cut -c1-12)
 DEV_STAMP  := $(VENV)/.dev-$(shell sha256sum requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
+SITE_STAMP := $(VENV)/.site-$(shell sha256sum requirements/site.lock pyproject.toml | sha256sum | cut -c1-12)
 
 # Apptainer from `make apptainer` is found without changing the user's PATH.
 export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trimaran)/apptainer/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart test test-unit test-standing test-apps test-apps-quick test-integration test-long test-faults mutants lint apptainer cluster cluster-stop generate generate-apps lock prune clean
+.PHONY: help setup dev site-setup site site-serve site-pictures quickstart test test-unit test-standing test-apps test-apps-quick test-integration test-site test-long test-faults mutants lint apptainer cluster cluster-stop generate generate-apps lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -26,14 +27,25 @@ setup: $(TOOL_STAMP) ## Make .venv with the locked tool; no root needed
 
 dev: $(DEV_STAMP) ## Add the locked test tools to .venv
 
+site-setup: $(SITE_STAMP) ## Add the locked builder of the site to .venv
+
+site: $(SITE_STAMP) ## Build the site into build/site, from definitions and evidence
+	$(BIN)/python scripts/build_site.py build
+
+site-serve: $(SITE_STAMP) ## Build the site and show it at http://127.0.0.1:8000/
+	$(BIN)/python scripts/build_site.py serve
+
+site-pictures: $(SITE_STAMP) ## Take the screenshots in site/docs/assets/screenshots anew, with Chromium
+	$(BIN)/python scripts/screenshots.py
+
 quickstart: $(TOOL_STAMP) ## Train a ResNet on real images and judge it (ENGINE=apptainer|podman|host)
 	$(BIN)/trimaran run $(RECIPE) --engine $(ENGINE)
 
 test: ## Run all tests; says what each part took
-	@sh scripts/parts.sh $(MAKE) lint test-unit test-standing test-apps test-integration
+	@sh scripts/parts.sh $(MAKE) lint test-unit test-standing test-apps test-site test-integration
 
 test-unit: $(DEV_STAMP) ## Run the tool's tests; needs no engine, under 60 s
-	$(PYTEST) tests --ignore=tests/integration --ignore=tests/standing -n 2
+	$(PYTEST) tests --ignore=tests/integration --ignore=tests/standing --ignore=tests/site -n 2
 
 test-standing: $(DEV_STAMP) ## Run the standing suites: hostile files, names and mistakes, tampering
 	$(PYTEST) tests/standing -n 2
@@ -52,6 +64,9 @@ mutants: $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice
 test-integration: $(DEV_STAMP) ## Run the tests with real engines (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
 	$(PYTEST) tests/integration -m "not long and not faults and not trains" -n 2 --durations=8
 	$(PYTEST) tests/integration -m "trains and not long and not faults" --durations=8
+
+test-site: $(DEV_STAMP) $(SITE_STAMP) ## Build the site and try it in Chromium; run the commands that it shows
+	$(PYTEST) tests/site --durations=5
 
 test-long: $(DEV_STAMP) ## Run the tests that take minutes each (EVIDENCE=FILE: write what came of them)
 	$(BIN)/python scripts/long_tests.py $(if $(EVIDENCE),--json $(EVIDENCE))
@@ -81,6 +96,7 @@ generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile
 	PYTHONPATH=tests $(BIN)/python tests/bundles/test_runscript.py
 	PYTHONPATH=tests $(BIN)/python tests/cluster/test_script.py
 	PYTHONPATH=tests $(BIN)/python tests/cluster/test_forms.py
+	$(BIN)/python scripts/build_site.py readme
 
 generate-apps: $(TOOL_STAMP) ## Write options.json of each app anew, from its settings
 	$(APPS) options
@@ -107,5 +123,12 @@ $(DEV_STAMP): requirements/dev.lock $(TOOL_STAMP)
 	@rm -f $(VENV)/.tool-* $(VENV)/.dev-*
 	@$(TELL) "installing the test tools (requirements/dev.lock, verified by hash)" \
 	    $(BIN)/python -m pip install -q --require-hashes -r requirements/dev.lock
+	@touch $(TOOL_STAMP)
+	@touch $@
+
+$(SITE_STAMP): requirements/site.lock $(TOOL_STAMP)
+	@rm -f $(VENV)/.tool-* $(VENV)/.site-*
+	@$(TELL) "installing the builder of the site (requirements/site.lock, verified by hash)" \
+	    $(BIN)/python -m pip install -q --require-hashes -r requirements/site.lock
 	@touch $(TOOL_STAMP)
 	@touch $@

@@ -10,7 +10,6 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from sidebyside import cli, contestants, machine
@@ -22,7 +21,6 @@ APP = "chexnet"
 SAME_GOAL = 1.0
 """Of ours / model.fit in the same precision."""
 CEILING_GOAL = 0.5
-MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe", "-n", "2")
 CASES = ("step", "ranks")
 
 
@@ -80,11 +78,11 @@ def step(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
 def ranks(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
     """Return two ranks over Horovod with half the cores each: Keras's callback and ours."""
     threads, half = max(1, len(os.sched_getaffinity(0)) // 2), options.batch // 2
-    theirs = launched(fit(
+    theirs = contestants.launched(fit(
         f"model.fit, Keras 2, Horovod's callback, 2 ranks, {options.precision}", options,
         environment, threads, half, "--horovod",
     ))
-    own = launched(ours(
+    own = contestants.launched(ours(
         f"ours, 2 ranks, {options.precision}", options, environment, threads, half,
         "--strategy", "horovod",
     ))
@@ -114,12 +112,6 @@ def ours(
         "--model", "resnet50", "--eval-every", "0", "--precision", options.precision,
         "--threads", str(threads), *words,
     )
-
-
-def launched(one: Contestant) -> Contestant:
-    """Return a contestant whose command two ranks run."""
-    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return replace(one, argv=lambda folder: [*MPIRUN, *root, *one.argv(folder)])
 
 
 if __name__ == "__main__":

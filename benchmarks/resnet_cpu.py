@@ -15,8 +15,9 @@ from pathlib import Path
 from sidebyside import cli, contestants, machine
 from sidebyside.contestants import Steps
 from sidebyside.report import Comparison, Plan
+from sidebyside.runner import Contestant
 
-CASES = ("step", "ranks", "data", "checkpoints")
+CASES = ("step", "ranks", "data", "checkpoints", "strategies")
 OURS = "ours, bf16, synthetic"
 STOCK_FP32 = "stock: eager, fp32, NCHW, default malloc"
 STOCK_BF16 = "stock, bf16 autocast, channels_last, default malloc"
@@ -24,6 +25,8 @@ FROM_JPEG = "ours, bf16, from JPEG shards"
 ONE_RANK = "ours, 1 rank x all cores"
 TWO_RANKS = "ours, 2 ranks x half the cores, DDP"
 WITHOUT = "ours, no checkpoints"
+DDP = "ours, 2 ranks, DDP over Gloo"
+HOROVOD = "ours, 2 ranks, Horovod over Open MPI"
 CHECKPOINTS = "ours, a checkpoint every {} steps"
 BETWEEN = 10  # steps between checkpoints: seconds, where a training has minutes
 
@@ -34,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--cases", nargs="+", choices=CASES, default=CASES, metavar="CASE",
                      help="step (against stock and ceiling), ranks (2 x 1/2 the cores against "
                      "1 x all), data (JPEG shards against synthetic), checkpoints (with against "
-                     "without); default: all")
+                     "without), strategies (DDP against Horovod, 2 ranks); default: all")
     top.add_argument("--batch", type=cli.positive, default=32,
                      help="images per step and process (default: %(default)s)")
     top.add_argument("--window", type=cli.positive, default=3,
@@ -61,6 +64,8 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
         whole = joined(whole, data(steps, environment, folder, options))
     if "ranks" in options.cases:
         whole = joined(whole, ranks(steps, environment, len(options.cores), help_text))
+    if "strategies" in options.cases:
+        whole = joined(whole, strategies(steps, environment, len(options.cores)))
     if "checkpoints" in options.cases:
         whole = joined(whole, checkpoints(steps, environment))
     return whole
@@ -131,6 +136,21 @@ def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: s
         ],
         [Comparison("2 ranks x half the cores / 1 rank x all", TWO_RANKS, ONE_RANK, 0.9)],
         [f"ranks: global batch {double.batch} in both"],
+    )
+
+
+def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan:
+    """Return two ranks whose gradients DDP averages, and the same two with Horovod."""
+    half = {**environment, "OMP_NUM_THREADS": str(max(1, cores // 2))}
+
+    def two(name: str, strategy: str) -> Contestant:
+        options = ("--precision", "bf16", "--strategy", strategy)
+        return contestants.launched(contestants.ours(name, steps, half, options=options))
+
+    return Plan(
+        [two(DDP, "ddp"), two(HOROVOD, "horovod")],
+        [Comparison("Horovod / DDP, 2 ranks", HOROVOD, DDP)],
+        [f"strategies: both started by mpirun, {steps.batch} images per rank"],
     )
 
 

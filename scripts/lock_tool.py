@@ -30,9 +30,10 @@ def lock(output: str, *inputs: str, python: str = "3.10") -> None:
 
 
 def main() -> None:
-    """Write the three locks; the later ones agree with the first on shared packages."""
+    """Write the four locks; the later ones agree with the first on shared packages."""
     lock("tool.lock", "pyproject.toml")
     lock("dev.lock", "pyproject.toml", "--group", "dev", "-c", "requirements/tool.lock")
+    lock("site.lock", "pyproject.toml", "--group", "site", "-c", "requirements/dev.lock")
     lock("apps-test.lock", "requirements/apps-test.in", python="3.11")
 
 

@@ -11,18 +11,18 @@ from pathlib import Path
 from trimaran import paths
 from trimaran.engines import BuiltImage, Command, Condition, Description, Setting
 from trimaran.engines.building import Container, Job
+from trimaran.engines.selection import Row
 from trimaran.engines.store import Record
 from trimaran.files import sha256
 from trimaran.reporting import Reporter
 
-PLACE = "barge:Barge"
+ROW = Row("barge:Barge", ("barge",))
 
 
 class Barge(Container):
     """Keeps an image in a file that a program of three lines writes."""
 
     name = "barge"
-    programs = ("barge",)
     form = "sif"
     source = "image.def"
     beneath = "localimage"

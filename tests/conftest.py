@@ -11,11 +11,10 @@ import pytest
 
 from finished import write_recipe
 from trimaran import paths
-from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import curves
 from trimaran.runs.curves import Picture
-from trimaran.runs.verdict import Event
+from trimaran.runs.panels import Panel
 
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -50,10 +49,10 @@ def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw equal curves once for all tests: a second each, and most tests have the same."""
     draw = curves.draw
 
-    def once(title: str, events: Sequence[Event], card: Card) -> Picture | None:
-        key = repr((title, events, card))
+    def once(title: str, panels: Sequence[Panel]) -> Picture | None:
+        key = repr((title, panels))
         if key not in DRAWN:
-            DRAWN[key] = draw(title, events, card)
+            DRAWN[key] = draw(title, panels)
         return DRAWN[key]
 
     monkeypatch.setattr(curves, "draw", once)

@@ -80,6 +80,11 @@ json_values = st.recursive(
     max_leaves=8,
 )
 
+MOMENTS = st.sampled_from([
+    "0001-01-01T00:00:00", "9999-12-31T23:59:59+14:00", "2026-01-01", 0, -(10**9), 1e308, "now",
+])
+"""Dates that are early, late, without a zone, or none."""
+
 json_texts = st.one_of(st.sampled_from(JSON), st.text(max_size=40), json_values.map(json.dumps))
 
 

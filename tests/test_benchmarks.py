@@ -13,7 +13,9 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing")
-PROGRAMS = ("resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "chexnet_step")
+PROGRAMS = (
+    "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "chexnet_step", "report_time",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -26,8 +26,8 @@ for name, *below in (
     ("data", "net"), ("recipes", "data"),
     ("images", "net"), ("engines", "images"), ("supply", "engines"),
     ("runs", "supply", "recipes"),
-    ("bundles", "runs"), ("cluster", "runs"), ("survey", "runs"),
-    ("cli", "bundles", "cluster", "survey"),
+    ("bundles", "runs"), ("cluster", "runs"), ("compare", "runs"), ("evidence", "runs"),
+    ("survey", "runs"), ("cli", "bundles", "cluster", "compare", "evidence", "survey"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 
@@ -137,7 +137,7 @@ def test_tests_lie_in_the_folder_of_their_package() -> None:
     packages = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py")}
     folders = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/**/test_*.py")}
     own = {folder for folder in folders if folder.parts[:1] not in
-           {("integration",), ("standing",), ("toys",)}}
+           {("integration",), ("site",), ("standing",), ("toys",)}}
     assert own <= packages
 
 

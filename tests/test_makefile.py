@@ -37,7 +37,8 @@ def made(own_place: Path) -> Path:
     (own_place / "scripts").symlink_to(root / "scripts")
     (own_place / "Makefile").symlink_to(root / "Makefile")
     (own_place / "requirements").mkdir()
-    for name in ("pyproject.toml", "requirements/tool.lock", "requirements/dev.lock"):
+    locks = [f"requirements/{one}.lock" for one in ("tool", "dev", "site")]
+    for name in ("pyproject.toml", *locks):
         (own_place / name).touch()
     (own_place / "python").write_text(PYTHON)
     (own_place / "python").chmod(0o755)

@@ -90,8 +90,9 @@ def test_json_is_read_as_json(tmp_path: Path) -> None:
         ("name: a\ninner: {size: 3}\n", ":1: Expecting value"),
         ('{"name": "a", "name": "b"}', ": key 'name' is given twice"),
         ('{"name": ' + "[" * 100_000, ": nested in more than 32 levels"),
-        ('{"name": "a", "inner": {"sizee": 3}}', ": inner.size: is missing"),
-        ("[]", ": the file: Input should be a valid dictionary"),
+        ('{"name": "a",\n"inner": {"sizee": 3}}', ":2: inner.size: is missing"),
+        ('{\n\t"name": 3,\n\t"inner": {"size": 3}\n}', ": name: Input should be a valid string"),
+        ("[]", ":1: the file: Input should be a valid dictionary"),
     ],
 )
 def test_faults_of_json_are_told(tmp_path: Path, text: str, fault: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from trimaran import cli, paths
+import commandlines
+from trimaran import paths
 from trimaran.images import definition
 
 ROOT = paths.repository()
 WORKFLOWS = {path.name: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 
-COMMAND = re.compile(r"(?:^|[(|;]|&&)\s*(?:\S*/)?trimaran ([^|;)\n]*)", re.M)
 PINNED = re.compile(r"\./\.github/workflows/[a-z]+\.yml|[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 
 
@@ -62,23 +60,9 @@ def _step_faults(step: dict[str, Any]) -> Iterator[str]:
     for file in re.findall(r"\bscripts/\w+\.py", script):
         if not (ROOT / file).is_file():
             yield f"{file} is not there"
-    for line in COMMAND.findall(script.replace("\\\n", " ")):
-        fault = _command_fault(shlex.split(line))
-        if fault:
-            yield f"trimaran {line.strip()}: {fault}"
-
-
-def _command_fault(words: list[str]) -> str | None:
-    """Return what the command line of this checkout has against `trimaran WORDS`."""
-    command = typer.main.get_command(cli.app)
-    kept = words[: next((i for i, word in enumerate(words) if word[0] in "<>"), len(words))]
-    context = command.make_context("trimaran", kept, resilient_parsing=True)
-    try:
-        name, child, rest = command.resolve_command(context, kept)  # type: ignore[attr-defined]
-        child.make_context(name, rest, parent=context)
-    except Exception as error:  # click's own, or the copy of it that typer brings
-        return str(getattr(error, "message", error))
-    return None
+    for line in commandlines.lines(script):
+        if fault := commandlines.fault(line):
+            yield f"trimaran {line}: {fault}"
 
 
 def _shell_faults(scripts: list[str]) -> list[str]:

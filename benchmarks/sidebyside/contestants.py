@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sidebyside.runner import UNAVAILABLE, BenchmarkError, Contestant
@@ -23,6 +24,7 @@ FlopCounterMode counts 24.3: the first layer needs no gradient of its input.
 APP = "resnet_imagenet"
 TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 """torchrun for two ranks on this machine, on a free port."""
+MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe", "-n", "2")
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,12 @@ def training(
         return (rate or throughput)((folder / "out/metrics.jsonl").read_text(encoding="utf-8"))
 
     return Contestant(name, argv, environment, read, unit)
+
+
+def launched(one: Contestant) -> Contestant:
+    """Return a contestant whose command two ranks run, started by Open MPI."""
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return replace(one, argv=lambda folder: [*MPIRUN, *root, *one.argv(folder)])
 
 
 def throughput(metrics: str) -> float:

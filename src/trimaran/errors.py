@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of `trimaran`, as documented in the README."""
+    """Exit codes of `trimaran`, as site/docs/reference/exit-codes.md documents them."""
 
     PASS = 0
     FAIL = 1

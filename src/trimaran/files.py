@@ -21,6 +21,9 @@ from typing import IO, Any
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.reporting import Advance, Reporter
 
+SPARE_BYTES = 16 * 1024 * 1024
+"""Left free beyond what is written, so that a download never fills a disk to the last byte."""
+
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Replace `path`; a reader or a crash sees the old or the new file, never half of one."""

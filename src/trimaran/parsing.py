@@ -101,8 +101,11 @@ def parse_json(text: str | bytes) -> Any:
         Malformed: no JSON, a key twice, or too large.
     """
     try:
-        content = json.loads(text, object_pairs_hook=_unique, parse_int=_integer)
-        _check_values(content, len(text), {})
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text))
+        content = _JSON.decode(text)
+        if not _is_flat(text):
+            _check_values(content, len(text), {})
     except json.JSONDecodeError as error:
         raise Malformed(error.msg, line=error.lineno) from error
     except RecursionError:
@@ -110,6 +113,14 @@ def parse_json(text: str | bytes) -> Any:
     except UnicodeDecodeError as error:
         raise Malformed(f"not UTF-8 text (byte {error.start})") from error
     return content
+
+
+def _is_flat(text: str) -> bool:
+    """Return whether it is plain to see that a JSON text breaks no limit, as lines of metrics are.
+
+    It has too few brackets to nest too deep, and nothing that could be half of a character.
+    """
+    return text.isascii() and "\\u" not in text and text.count("[") + text.count("{") < DEPTH
 
 
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -153,12 +164,15 @@ def _integer(digits: str) -> int:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    seen: dict[str, object] = {}
-    for key, value in pairs:
-        if key in seen:
-            raise Malformed(f"key {excerpt(key)} is given twice")
-        seen[key] = value
-    return seen
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Malformed(f"key {excerpt(twice)} is given twice")
+    return found
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer)
 
 
 class _Loader(yaml.SafeLoader):

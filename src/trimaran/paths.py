@@ -13,7 +13,7 @@ from platformdirs import user_cache_path
 from trimaran.errors import UsageError, unknown_name
 
 SHARE = Path(__file__).resolve().parent / "share"
-"""What a wheel carries of the checkout that it was made of: recipes, containers and apps."""
+"""What a wheel carries of the checkout that it was made of: recipes, containers, apps, evidence."""
 
 OWN = "TRIMARAN_RECIPES"
 """Variable that names the user's own folders of definitions, in the form of PATH."""

@@ -1,6 +1,6 @@
 """Strict files: every fault at once, each with its key and what is allowed.
 
-YAML is written by hand, and its faults have lines too; JSON is written by programs.
+YAML is written by hand, JSON by programs; faults of both have lines where these can be told.
 """
 
 from __future__ import annotations
@@ -69,16 +69,27 @@ def line(path: Path, where: Location) -> int:
 
 
 def load_json(model: type[M], path: Path) -> M:
-    """Read `path` as JSON into `model`; see `load`, but faults have no lines.
+    """Read `path` as JSON into `model`; see `load`: a fault has its line if YAML reads the text.
 
     YAML reads most of JSON, but not all: a tab that indents, or some letters of names, are other
-    things to it.
+    things to it. It is slow, too, and asked only where something is wrong.
     """
+    text = _read(path, JSON_BYTES)
     try:
-        content = parse_json(_read(path, JSON_BYTES))
+        content = parse_json(text)
     except Malformed as error:
         raise UsageError(_at(path, error)) from error
-    return _validated(model, content, None, path)
+    try:
+        return model.model_validate(content)
+    except ValidationError:
+        return _validated(model, content, _lines_of_json(text), path)
+
+
+def _lines_of_json(text: str) -> dict[Location, int] | None:
+    try:
+        return parse_yaml(text).lines
+    except Malformed:
+        return None
 
 
 def _at(path: Path, error: Malformed) -> str:

@@ -15,7 +15,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
 from trimaran.runs.pipeline import Request
 
-SITE = sites.load(paths.repository() / "docs/example-site.yaml")
+SITE = sites.load(paths.repository() / "site/docs/tutorials/example-site.yaml")
 
 
 def recipes() -> Iterator[str]:

@@ -31,6 +31,7 @@ def test_an_engine_says_of_itself_what_its_row_does(name: str) -> None:
     engine = selection.every()[name]
     assert engine.name == name
     assert engine.container == (name in selection.containers()) == (engine.form is not None)
+    assert engine.container == bool(selection.programs(name))
 
 
 def test_auto_is_apptainer_where_it_is_and_else_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +53,7 @@ def test_a_misspelt_engine_is_refused_with_the_nearest_name() -> None:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> barge.Barge:
     """An engine that only its row makes known."""
-    monkeypatch.setitem(selection.ENGINES, "barge", barge.PLACE)
+    monkeypatch.setitem(selection.ENGINES, "barge", barge.ROW)
     monkeypatch.setattr(bases, "unreachable", lambda image: None)
     monkeypatch.setattr("trimaran.hostfacts.root_lacks_capabilities", lambda: False)
     monkeypatch.setattr(render, "check", lambda image: None)

@@ -121,6 +121,7 @@ def test_a_run_on_two_nodes_is_watched_and_judged(trimaran: Trimaran, tmp_path: 
     judged = trimaran("report", str(out))
     assert judged.returncode == 0, judged.stdout + judged.stderr
     assert "VERDICT PASS" in judged.stdout
+    assert f"| 1 | {job} | 2 ({os.uname().nodename}) | 0 | 2 |" in (out / "report.md").read_text()
     assert [host.hostname for host in rundir.load(out).hosts] == [os.uname().nodename] * 2
     assert trimaran("status", str(out)).returncode == 0
     assert not list(tmp_path.rglob("owned"))

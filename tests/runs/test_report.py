@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_the_report_has_verdict_curves_and_provenance(
         assert recipe.sha256 in text
         assert "not in a container: not publishable as evidence" in text
         assert f"{accuracy * 100:.2f} %" in text
-    assert page.count("<svg") == 1
+    assert page.count('<figure class="chart') == 3
     assert (directory / "curves.png").read_bytes().startswith(b"\x89PNG")
     evidence = json.loads((directory / "verdict.json").read_text())
     assert evidence["verdict"]["outcome"] == outcome
@@ -49,7 +50,9 @@ def test_html_of_a_report_escapes_what_a_recipe_says(recipe: RecipeFile, own_pla
     directory = own_place / "run"
     finish(directory, library.load("resnet-imagenet/cpu-smoke"), 0.9)
     report.write(directory)
-    assert "<script>" not in (directory / "report.html").read_text()
+    page = (directory / "report.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
 def test_a_run_that_has_not_completed_is_not_judged(recipe: RecipeFile, own_place: Path) -> None:
@@ -78,7 +81,7 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     )
     write_outcome(directory, 0.95)
     rundir.finish(directory, record, "completed", 0)
-    report.write_evidence(*report.write(directory), file)
+    report.write_evidence(directory, *report.write(directory), file)
     text = file.read_text()
     assert str(own_place) not in text
     assert record.host.hostname not in text
@@ -87,7 +90,7 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     assert kept["run"]["recipe"]["changed"] == {"seed": 3}
     assert kept["verdict"]["outcome"] == "PASS"
     with pytest.raises(UsageError, match="never overwritten"):
-        report.write_evidence(*report.write(directory), file)
+        report.write_evidence(directory, *report.write(directory), file)
 
 
 def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place: Path) -> None:
@@ -106,7 +109,7 @@ def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place
     said = "the image was modified (venv /my/venv): not publishable as evidence"
     assert said in (directory / "report.md").read_text()
     with pytest.raises(UsageError, match="was modified"):
-        report.write_evidence(*judged, own_place / "evidence.json")
+        report.write_evidence(directory, *judged, own_place / "evidence.json")
     assert not (own_place / "evidence.json").exists()
 
 
@@ -115,7 +118,7 @@ def test_a_run_outside_a_container_is_no_evidence(recipe: RecipeFile, own_place:
     finish(directory, recipe, 0.95)
     judged = report.write(directory)
     with pytest.raises(UsageError, match="it is no evidence"):
-        report.write_evidence(*judged, own_place / "evidence.json")
+        report.write_evidence(directory, *judged, own_place / "evidence.json")
 
 
 def test_a_reference_of_another_image_is_told_wherever_the_verdict_is(
@@ -192,7 +195,10 @@ def test_changed_arguments_are_a_table(recipe: RecipeFile, own_place: Path) -> N
     assert r"| model | resnet20 | a\|b\_c |" in text
     assert "| nesterov | the app's default | true |" in text
     page = (own_place / "run/report.html").read_text()
-    assert "<tr><td>epochs</td><td>1</td><td>2</td></tr>" in page
+    cells = re.findall(r'data-column="[^"]+">([^<]*)<', page)
+    for row in (["epochs", "1", "2"], ["model", "resnet20", "a|b_c"]):
+        at = cells.index(row[0])
+        assert cells[at : at + 3] == row
 
 
 def test_a_run_without_curves_has_no_picture(recipe: RecipeFile, own_place: Path) -> None:
@@ -219,7 +225,7 @@ def test_a_flag_in_run_json_makes_no_evidence(recipe: RecipeFile, own_place: Pat
     (directory / "run.json").write_text(text.replace('"publishable": false', '"publishable": true'))
     judged = report.write(directory)
     with pytest.raises(UsageError, match="it is no evidence"):
-        report.write_evidence(*judged, own_place / "evidence.json")
+        report.write_evidence(directory, *judged, own_place / "evidence.json")
 
 
 @pytest.mark.parametrize("known", ["sha256", "earlier", "not"])

@@ -17,12 +17,16 @@ import hostile
 from samples import CARD_FILE, GOOD
 from trimaran import paths, sites, strict
 from trimaran.bundles.pack import Manifest
+from trimaran.compare import comparison
+from trimaran.compare import page as comparison_page
 from trimaran.data import contracts, dataset_json
+from trimaran.evidence import published, records, shelf
 from trimaran.images import debian, definition, indexes, lock
 from trimaran.recipes import cards, library, options, targets
 from trimaran.recipes.command import parse_changes
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import rundir, verdict
+from trimaran.runs import curves, report, rundir, verdict
+from trimaran.runs.evidence import RunEvidence
 from trimaran.supply import digests
 from trimaran.supply.digests import Publication
 from trimaran.supply.registry import logins
@@ -51,6 +55,11 @@ SITE = {
     "schema": 1, "registry": "a.example/b", "ca_bundle": "a.pem", "proxy": "http://a.example:1",
     "signatures": {"required": True, "keys": ["A" * 40]}, "binds": {"/a": "/mnt/a"},
 }
+PUBLISHED_RUN = REPOSITORY / (
+    "site/results/resnet-imagenet/cpu-quickstart/2026-11-23-epyc-avx2-2core-seed17.json"
+)
+CURVES = [{"metric": "val_top1", "unit": "%", "points": [[1, 0.5, 10.0], [2, 1.0, 90.0]]},
+          {"metric": "throughput", "unit": "img/s", "points": [[1, 0.5, 1.0], [2, 1.0, 2.0]]}]
 PUBLISHED = Publication(
     image="a", form="sif", reference="a.example/b:c", digest=HASH, manifest=HASH, size=1,
     content="a" * 64,
@@ -92,17 +101,38 @@ YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
         definition.read,
     ),
     "site file": ("site.yaml", SITE, sites.load),
+    "published numbers": (
+        published.FILE, content_of(published.FILE), lambda path: published.load()),
     "digests": (
         "digests.yaml", {"schema": 1, "published": [PUBLISHED.model_dump(mode="json")]},
         digests.load,
     ),
 }
 
+EVIDENCE = {
+    name: json.loads(next((REPOSITORY / shelf.RESULTS / folder).glob("*.json")).read_text())
+    for name, folder in (("run", "futuregan/cpu-2core-smoke"), ("benchmark", "benchmarks"),
+                         ("image", "images/torch-cpu"))
+}
+
+
+def of_evidence(model: type[strict.Model]) -> Callable[[Path], object]:
+    return lambda path: strict.load_json(model, path)
+
+
 # What is read as JSON, the same way.
 JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "data set": ("dataset.json", DATASET, lambda path: dataset_json.read(path.parent)),
     "bundle": ("bundle.json", BUNDLE, lambda path: strict.load_json(Manifest, path)),
     "logins": ("config.json", LOGINS, lambda path: logins._from_file(path, "a.example", "b")),
+    "evidence to compare": (
+        "evidence.json", json.loads(PUBLISHED_RUN.read_text()) | {"curves": CURVES},
+        lambda path: comparison_page.render(*comparison.compare([PUBLISHED_RUN, path])),
+    ),
+    "evidence of a run": ("run.json", EVIDENCE["run"], of_evidence(RunEvidence)),
+    "evidence of a benchmark": (
+        "benchmark.json", EVIDENCE["benchmark"], of_evidence(records.Benchmark)),
+    "evidence of an image": ("image.json", EVIDENCE["image"], of_evidence(records.ImageEvidence)),
     "options": (
         "apps/resnet-imagenet/options.json",
         json.loads((REPOSITORY / "apps/resnet-imagenet/options.json").read_text()),
@@ -113,7 +143,7 @@ JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
 
 @pytest.fixture
 def place(checkout: Path) -> Path:
-    for folder in ("recipes/a", "containers/a", "apps/resnet-imagenet"):
+    for folder in ("recipes/a", "containers/a", "apps/resnet-imagenet", "site"):
         (checkout / folder).mkdir(parents=True, exist_ok=True)
     return checkout
 
@@ -185,6 +215,50 @@ def test_a_run_with_any_value_in_its_record_is_one_error(
     spoiled()
     for text in hostile.JSON:
         check(directory / "run.json", text, lambda path: rundir.load(directory))
+    shutil.rmtree(directory)
+
+
+def test_a_report_of_any_record_is_one_or_one_error(
+    recipe: RecipeFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(curves, "draw", lambda *_: None)
+    directory = tmp_path / "run"
+    finished.finish(directory, recipe)
+    (directory / "environment.json").write_text('{"packages": {"a": "1"}, "threads": [1]}')
+    sound = json.loads((directory / "run.json").read_text())
+
+    @hostile.quick
+    @given(seed=hostile.places, value=hostile.json_values | hostile.MOMENTS, key=hostile.more_keys)
+    def spoiled(seed: int, value: object, key: str | None) -> None:
+        content = json.dumps(hostile.spoil(sound, seed, value, key))
+        check(directory / "run.json", content, lambda path: report.write(directory))
+
+    spoiled()
+    shutil.rmtree(directory)
+
+
+def test_a_report_of_any_metrics_is_one_or_one_error(
+    recipe: RecipeFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that run.json has no hash of, as in runs of older versions."""
+    monkeypatch.setattr(curves, "draw", lambda *_: None)
+    directory = tmp_path / "run"
+    record = finished.finish(directory, recipe)
+    rundir._write(directory, record.model_copy(update={"files": {}, "seconds": 9.0}))
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    more = ("training_seconds", "data_wait_fraction", "eval_start", "eval_stop")
+    added = [{**lines[5], "key": key, "value": 1.5} for key in more]
+    sound = {"lines": [*lines[:-1], *added, lines[-1]]}
+
+    @hostile.quick
+    @given(seed=hostile.places, value=hostile.json_values, key=hostile.more_keys)
+    def spoiled(seed: int, value: object, key: str | None) -> None:
+        found = hostile.spoil(sound, seed, value, key)["lines"]
+        told = found if isinstance(found, list) else []
+        text = "".join(f"{json.dumps(line)}\n" for line in told)
+        check(directory / "metrics.jsonl", text, lambda path: report.write(directory))
+
+    spoiled()
     shutil.rmtree(directory)
 
 

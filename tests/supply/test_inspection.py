@@ -13,6 +13,7 @@ from trimaran.cli import app
 from trimaran.engines import BuiltImage, Description, selection
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition
+from trimaran.reporting import Reporter
 from trimaran.supply import inspection
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -47,6 +48,10 @@ class Engine:
             "files": {"/opt/big": {"type": "file", "mode": 420, "size": 4_000_000, "sha256": "0"}},
         })
 
+    def test(self, built: BuiltImage, reporter: Reporter) -> None:
+        reporter.detail("six is there")
+        reporter.detail("self-test passed")
+
     def described(self, built: BuiltImage) -> Description:
         return Description({}, "python")
 
@@ -66,6 +71,8 @@ def test_size_packages_licences_and_largest_items_are_shown(engine: Engine) -> N
     for text in ("2 MB, unpacked 4 MB", "1 debian, 1 python", "/opt/big", "weak copyleft"):
         assert text in said
     assert engine.starts == inspection.STARTS + 1
+    plain = CliRunner().invoke(app, ["inspect", "tiny", "--json"])
+    assert json.loads(plain.stdout)["selftest"] == []  # it takes long: for evidence only
 
 
 def test_evidence_has_no_name_of_the_machine_and_is_never_overwritten(
@@ -77,6 +84,7 @@ def test_evidence_has_no_name_of_the_machine_and_is_never_overwritten(
     shown = json.loads(done.stdout)
     del shown["host"]["hostname"]
     assert written == shown
+    assert written["selftest"] == ["six is there", "self-test passed"]
     assert written["command"] == "trimaran inspect tiny --engine apptainer"
     assert (written["size"], written["packages"]) == (1_500_000, {"debian": 1, "python": 1})
     assert written["largest"] == [{"path": "/opt/big", "size": 4_000_000}]

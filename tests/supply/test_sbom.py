@@ -122,3 +122,16 @@ def test_the_date_is_that_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_holds_no_path_of_this_machine() -> None:
     text = sbom.text(FOUND, sbom.locked_hashes(TINY))
     assert str(paths.repository()) not in text
+
+
+def test_the_bill_of_a_lock_is_valid_and_names_what_is_locked() -> None:
+    image = definition.load("resnet-imagenet-torch-cpu")
+    text = sbom.locked(image)
+    assert JsonStrictValidator(sbom.VERSION).validate_str(text) is None
+    assert text == sbom.locked(image)
+    found = components(text)
+    locked = {package.name: package for package in sbom.locked_debian(image)}
+    assert found["libc6"]["hashes"] == [{"alg": "SHA-256", "content": locked["libc6"].sha256}]
+    assert found["torch"]["version"] == sbom.locked_python(image)["torch"]
+    assert {"horovod", "mpi4py"} <= set(found)  # one of them is compiled in the first stage
+    assert "licenses" not in found["torch"]

@@ -18,7 +18,10 @@ def inspect(
     as_json: Json = False,
     evidence: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write it to publish in site/results/images/."),
+        typer.Option(
+            metavar="FILE",
+            help="Also run the self-test, and write all of it to publish in site/results/images/.",
+        ),
     ] = None,
 ) -> None:
     """Say how large a built image is, what makes it so, its licences and how fast it starts.
@@ -30,7 +33,9 @@ def inspect(
     from trimaran.supply import inspection, licences
 
     with terminal().bar(f"looking into {image}", None):
-        found = inspection.examine(select(engine), definition.load(image))
+        found = inspection.examine(
+            select(engine), definition.load(image), test=evidence is not None
+        )
     if evidence is not None:
         inspection.write_evidence(found, evidence)
     if as_json:

@@ -1,4 +1,4 @@
-"""Commands that run and judge: run, resume, report, doctor."""
+"""Commands that run, judge and compare: run, resume, report, compare, doctor."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def report_run(
         _conclude_series(run_dir, evidence, as_json)
     record, verdict = report.write(run_dir)
     if evidence is not None:
-        report.write_evidence(record, verdict, evidence)
+        report.write_evidence(run_dir, record, verdict, evidence)
     conclude(run_dir, record, verdict, as_json)
 
 
@@ -170,6 +170,49 @@ def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoRe
     if not as_json:
         say(f"report  {folder / 'scaling.md'}")
     raise typer.Exit(VERDICT_CODES[worst([one.outcome for one in points])])
+
+
+@command(app, "compare")
+def compare_runs(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directories, series, files of evidence."),
+    ],
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT",
+            help="Take runs for repeats that differ in it: image, machine or recipe-file (again"
+            " for more).",
+        ),
+    ] = None,
+    as_json: Json = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a page with curves, as one file."),
+    ] = None,
+) -> None:
+    """Put runs side by side, and say whether differences are more than noise.
+
+    Runs of one recipe, machine and image are repeats, which make a group; the group of the first
+    is what the others are compared with. Exits with 0 whatever differs, with 2 when runs cannot be
+    compared or are not finished, and with 4 when files of one disagree.
+
+    Example: trimaran compare runs/a runs/b site/results/resnet-imagenet/cpu-quickstart/*.json
+    """
+    from trimaran.cli.terminal import show_table
+    from trimaran.compare import comparison, page, telling
+
+    found, groups = comparison.compare(runs, pool or [])
+    if html is not None:
+        page.write(html, found, groups)
+    if as_json:
+        say(found.model_dump_json(indent=2))
+        return
+    for table in telling.tables(found):
+        show_table(table.title, table.columns, table.rows)
+    for line in [*telling.sentences(found), *found.notes]:
+        say(line)
 
 
 @app.command("doctor")

@@ -94,7 +94,8 @@ def refuse_old(path: Path, name: str) -> None:
     if path.exists():
         raise UsageError(
             f"{path} is there, and is not changed",
-            hint=f"add clusters: {{{name}: ...}} to it by hand: docs/cluster.md has the keys",
+            hint=f"add clusters: {{{name}: ...}} to it by hand:"
+            " site/docs/tutorials/cluster.md has the keys",
         )
 
 

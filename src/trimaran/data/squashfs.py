@@ -19,8 +19,7 @@ from pathlib import Path
 from trimaran import paths, process
 from trimaran.data import dataset_json
 from trimaran.errors import RunError, UsageError
-from trimaran.files import check_space, follow_umask, sha256
-from trimaran.net.download import SPARE_BYTES
+from trimaran.files import SPARE_BYTES, check_space, follow_umask, sha256
 from trimaran.reporting import Advance, Reporter
 
 OPTIONS = (

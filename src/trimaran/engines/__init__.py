@@ -102,14 +102,12 @@ class Engine(Protocol):
     Attributes:
         name: as `--engine` has it.
         container: whether it shields a run from the host; only such results can be evidence.
-        programs: what its commands begin with, one of these.
         form: of its images; None: it has none.
         mounts_images: whether it shows file system images to a run, as data or as an overlay.
     """
 
     name: ClassVar[str]
     container: ClassVar[bool]
-    programs: ClassVar[tuple[str, ...]]
     form: ClassVar[Form | None]
     mounts_images: ClassVar[bool]
 

@@ -52,7 +52,6 @@ class Apptainer(Container):
     """Builds, finds, tests and runs SIF files."""
 
     name = "apptainer"
-    programs = ("apptainer", "singularity")
     form = "sif"
     mounts_images = True
     source = "image.def"

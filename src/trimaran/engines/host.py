@@ -33,7 +33,6 @@ class Host:
 
     name = "host"
     container = False
-    programs = ("python",)
     form = None
     mounts_images = False
 

@@ -42,7 +42,6 @@ class Podman(Storage):
     """Builds with buildah; finds, tests and runs with podman, in one storage."""
 
     name = "podman"
-    programs = ("podman",)
     source = "Dockerfile"
     executable = "/usr/bin/podman"
 

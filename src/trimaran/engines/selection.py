@@ -1,12 +1,13 @@
 """The one list of engines, and which one a command means.
 
 A new engine is a module with a class of the shape of `Engine`, and its row in `ENGINES`.
+Who only judges a run asks the row, and imports no engine.
 """
 
 from __future__ import annotations
 
 import pkgutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trimaran.engines import Engine
 from trimaran.errors import UsageError, unknown_name
@@ -14,12 +15,20 @@ from trimaran.errors import UsageError, unknown_name
 if TYPE_CHECKING:
     from trimaran.engines.building import Container
 
+
+class Row(NamedTuple):
+    """An engine: its class, and of a container what its commands begin with, one of these."""
+
+    place: str
+    programs: tuple[str, ...] = ()
+
+
 ENGINES = {
-    "apptainer": "trimaran.engines.apptainer:Apptainer",
-    "podman": "trimaran.engines.oci:Podman",
-    "host": "trimaran.engines.host:Host",
+    "apptainer": Row("trimaran.engines.apptainer:Apptainer", ("apptainer", "singularity")),
+    "podman": Row("trimaran.engines.oci:Podman", ("podman",)),
+    "host": Row("trimaran.engines.host:Host"),
 }
-"""Name -> class. It is imported when it is asked for: most commands need one, or none."""
+"""By name. A class is imported when it is asked for: most commands need one, or none."""
 
 AUTO = "auto"
 """Apptainer where it is installed, else the host."""
@@ -27,7 +36,7 @@ AUTO = "auto"
 
 def every() -> dict[str, type[Engine]]:
     """Return all engines, by name."""
-    return {name: pkgutil.resolve_name(place) for name, place in ENGINES.items()}
+    return {name: pkgutil.resolve_name(row.place) for name, row in ENGINES.items()}
 
 
 def containers() -> dict[str, type[Container]]:
@@ -35,6 +44,11 @@ def containers() -> dict[str, type[Container]]:
     from trimaran.engines.building import Container
 
     return {name: found for name, found in every().items() if issubclass(found, Container)}
+
+
+def programs(name: str) -> tuple[str, ...]:
+    """Return what commands of the engine `name` begin with; none where it is no container."""
+    return ENGINES[name].programs if name in ENGINES else ()
 
 
 def select(name: str | None) -> Engine:
@@ -50,7 +64,7 @@ def select(name: str | None) -> Engine:
         name = "apptainer" if program() else "host"
     if name not in ENGINES:
         raise unknown_name("engine", str(name), (AUTO, *ENGINES))
-    engine: Engine = pkgutil.resolve_name(ENGINES[str(name)])()
+    engine: Engine = pkgutil.resolve_name(ENGINES[str(name)].place)()
     return engine
 
 

@@ -93,7 +93,7 @@ def _upstream(version: str) -> str:
 def _row(image: Image) -> str:
     folder = image.folder.relative_to(paths.repository() / "containers")
     return "| " + " | ".join([
-        f"[`{image.name}`]({folder}/image.yaml)", _content(image), _hardware(image),
+        f"[`{image.name}`]({folder}/image.yaml)", _content(image), hardware(image),
         *evidence_cells(image),
     ]) + " |"
 
@@ -126,7 +126,8 @@ def _evidence(image: Image) -> tuple[Path, _Evidence] | None:
     return None
 
 
-def _hardware(image: Image) -> str:
+def hardware(image: Image) -> str:
+    """Return what an image is for: CPUs, or whose GPUs and which version of their software."""
     framework = definition.chain(image)[0]
     if framework.gpu is None:
         return "CPU"

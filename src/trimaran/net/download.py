@@ -23,13 +23,18 @@ from typing import IO
 import requests
 
 from trimaran.errors import RunError, TrimaranError
-from trimaran.files import IN_CACHE, check_space, is_still, resumable, set_aside, writing
+from trimaran.files import (
+    IN_CACHE,
+    SPARE_BYTES,
+    check_space,
+    is_still,
+    resumable,
+    set_aside,
+    writing,
+)
 from trimaran.files import sha256 as sha256_of
 from trimaran.net.transfer import SourceFailed, SourceSilent, ask_again, is_remote, place, transfer
 from trimaran.reporting import Reporter
-
-SPARE_BYTES = 16 * 1024 * 1024
-"""Left free beyond the file itself, so that a download never fills a disk to the last byte."""
 
 PATIENCE = (5.0, 15.0)
 """Seconds to wait before all sources are asked again, where one was silent: a network recovers."""

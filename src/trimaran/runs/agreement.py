@@ -103,15 +103,15 @@ def _ended(record: RunRecord) -> Iterator[str]:
 
 
 def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
+    found = rundir.hashes(directory) if record.files else {}
     for name, listed in record.files.items():
-        found = rundir.hashes(directory).get(name)
-        if found != listed:
-            yield f"{name}: SHA-256 {found or 'of nothing'}, run.json says {listed}"
+        if found.get(name) != listed:
+            yield f"{name}: SHA-256 {found.get(name) or 'of nothing'}, run.json says {listed}"
 
 
 def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
     """Compare the words of the app, the launcher and the variables with the recipe's."""
-    words, inside = list(record.command.argv), record.image.engine in selection.containers()
+    words, inside = list(record.command.argv), bool(selection.programs(record.image.engine))
     if record.initial is not None and words and words[-1].startswith("--initial="):
         words.pop()
     folders = {data.name: Path(data.path) for data in record.data}
@@ -138,15 +138,15 @@ def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
 def _image(record: RunRecord) -> Iterator[str]:
     """Compare engine, digest and what was added with the words of the command."""
     image, words = record.image, record.command.argv
-    engine = selection.containers().get(image.engine)
-    if engine is None:
+    programs = selection.programs(image.engine)
+    if not programs:
         if image.digest is not None:
             yield f"run.json: the engine {image.engine} has no images, but there is a digest"
         return
     if image.digest is None:
         yield "run.json: the image has no digest"
     starts = words if record.job else words[:1]  # of a job the launcher's words come first
-    if not any(Path(word).name in engine.programs for word in starts):
+    if not any(Path(word).name in programs for word in starts):
         yield f"run.json: the command does not run {image.engine}"
     if image.reference not in words:
         yield f"run.json: the command does not run {image.reference}"
@@ -174,15 +174,15 @@ def _metrics(
     if steps != sorted(steps):
         yield f"{METRICS}: its steps go backwards"
     arguments = {**recipe.args, **record.recipe.changed}
-    wanted: dict[str, set[object]] = {}
+    wanted: dict[str, list[object]] = {}  # no sets: what a run tells may be a list
     if "seed" in arguments:
-        wanted["seed"] = {arguments["seed"]}
+        wanted["seed"] = [arguments["seed"]]
     # Of a sequence there are as many clips as its length gives, and a training tells those.
     reads = arguments.get(SYNTHETIC) is not True and "sequence" not in card.data.kinds
     if reads and len(recipe.data) == 1 and not real_changes(recipe, card, record.recipe.changed):
         use = next(iter(recipe.data.values()))
-        others: set[object] = {count for split, count in use.samples.items() if split != "train"}
-        wanted["train_samples"] = {use.samples.get("train")}
+        others: list[object] = [count for split, count in use.samples.items() if split != "train"]
+        wanted["train_samples"] = [use.samples.get("train")]
         wanted["eval_samples"] = others or wanted["train_samples"]
     for event in events:
         if event.key in wanted and event.value not in wanted[event.key]:

@@ -1,4 +1,4 @@
-"""The curves of a run over its steps, in the panels that its app's card names, as SVG and PNG."""
+"""The curves of a run over its steps, as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from trimaran.recipes.cards import AxisKind, Card
-from trimaran.runs.verdict import Event
+from trimaran.runs.panels import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,39 +20,13 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's, which readers with any colour vision tell apart."""
 
+WIDTH, HEIGHT = 4.0, 3.6
+LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.15, 0.8, 0.6
+"""Inches: of a panel, and around its axes. These, and where titles and labels are, are fixed: a
+layout that measures each text takes longer than all the drawing."""
+
 MARKED = 30
 """Points up to which each is marked: a line of one point is not seen otherwise."""
-
-LARGEST = 1e30
-"""Beyond, nothing is drawn: it is no loss and no speed, and an axis up to it shows nothing else."""
-
-DECADE = 10.0
-
-
-class Line(NamedTuple):
-    """One key of `metrics.jsonl` as a line."""
-
-    key: str
-    label: str
-    factor: float
-
-
-class Panel(NamedTuple):
-    """Axes with a title, and their lines; `log`: logarithmic where the values span a decade."""
-
-    title: str
-    axis: AxisKind
-    lines: list[Line]
-
-
-def panels_of(card: Card) -> list[Panel]:
-    """Return the panels that a card names, in its order."""
-    found: dict[str, Panel] = {}
-    for name, metric in card.metrics.items():
-        if metric.panel is not None:
-            panel = found.setdefault(metric.panel, Panel(metric.panel, metric.axis, []))
-            panel.lines.append(Line(metric.key, metric.label or name, metric.factor))
-    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -64,22 +37,20 @@ class Picture:
     png: bytes
 
 
-def draw(title: str, events: Sequence[Event], card: Card) -> Picture | None:
-    """Draw a panel for each thing that the run has reported; None where it is none of them."""
-    panels = [
-        (panel, found)
-        for panel in panels_of(card)
-        if (found := [(line, points) for line in panel.lines if (points := _points(events, line))])
-    ]
+def draw(title: str, panels: Sequence[Panel]) -> Picture | None:
+    """Draw the panels side by side; None where there are none."""
     if not panels:
         return None
     with _defaults():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(4 * len(panels), 3.6), layout="constrained")
-        row = figure.subplots(1, len(panels), squeeze=False)[0]
-        for axes, (panel, found) in zip(row, panels, strict=True):
-            _panel(axes, panel, found)
+        whole = WIDTH * len(panels)
+        figure = Figure(figsize=(whole, HEIGHT))
+        for place, panel in enumerate(panels):
+            _panel(figure.add_axes((
+                (place * WIDTH + LEFT) / whole, BOTTOM / HEIGHT,
+                (WIDTH - LEFT - RIGHT) / whole, (HEIGHT - TOP - BOTTOM) / HEIGHT,
+            )), panel)
         figure.suptitle(title)
         return _saved(figure)
 
@@ -94,8 +65,10 @@ def speedup(title: str, points: Sequence[tuple[int, float]]) -> Picture:
     with _defaults():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(5, 3.6), layout="constrained")
-        axes = figure.subplots()
+        figure = Figure(figsize=(5, HEIGHT))
+        axes = figure.add_axes((
+            LEFT / 5, BOTTOM / HEIGHT, (5 - LEFT - RIGHT) / 5, (HEIGHT - TOP - BOTTOM) / HEIGHT,
+        ))
         nodes, found = zip(*points, strict=True)
         axes.plot(nodes, [count / nodes[0] for count in nodes], color="0.6", linestyle="--",
                   label="linear")
@@ -111,7 +84,6 @@ def speedup(title: str, points: Sequence[tuple[int, float]]) -> Picture:
 def _saved(figure: Figure) -> Picture:
     svg, png = io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None})
-    figure.set_layout_engine("none")  # that of the one is good for the other
     figure.savefig(png, format="png", dpi=110)
     return Picture(svg.getvalue(), png.getvalue())
 
@@ -132,40 +104,28 @@ def _defaults() -> AbstractContextManager[None]:
     )
 
 
-def _points(events: Sequence[Event], line: Line) -> list[tuple[int, float]]:
-    """Return steps and values; a value that is no number leaves a gap in the line."""
-    points = [
-        (event.number("step") or 0, math.nan if value is None else value * line.factor)
-        for event in events
-        if event.key == line.key
-        for value in [event.finite]
-    ]
-    points = [(step, value) for step, value in points if 0 <= step < LARGEST]
-    points = [(step, value if abs(value) < LARGEST else math.nan) for step, value in points]
-    return points if any(math.isfinite(value) for _, value in points) else []
-
-
-def _panel(axes: Axes, panel: Panel, found: list[tuple[Line, list[tuple[int, float]]]]) -> None:
+def _panel(axes: Axes, panel: Panel) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    for number, (line, points) in enumerate(found):
-        steps, values = zip(*points, strict=True)
+    for line in panel.lines:
         axes.plot(
-            steps, values, label=line.label, color=COLORS[number % len(COLORS)],
-            marker="o" if len(points) <= MARKED else None, markersize=4,
+            [point.step for point in line.points], [point.value for point in line.points],
+            label=line.label, color=COLORS[line.color % len(COLORS)],
+            marker="o" if len(line.points) <= MARKED else None, markersize=4,
         )
-    axes.set(title=panel.title, xlabel="step")
+    axes.set_title(panel.title, y=1.0)
+    axes.set_xlabel("step")
+    axes.xaxis.set_label_coords(0.5, -0.15)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     _plain(axes.xaxis)
-    drawn = [value for _, points in found for _, value in points if math.isfinite(value)]
-    low, high = min(drawn), max(drawn)
-    if panel.axis == "log" and low > 0 and high >= DECADE * low:
+    low, high = panel.span
+    if panel.logarithmic:
         _logarithmic(axes, decades=math.log10(high / low))
     if panel.axis == "from-zero" and low >= 0:
         axes.set_ylim(0, 1.05 * high or 1)
     _plain(axes.yaxis)
     axes.grid(alpha=0.3)
-    if len(panel.lines) > 1:
+    if len(panel.lines) > 1 or panel.lines[0].color:
         axes.legend(frameon=False)
 
 

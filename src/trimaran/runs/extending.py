@@ -12,15 +12,16 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
 
 from trimaran.engines import Bind, Engine, selection
 from trimaran.errors import UsageError, unreadable
 from trimaran.files import sha256
-from trimaran.images import definition
-from trimaran.images.definition import Image
+
+if TYPE_CHECKING:
+    from trimaran.images.definition import Image
 
 VENV_INSIDE = "/venv"
 """Where the site-packages of a virtual environment are in the container."""
@@ -127,6 +128,8 @@ def _overlay(path: Path) -> Path:
 
 def _packages(image: Image, venv: Path) -> Path:
     """Return the site-packages of `venv` for the Python of `image`."""
+    from trimaran.images import definition  # not needed to read what was added
+
     python = definition.interpreter(image)
     packages = venv / "lib" / f"python{python.version}" / "site-packages"
     if not packages.is_dir():

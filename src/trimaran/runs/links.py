@@ -6,10 +6,9 @@ The nodes have no Python of ours. The script of the job writes small files into 
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
 from trimaran.errors import UsageError
 from trimaran.files import read_plain
@@ -26,7 +25,7 @@ STOPPED = 75
 class End(BaseModel):
     """How a link ended; `step` is that of the newest checkpoint."""
 
-    ended: datetime
+    ended: AwareDatetime
     exit_status: int
     step: int
     reason: str
@@ -38,7 +37,7 @@ class Link(BaseModel):
 
     number: int
     job: str
-    started: datetime
+    started: AwareDatetime
     step: int = Field(description="of the newest checkpoint; 0: none")
     hosts: list[HostFacts] = Field(min_length=1)
     end: End | None = None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, computed_field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, computed_field
 
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
@@ -51,7 +50,7 @@ class ImageRecord(BaseModel):
     @property
     def publishable(self) -> bool:
         """Whether it was a container, known by its digest: a file that says so is not believed."""
-        return self.engine in selection.containers() and self.digest is not None
+        return bool(selection.programs(self.engine)) and self.digest is not None
 
 
 class DataRecord(BaseModel):
@@ -88,7 +87,7 @@ class JobRecord(BaseModel):
 class ResumptionRecord(BaseModel):
     """When, where and by which revision a stopped run went on; `nodes` are the further ones."""
 
-    started: datetime
+    started: AwareDatetime
     trimaran: str
     git: GitRecord
     host: HostFacts
@@ -122,9 +121,9 @@ class RunRecord(BaseModel):
     host: HostFacts
     nodes: list[HostFacts] = Field(default_factory=list)
     environment: dict[str, object] | None = None
-    started: datetime
+    started: AwareDatetime
     resumed: list[ResumptionRecord] = Field(default_factory=list)
-    ended: datetime | None = None
+    ended: AwareDatetime | None = None
     seconds: float | None = None
     exit_status: int | None = None
     files: dict[str, str] = Field(default_factory=dict)

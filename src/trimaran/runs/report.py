@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from pydantic import BaseModel
 
 from trimaran import files
@@ -17,21 +16,25 @@ from trimaran.files import read_plain, sha256, write_atomic
 from trimaran.recipes import cards, library, targets
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.options import Argument
-from trimaran.runs import agreement, curves, rundir, verdict
-from trimaran.runs.curves import Picture
+from trimaran.runs import agreement, curves, page, rundir, sections, series, verdict
+from trimaran.runs.panels import collect
 from trimaran.runs.record import RunRecord
-from trimaran.runs.verdict import Verdict
+from trimaran.runs.series import Series
+from trimaran.runs.verdict import Event, Verdict
 
 if TYPE_CHECKING:
     from pydantic.main import IncEx
 
 
 class Evidence(BaseModel):
-    """`verdict.json`: all that is needed to believe or doubt the verdict, in one file."""
+    """`verdict.json`: all that is needed to believe or doubt the verdict, in one file.
+
+    Published evidence has the curves, too, since the metrics that they are drawn from stay behind.
+    """
 
     run: RunRecord
     verdict: Verdict
+    curves: list[Series] = []
 
 
 # What tells of the machine's users and folders and nothing of the result. The exact
@@ -48,8 +51,10 @@ _PRIVATE: dict[str, IncEx | bool] = {
 }
 
 
-def write_evidence(record: RunRecord, judged: Verdict, file: Path) -> None:
-    """Write the verdict of a run to `file`, without folders and names of the machine.
+def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Path) -> None:
+    """Write verdict and curves of the run in `directory` to `file`.
+
+    Folders and names of the machine are left out.
 
     Raises:
         UsageError: the run was not in a container, its image was modified, or `file` exists.
@@ -64,20 +69,30 @@ def write_evidence(record: RunRecord, judged: Verdict, file: Path) -> None:
             f"the image of the run was modified ({_added(record)}): it is no evidence",
             hint="run it without --overlay and --venv; build what is needed into an image",
         )
-    evidence = Evidence(run=record, verdict=judged)
+    card = recipe_as_run(directory, record).card.card
+    events = verdict.read_events(directory / rundir.METRICS)
+    evidence = Evidence(run=record, verdict=judged, curves=series.collect(events, card))
     files.write_evidence(file, evidence.model_dump_json(indent=2, exclude={"run": _PRIVATE}))
 
 
-def write(directory: Path) -> tuple[RunRecord, Verdict]:
-    """Judge the run in `directory` and write its report files there.
+@dataclass(frozen=True)
+class Judged:
+    """A completed run, whose files agree, and its verdict."""
 
-    Writes `verdict.json`, `report.md` and `report.html`, and `curves.svg` and `curves.png` where
-    there is something to draw.
+    directory: Path
+    record: RunRecord
+    recipe: RecipeFile
+    events: Sequence[Event]
+    verdict: Verdict
+
+
+def judge(directory: Path) -> Judged:
+    """Judge the run in `directory`, and write nothing.
 
     Raises:
         UsageError: no run directory, a run that has not completed, or a recipe
             that is not the one that was run.
-        RunError: files of the run disagree, or the report cannot be written.
+        RunError: files of the run disagree.
     """
     record = rundir.load(directory)
     if record.status != "completed":
@@ -104,13 +119,45 @@ def write(directory: Path) -> tuple[RunRecord, Verdict]:
         image_digest=record.image.digest,
         checked=checked,
     )
+    return Judged(directory, record, recipe, events, judged)
+
+
+def write(directory: Path) -> tuple[RunRecord, Verdict]:
+    """Judge the run in `directory` and write its report files there.
+
+    Writes `verdict.json`, `report.md` and `report.html`, and `curves.svg` and `curves.png` where
+    there is something to draw.
+
+    Raises:
+        UsageError: as `judge`.
+        RunError: as `judge`, or the report cannot be written.
+    """
+    judged = judge(directory)
     try:
-        _render(directory, recipe, record, judged, curves.draw(recipe.name, events, card))
+        _write(judged)
     except OSError as error:
         raise RunError(
             f"cannot write the report into {directory}: {error.strerror} ({error.filename})"
         ) from error
-    return record, judged
+    return judged.record, judged.verdict
+
+
+def _write(judged: Judged) -> None:
+    directory, recipe, record = judged.directory, judged.recipe, judged.record
+    panels = collect(judged.events, recipe.card.card)
+    drawn = curves.draw(recipe.name, panels)
+    for name, content in (("svg", drawn and drawn.svg), ("png", drawn and drawn.png)):
+        if content:
+            write_atomic(directory / f"curves.{name}", content)
+        else:
+            (directory / f"curves.{name}").unlink(missing_ok=True)
+    values = sections.collect(
+        directory, recipe, record, judged.verdict, judged.events, panels, notes(record)
+    )
+    for name in ("report.md", "report.html"):
+        write_atomic(directory / name, page.render(f"{name}.j2", values))
+    evidence = Evidence(run=record, verdict=judged.verdict)
+    write_atomic(directory / "verdict.json", evidence.model_dump_json(indent=2) + "\n")
 
 
 def notes(record: RunRecord) -> list[str]:
@@ -167,52 +214,3 @@ def _copy(path: Path, what: str, digest: str) -> Path:
     if found != digest:
         raise UsageError(f"{path} is not the {what} that was run (run.json has another SHA-256)")
     return path
-
-
-def _render(
-    directory: Path, recipe: RecipeFile, record: RunRecord, judged: Verdict, drawn: Picture | None
-) -> None:
-    svg = drawn.svg.decode() if drawn else ""
-    values = {
-        "recipe": recipe,
-        "record": record,
-        "verdict": judged,
-        "notes": notes(record),
-        "duration": str(timedelta(seconds=round(record.seconds or 0))),
-        "changes": [
-            (key, _shown(recipe.recipe.args.get(key)), _shown(value))
-            for key, value in record.recipe.changed.items()
-        ],
-        "svg": svg[svg.index("<svg") :] if svg else "",
-    }
-    environment = Environment(
-        loader=PackageLoader("trimaran.runs"),
-        autoescape=select_autoescape(["html.j2"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["cell"] = _cell
-    for name, content in (("svg", drawn and drawn.svg), ("png", drawn and drawn.png)):
-        if content:
-            write_atomic(directory / f"curves.{name}", content)
-        else:
-            (directory / f"curves.{name}").unlink(missing_ok=True)
-    for name in ("report.md", "report.html"):
-        write_atomic(directory / name, environment.get_template(f"{name}.j2").render(values))
-    evidence = Evidence(run=record, verdict=judged)
-    write_atomic(directory / "verdict.json", evidence.model_dump_json(indent=2) + "\n")
-
-
-def _shown(value: Argument | None) -> str:
-    """Return an argument as a recipe has it; None: the recipe leaves it to the app."""
-    if value is None:
-        return "the app's default"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _cell(text: object) -> str:
-    """Return a text as one cell of a table in Markdown, in which it is nothing but text."""
-    line = " ".join(str(text).split())
-    return re.sub(r"([\\`*_{}\[\]<>|~])", r"\\\1", line)

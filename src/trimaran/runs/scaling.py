@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel, Field, ValidationError
 
 from trimaran.errors import RunError, UsageError
 from trimaran.files import read_plain, write_atomic
 from trimaran.recipes.cards import Metric
-from trimaran.runs import curves, report, rundir, verdict
+from trimaran.runs import curves, page, report, rundir, verdict
 from trimaran.runs.verdict import Outcome
 
 FILE = "scaling.json"
@@ -122,9 +121,5 @@ def _render(directory: Path, series: Series, points: list[Point]) -> None:
     drawn = curves.speedup(series.recipe, [(one.nodes, one.speedup) for one in points])
     write_atomic(directory / "scaling.svg", drawn.svg)
     write_atomic(directory / "scaling.png", drawn.png)
-    environment = Environment(  # noqa: S701 - Markdown; names of recipes and numbers only
-        loader=PackageLoader("trimaran.runs"), undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )
-    text = environment.get_template("scaling.md.j2").render(series=series, points=points)
+    text = page.render("scaling.md.j2", {"series": series, "points": points})
     write_atomic(directory / "scaling.md", text)

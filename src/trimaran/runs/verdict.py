@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -36,13 +37,28 @@ BEGINNINGS = ("run_start", "resumed_from_step")
 """Keys by which an app tells that it begins or goes on; their `ranks` say with how many."""
 
 
-class Event(BaseModel):
-    """One line of `metrics.jsonl`."""
+@dataclass(frozen=True)
+class Event:
+    """One line of `metrics.jsonl`; there are thousands, so it is no model."""
 
     time_ms: int
     key: str
-    value: float | int | str | bool | list[object] | dict[str, object] | None = None
-    metadata: dict[str, object] = {}
+    value: object = None
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, content: object) -> Event:
+        """Return the event that a line holds.
+
+        Raises:
+            ValueError: it holds something else.
+        """
+        if isinstance(content, dict):
+            time_ms, key = content.get("time_ms"), content.get("key")
+            metadata = content.get("metadata", {})
+            if type(time_ms) is int and isinstance(key, str) and isinstance(metadata, dict):
+                return cls(time_ms, key, content.get("value"), metadata)
+        raise ValueError("no event")
 
     def number(self, name: str) -> int | None:
         """Return an integer of the metadata (`step`, `epoch_num`), if it is there."""
@@ -126,7 +142,7 @@ def read_events(path: Path) -> list[Event]:
     events = []
     for number, line in enumerate(lines, start=1):
         try:
-            events.append(Event.model_validate(parse_json(line)))
+            events.append(Event.of(parse_json(line)))
         except ValueError as error:
             if number == len(lines):
                 break
@@ -145,13 +161,7 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
         at: `end` (last value), `best` (largest or least) or `median-after-epoch-N`
             (median of the values of epochs N+1 and later).
     """
-    found = [event for event in events if event.key == metric.key]
-    if at.startswith("median-after-epoch-"):
-        first = int(at.rsplit("-", 1)[1])
-        found = [event for event in found if (event.number("epoch_num") or 0) > first]
-    if at == "end":
-        found = found[-1:]
-    values = [math.nan if event.finite is None else event.finite * metric.factor for event in found]
+    values = readings(events, metric, at)
     if not values:
         return None
     if not all(math.isfinite(value) and metric.can_be(value) for value in values):
@@ -159,6 +169,17 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
     if at.startswith("median"):
         return median(values)
     return max(values) if metric.better == "higher" else min(values)
+
+
+def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
+    """Return the values in the unit that `measure` looks at; NaN for what is no finite number."""
+    found = [event for event in events if event.key == metric.key]
+    if at.startswith("median-after-epoch-"):
+        first = int(at.rsplit("-", 1)[1])
+        found = [event for event in found if (event.number("epoch_num") or 0) > first]
+    if at == "end":
+        found = found[-1:]
+    return [math.nan if event.finite is None else event.finite * metric.factor for event in found]
 
 
 def judge(

@@ -15,6 +15,7 @@ from trimaran.engines import BuiltImage, Engine, inventory, require
 from trimaran.engines.inventory import Item
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.images.definition import Image
+from trimaran.reporting import Silent
 from trimaran.supply import licences
 
 STARTS = 5
@@ -35,6 +36,7 @@ class Examination(strict.Model):
         licences: the same -> kind of licence -> how many packages name one of that kind.
         start: seconds from the engine's start to the end of a Python that does nothing,
             median of `STARTS`, warm.
+        selftest: what the self-test said, line by line; none where it was not run.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -52,17 +54,32 @@ class Examination(strict.Model):
     licences: dict[str, dict[str, int]]
     largest: tuple[Item, ...]
     start: float
+    selftest: tuple[str, ...] = ()
 
 
-def examine(engine: Engine, image: Image) -> Examination:
-    """Look at the built image of `engine`.
+class _Listener(Silent):
+    """Keeps what a child said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def detail(self, text: str) -> None:
+        """Keep `text`."""
+        self.lines.append(text)
+
+
+def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
+    """Look at the built image of `engine`, and with `test` also run its self-test.
 
     Raises:
-        BuildError: it is not built, or its Python does not run.
+        BuildError: it is not built, its Python does not run, or its self-test fails.
         UsageError: the engine is the host, which has no images.
     """
     built = require(engine, image)
-    found = inventory.of(engine, built)
+    found, listener = inventory.of(engine, built), _Listener()
+    if test:
+        engine.test(built, listener)
     stated = {
         "debian": [package.licences or package.mentioned for package in found.debian],
         "python": [package.licences for package in found.python],
@@ -75,6 +92,7 @@ def examine(engine: Engine, image: Image) -> Examination:
         packages={kind: len(those) for kind, those in stated.items()},
         licences={kind: licences.summary(those) for kind, those in stated.items()},
         largest=tuple(found.largest(LARGEST)), start=start_time(engine, built),
+        selftest=tuple(listener.lines),
     )
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Literal
 
@@ -34,11 +35,17 @@ from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from cyclonedx.spdx import is_expression
 from packageurl import PackageURL
-from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    canonicalize_name,
+    canonicalize_version,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 from trimaran import __version__
 from trimaran.engines.inventory import Inventory
-from trimaran.images import debian, definition, wheels
+from trimaran.images import debian, definition, lock, wheels
 from trimaran.images.definition import Image
 from trimaran.supply import licences
 
@@ -56,9 +63,47 @@ def text(found: Inventory, hashes: Hashes) -> str:
         found: packages, licences, labels and digest.
         hashes: of the package files, as far as they are known.
     """
-    numberless = _json(found, hashes, uuid.UUID(int=0))
-    content = hashlib.sha256(numberless.encode()).hexdigest()
-    return _json(found, hashes, uuid.uuid5(uuid.NAMESPACE_OID, content)) + "\n"
+    packages = [_system(found), *_debian(found, hashes), *_python(found, hashes)]
+    return _document(_image(found), packages, _date(found))
+
+
+def locked(image: Image) -> str:
+    """Return the SBOM of what the definition of `image` locks, whatever was built of it.
+
+    Nothing has looked into an image: there are no licences, nothing of what a base image brings,
+    and no hash of a wheel, of which a lock accepts several.
+    """
+    packages = [
+        *(_locked_debian(package) for package in locked_debian(image)),
+        *(_package(PackageURL("pypi", None, canonicalize_name(name), version), [], None, [])
+          for name, version in locked_python(image).items()),
+    ]
+    about = Component(
+        name=image.name, version=image.version, type=ComponentType.CONTAINER,
+        bom_ref=f"image:{image.name}", description=image.description.strip(),
+        licenses=_licences([image.licenses], DECLARED),
+    )
+    return _document(about, packages, None)
+
+
+def locked_python(image: Image) -> dict[str, str]:
+    """Return the Python packages that `image` locks with those below it: name -> version."""
+    found: dict[str, str] = {}
+    for part in definition.chain(image):
+        file, python = definition.wheels_lock(part), definition.interpreter(part)
+        entries = lock.read(file) if file else []
+        found |= {one.name: one.version for one in entries if one.applies_to(python.version)}
+        for source in part.build.sources if part.build else ():
+            with suppress(InvalidSdistFilename):  # a wheel, which that stage alone uses
+                name, version = parse_sdist_filename(lock.file_name(source))
+                found[name] = str(version)
+    return dict(sorted(found.items()))
+
+
+def locked_debian(image: Image) -> list[debian.Package]:
+    """Return the Debian packages that the framework image below `image` locks."""
+    file = definition.chain(image)[0].folder / "debian.lock"
+    return debian.read(file) if file.is_file() else []
 
 
 def locked_hashes(image: Image) -> Hashes:
@@ -75,13 +120,22 @@ def locked_hashes(image: Image) -> Hashes:
     return hashes
 
 
-def _json(found: Inventory, hashes: Hashes, number: uuid.UUID) -> str:
-    image = _image(found)
-    packages = [_system(found), *_debian(found, hashes), *_python(found, hashes)]
+def _document(
+    image: Component, packages: Sequence[Component], date: datetime | None
+) -> str:
+    """Return a bill as JSON; its number comes from its content."""
+    numberless = _json(image, packages, date, uuid.UUID(int=0))
+    content = hashlib.sha256(numberless.encode()).hexdigest()
+    return _json(image, packages, date, uuid.uuid5(uuid.NAMESPACE_OID, content)) + "\n"
+
+
+def _json(
+    image: Component, packages: Sequence[Component], date: datetime | None, number: uuid.UUID
+) -> str:
     bom = Bom(
         serial_number=number, components=packages,
         metadata=BomMetaData(
-            component=image, timestamp=_date(found),
+            component=image, timestamp=date,
             tools=ToolRepository(components=[
                 Component(name="trimaran", version=__version__, type=ComponentType.APPLICATION),
                 this_component(),
@@ -92,7 +146,14 @@ def _json(found: Inventory, hashes: Hashes, number: uuid.UUID) -> str:
             *(Dependency(package.bom_ref) for package in packages),
         ],
     )
+    # Without one, the library would take that of the moment; its type does not say None.
+    bom.metadata.timestamp = date  # type: ignore[assignment]
     return make_outputter(bom, OutputFormat.JSON, VERSION).output_as_string(indent=2)
+
+
+def _locked_debian(package: debian.Package) -> Component:
+    purl = PackageURL("deb", "debian", package.name, package.version, {"arch": "amd64"})
+    return _package(purl, [], package.sha256, [])
 
 
 def _image(found: Inventory) -> Component:

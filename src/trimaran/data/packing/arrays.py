@@ -26,8 +26,7 @@ from trimaran.data.packing.labelled_idx import Labelled
 from trimaran.data.packing.moving import Scenes
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.errors import RunError
-from trimaran.files import check_space, follow_umask, writing
-from trimaran.net.download import SPARE_BYTES
+from trimaran.files import SPARE_BYTES, check_space, follow_umask, writing
 from trimaran.reporting import Advance, Reporter
 
 COMPRESSION = 6  # of PNG (0 to 9), the default of the format's libraries

@@ -24,8 +24,15 @@ from trimaran.data.packing import listing, pictures, sequences, videos
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
 from trimaran.errors import RunError, UsageError
-from trimaran.files import check_space, locked, resumable, sha256, write_atomic, writing
-from trimaran.net.download import SPARE_BYTES
+from trimaran.files import (
+    SPARE_BYTES,
+    check_space,
+    locked,
+    resumable,
+    sha256,
+    write_atomic,
+    writing,
+)
 from trimaran.parsing import parse_json
 from trimaran.reporting import Advance, Reporter
 

@@ -1,0 +1,79 @@
+"""Build the site from definitions and evidence, or show it on this machine.
+
+    python scripts/build_site.py source    # build/site-source alone, for mike
+    python scripts/build_site.py readme    # the table of results in README.md
+    python scripts/build_site.py build     # build/site, from build/site-source
+    python scripts/build_site.py serve     # the same, and serves it at http://127.0.0.1:8000/
+
+Exit codes: 0 done; 1 the builder found a fault in a page, such as a broken link; 2 evidence, a
+definition or a page does not validate: file, line and reason are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "site"))
+
+from generator import readme, sources, tree  # noqa: E402 - found by the line above
+from trimaran.errors import TrimaranError  # noqa: E402
+
+SOURCE, BUILT = ROOT / "build/site-source", ROOT / "build/site"
+
+
+def written(write: Callable[[], None]) -> int:
+    """Call `write`; return the exit code, after saying what is wrong."""
+    try:
+        write()
+    except TrimaranError as error:
+        sys.stderr.write(f"{error.message}\n{error.hint or ''}".rstrip() + "\n")
+        return 2
+    return 0
+
+
+def build() -> int:
+    """Build the site from its source; return the exit code."""
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f",
+         str(SOURCE / "mkdocs.yml")],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False,
+    ).returncode and 1
+
+
+def serve(port: int) -> int:
+    """Serve what was built until Ctrl-C."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(BUILT))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+        sys.stderr.write(f"http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)\n")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what the words ask for; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("verb", choices=["readme", "source", "build", "serve"])
+    parser.add_argument("--port", type=int, default=8000)
+    asked = parser.parse_args(words)
+    if asked.verb == "readme":
+        return written(lambda: readme.write(sources.read()))
+    steps: list[Callable[[], int]] = [
+        lambda: written(lambda: tree.write(SOURCE)), build, functools.partial(serve, asked.port),
+    ]
+    wanted = steps[: ["source", "build", "serve"].index(asked.verb) + 1]
+    return next((code for step in wanted if (code := step())), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,124 @@
+// What pages need beside the theme: ages of dates, the filter of the recipes, plots, paper.
+
+"use strict";
+
+const here = document.currentScript.src;
+const dark = () => document.body.getAttribute("data-md-color-scheme") === "slate";
+
+// Dates say how old they are today, not on the day of the build.
+function addAges() {
+  const today = Date.now();
+  for (const time of document.querySelectorAll("time.age")) {
+    const days = Math.floor((today - Date.parse(time.dateTime)) / 86400000);
+    if (days < 0 || time.dataset.age) continue;
+    const [count, unit] =
+      days < 60 ? [days, "day"] : days < 730 ? [Math.floor(days / 30.4), "month"] : [Math.floor(days / 365.25), "year"];
+    time.dataset.age = days ? `${count} ${unit}${count === 1 ? "" : "s"} old` : "today";
+    time.append(` (${time.dataset.age})`);
+  }
+}
+
+// The filter writes what was chosen into the address, so that it can be linked and gone back to.
+function startFilter() {
+  const form = document.getElementById("filter");
+  if (!form) return;
+  const cards = [...document.querySelectorAll("#recipes > .card")];
+  const apply = () => {
+    const chosen = Object.fromEntries([...new FormData(form)].filter(([, value]) => value));
+    const { text = "", ...facets } = chosen;
+    let shown = 0;
+    for (const card of cards) {
+      const fits =
+        Object.entries(facets).every(([name, value]) => card.dataset[name] === value) &&
+        text.toLowerCase().split(/\s+/).every((word) => card.textContent.toLowerCase().includes(word));
+      card.hidden = !fits;
+      shown += fits;
+    }
+    document.getElementById("filter-count").value = shown;
+    document.getElementById("nothing").hidden = shown > 0;
+    const query = new URLSearchParams(chosen).toString();
+    history.replaceState(history.state, "", query ? `?${query}` : location.pathname);
+  };
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    if (form.elements[name]) form.elements[name].value = value;
+  }
+  form.addEventListener("input", apply);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(apply));
+  apply();
+}
+
+// Vega's scripts are large: only pages with plots ask for them, and show still pictures until then.
+function startPlots() {
+  const figures = [...document.querySelectorAll("figure.plot")];
+  if (!figures.length) return;
+  const script = document.createElement("script");
+  script.type = "module";
+  script.src = new URL("vega.js", here);
+  script.addEventListener("load", async () => {
+    const themes = await (await fetch(new URL("plots/themes.json", here))).json();
+    for (const figure of figures) {
+      const live = document.createElement("div");
+      live.className = "live";
+      figure.prepend(live);
+      const source = new URL(`plots/${figure.dataset.plot}.vl.json`, here);
+      figure.specification = await (await fetch(source)).json();
+    }
+    const draw = async () => {
+      for (const figure of figures) {
+        figure.classList.add("drawn"); // before, so that the plot has a width to fill
+        await vegaEmbed(figure.querySelector(".live"), figure.specification, {
+          config: themes[dark() ? "dark" : "light"], renderer: "svg", actions: false,
+        });
+      }
+    };
+    await draw();
+    new MutationObserver(draw).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+  });
+  document.head.append(script);
+}
+
+// On paper nothing is folded, and nothing is dark.
+function preparePaper() {
+  let opened = [];
+  let colours = null;
+  addEventListener("beforeprint", () => {
+    if (colours !== null) return; // some browsers say it twice
+    opened = [...document.querySelectorAll("details:not([open])")];
+    opened.forEach((one) => { one.open = true; });
+    colours = document.body.getAttribute("data-md-color-scheme");
+    document.body.setAttribute("data-md-color-scheme", "default");
+  });
+  addEventListener("afterprint", () => {
+    opened.forEach((one) => { one.open = false; });
+    if (colours !== null) document.body.setAttribute("data-md-color-scheme", colours);
+    colours = null;
+  });
+}
+
+addAges();
+startFilter();
+startPlots();
+preparePaper();
+
+// Landmarks that the theme leaves without a name of their own, and tables that scroll by keyboard.
+function helpReaders() {
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
+  for (const nav of document.querySelectorAll(".md-nav--secondary nav")) {
+    nav.removeAttribute("aria-label"); // a list within the table of contents is no landmark
+    nav.setAttribute("role", "none");
+  }
+  for (const nav of document.querySelectorAll("nav[data-md-level][aria-labelledby]")) {
+    // Where a section has a page of its own, the label that is meant has an icon alone.
+    nav.removeAttribute("aria-labelledby");
+    nav.setAttribute("aria-label", nav.querySelector(":scope > .md-nav__title")?.textContent.trim() ?? "");
+  }
+  const help = () => {
+    for (const nav of document.querySelectorAll("nav.md-code__nav:not([role])")) nav.setAttribute("role", "none");
+    for (const wrap of document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex])")) wrap.tabIndex = 0;
+  };
+  help();
+  new MutationObserver(help).observe(document.querySelector("article"), { childList: true, subtree: true });
+}
+
+helpReaders();

@@ -1,0 +1,228 @@
+"""Numbers in hand-written pages: each is looked up, and brings its date and source with it.
+
+`{{ ratio("resnet_cpu", "ours / stock") }}` in a guide writes the number, and a mark that leads to
+the list of sources at the end of the page. What is not in evidence, in a recipe or among the
+published numbers stops the build.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date
+from statistics import median
+
+from jinja2 import Environment, StrictUndefined
+from jinja2.exceptions import TemplateError
+
+from generator import markdown, recipes, results
+from generator.sources import Sources
+from trimaran.errors import UsageError
+from trimaran.evidence import standing
+from trimaran.evidence.records import Ratio, Spread
+
+_MEASURED = re.compile(
+    r"\d\s?(?:%|img/s|clips/s|[MGT]B/s|[GT]FLOP(?:/s)?|dB|GB|MB|times as)(?![A-Za-z])"
+)
+_DATED = re.compile(r"\{\{|\b(?:19|20)\d\d\b|arXiv:\d")
+"""A number with a unit that is measured; and what says where and when."""
+
+_PARTS = re.compile(r"(\n(?:[ \t]*\n)+|^```.*?^```$)", re.MULTILINE | re.DOTALL)
+"""Between the paragraphs of a page; a block of code is a part of its own."""
+
+_HOW = re.compile(r"^<!-- (?:real|parsed).*?-->\n", re.MULTILINE)
+"""What says of a block of commands how a test tries it; no part of the page."""
+
+
+class Page:
+    """One hand-written page while it is filled: the sources that its numbers have."""
+
+    def __init__(self, place: str, sources: Sources) -> None:
+        self.place = place
+        self.sources = sources
+        self.cited: list[str] = []
+
+    def fill(self, text: str) -> str:
+        """Return the text with every number in its place, and the list of sources after it.
+
+        Raises:
+            UsageError: a number is nowhere; the message names it.
+        """
+        self.refuse_undated(text)
+        environment = Environment(
+            undefined=StrictUndefined,
+            autoescape=False,  # noqa: S701 - Markdown, of our own pages
+        )
+        environment.globals.update(self.words())
+        try:
+            filled = _HOW.sub("", environment.from_string(text).render())
+        except TemplateError as error:
+            line = getattr(error, "lineno", None) or 1
+            raise UsageError(f"site/docs/{self.place}:{line}: {error}") from error
+        if not self.cited:
+            return filled
+        marks = "\n".join(
+            f'1. <span id="source-{number}"></span>{source}'
+            for number, source in enumerate(self.cited, start=1)
+        )
+        return f"{filled.rstrip()}\n\n## Sources of the numbers\n\n{marks}\n"
+
+    def refuse_undated(self, text: str) -> None:
+        """Refuse a measured number in a paragraph that has no date, and no source with its year.
+
+        Raises:
+            UsageError: there is one; the message has its line.
+        """
+        line = 1
+        for part in _PARTS.split(text):
+            fenced = part.startswith(("```", "    "))
+            if not fenced and (found := _MEASURED.search(part)) and not _DATED.search(part):
+                at = line + part.count("\n", 0, found.start())
+                raise UsageError(
+                    f"site/docs/{self.place}:{at}: '{found[0]}' has neither date nor source",
+                    hint="take it from evidence, a recipe or site/published.yaml, or say whose",
+                )
+            line += part.count("\n")
+
+    def words(self) -> dict[str, Callable[..., str]]:
+        """Return what a page may ask for."""
+        return {"ratio": self.ratio, "rate": self.rate, "came_to": self.came_to,
+                "expected": self.expected, "published": self.published, "image": self.image,
+                "efficiency": self.efficiency, "hardware": self.hardware,
+                "real_results": self.real_results}
+
+    def cite(self, text: str, source: str) -> str:
+        """Return a number with the mark of its source, which is added to the list."""
+        if source not in self.cited:
+            self.cited.append(source)
+        number = self.cited.index(source) + 1
+        title = re.sub(r"<[^>]+>|\[|\]\([^)]*\)", "", source).replace('"', "'")
+        return f'{text}<sup class="source">[{number}](#source-{number} "{title}")</sup>'
+
+    def missing(self, what: str) -> UsageError:
+        """Return the error for a number that is nowhere."""
+        return UsageError(f"site/docs/{self.place}:1: {what}")
+
+    def ratio(self, benchmark: str, text: str, *, spread: bool = False) -> str:
+        """Return the median of a ratio, with `spread` also the least and the largest."""
+        for piece in self.sources.shelf.benchmarks.get(benchmark, []):
+            for found in piece.content.ratios:
+                if found.text == text:
+                    return self._round(found, piece.path, piece.content.day.isoformat(),
+                                       piece.content.machine.machine.text, spread)
+        raise self.missing(f"no benchmark {benchmark} has the ratio '{text}'")
+
+    def rate(self, benchmark: str, name: str, *, spread: bool = False) -> str:
+        """Return the median of a rate, with its unit."""
+        for piece in self.sources.shelf.benchmarks.get(benchmark, []):
+            for found in piece.content.rates:
+                if found.name == name:
+                    return self._round(found, piece.path, piece.content.day.isoformat(),
+                                        piece.content.machine.machine.text, spread, found.unit)
+        raise self.missing(f"no benchmark {benchmark} has the rate '{name}'")
+
+    def _round(
+        self, found: Spread, path: str, day: str, machine: str, spread: bool, unit: str = ""
+    ) -> str:
+        text = f"{found.median:,.3g}"
+        if spread:
+            text += f" ({found.min:,.3g} to {found.max:,.3g})"
+        if isinstance(found, Ratio) and found.goal is not None and not found.met:
+            text += f", goal {found.goal:g} not met"
+        where = markdown.link(self.place, f"files/{path}")
+        rounds = len(found.values)
+        return self.cite(f"{text} {unit}".rstrip(), f"[{path.rpartition('/')[2]}]({where}):"
+                         f" {day}, {machine}, median of {rounds} rounds")
+
+    def came_to(self, recipe: str, metric: str, *, day: str = "", **changed: object) -> str:
+        """Return what runs of a recipe came to: the median of the newest day with these changes.
+
+        Args:
+            recipe: name.
+            metric: name.
+            day: of the runs; default: the newest.
+            changed: arguments that were changed, `_` for `-`; the seed does not count.
+        """
+        wanted = {key.replace("_", "-"): str(value) for key, value in changed.items()}
+        known = self.sources.standings.get(recipe)
+        runs = [
+            piece for piece in (known.runs if known else ())
+            if known and known.changes(piece) == wanted and piece.content.row(metric) is not None
+            and day in ("", piece.content.day.isoformat())
+        ]
+        if not runs:
+            raise self.missing(f"no evidence of {recipe} with {wanted} has {metric}")
+        runs = [piece for piece in runs if piece.content.day == runs[0].content.day]
+        rows = [row for piece in runs if (row := piece.content.row(metric)) is not None]
+        values = [row.measured for row in rows if row.measured is not None]
+        text = standing.show(median(values), rows[0].unit, rows[0].digits)
+        where = markdown.link(self.place, f"recipes/{recipe.partition('@')[0]}.md#evidence")
+        how = ", ".join(f"{key}={value}" for key, value in wanted.items())
+        return self.cite(text, f"[{recipe}]({where}){f' with {how}' if how else ''}:"
+                         f" {runs[0].content.day}, {runs[0].content.run.host.text}, "
+                         + (f"median of {len(runs)} seeds" if len(runs) > 1 else "one run"))
+
+    def expected(self, recipe: str, metric: str) -> str:
+        """Return what a recipe expects of a metric."""
+        known = self.sources.standings.get(recipe)
+        for number in known.numbers if known else ():
+            if number.expected.metric == metric:
+                where = markdown.link(self.place, f"recipes/{recipe.partition('@')[0]}.md")
+                return self.cite(number.text, f"[{recipe}]({where}): {number.cited}")
+        raise self.missing(f"the recipe {recipe} expects no {metric}")
+
+    def efficiency(self, first: str, other: str) -> str:
+        """Return what part of perfect scaling from one recipe's rate another one's is."""
+        rates, sizes, marks = [], [], ""
+        for name in (first, other):
+            marks += "".join(re.findall("<sup.*</sup>", self.expected(name, "throughput")))
+            known = self.sources.standings[name]
+            rates.append(next(number.expected.value for number in known.numbers
+                              if number.expected.metric == "throughput"))
+            sizes.append(known.ranks)
+        return f"{rates[1] / rates[0] * sizes[0] / sizes[1]:.0%}{marks}"
+
+    def published(self, key: str) -> str:
+        """Return a published number."""
+        known = self.sources.published
+        if key not in known.figures:
+            raise self.missing(f"site/published.yaml has no figure '{key}'")
+        figure = known.figures[key]
+        source = known.sources[figure.source]
+        title = f"[{source.title}]({source.url})" if source.url else source.title
+        place = f", {figure.place}" if figure.place else ""
+        return self.cite(figure.text, f"{title} ({source.year}){place}: {figure.what}")
+
+    def image(self, name: str, what: str) -> str:
+        """Return the size (`size`, in MB) or the time to start (`start`, in s) of an image."""
+        pieces = self.sources.shelf.images.get(name, [])
+        if not pieces:
+            raise self.missing(f"no evidence of the image {name}")
+        seen = pieces[0].content
+        text = f"{seen.size / 1e6:,.0f} MB" if what == "size" else f"{seen.start:.2f} s"
+        where = markdown.link(self.place, f"images/{name}.md")
+        return self.cite(text, f"[{name}]({where}): {seen.day}, {seen.host.text}")
+
+    def real_results(self) -> str:
+        """Return the table of what was run here and passed."""
+        rows = [
+            [f"[{name}]({markdown.link(self.place, recipes.place(name))})", *row[:-1],
+             markdown.moment(date.fromisoformat(row[-1]))]
+            for name, *row in results.real(self.sources)
+        ]
+        return markdown.table(results.REAL, rows)
+
+    def hardware(self) -> str:
+        """Return the table of peak figures, with its source."""
+        table = self.sources.published.hardware
+        source = self.sources.published.sources[table.source]
+        rows = [
+            [name, *("" if value is None else f"{value:g}" for value in
+                     (one.fp16, one.tensor, one.fp32, one.fp64)), one.memory,
+             f"{one.bandwidth:g}"]
+            for name, one in table.devices.items()
+        ]
+        head = ["device", "FP16:", "tensor cores:", "FP32:", "FP64:", "memory, GB:",
+                "bandwidth, GB/s:"]
+        mark = self.cite("Peak figures, TFLOP/s", f"{source.title} ({source.year}), {table.place}")
+        return f"{mark}:\n\n{markdown.table(head, rows)}"

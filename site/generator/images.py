@@ -1,0 +1,102 @@
+"""The catalogue of images, and a page for each: what is in it, what it was seen to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from generator import markdown
+from generator.pages import Page, fill
+from generator.sources import Sources
+from trimaran import paths
+from trimaran.evidence.records import ImageEvidence
+from trimaran.evidence.shelf import Piece
+from trimaran.images import definition, overview
+from trimaran.images.definition import Image
+from trimaran.supply import digests, sbom
+
+FOLDER = "images"
+
+
+def place(name: str) -> str:
+    """Return the page of an image."""
+    return f"{FOLDER}/{name}.md"
+
+
+def pages(sources: Sources) -> list[Page]:
+    """Return the catalogue and all pages."""
+    page = f"{FOLDER}/index.md"
+    rows = [_row(page, image, sources) for image in sources.images]
+    head = ["image", "for", "what is in it", "SIF:", "start:", "seen"]
+    index = Page(page, fill("images.md.j2", page, table=markdown.table(head, rows)), "Images")
+    return [index, *(_page(image, sources) for image in sources.images)]
+
+
+def newest(image: Image, sources: Sources) -> Piece[ImageEvidence] | None:
+    """Return the newest evidence on the SIF of an image."""
+    found = sources.shelf.images.get(image.name, [])
+    return next((piece for piece in found if piece.content.engine == "apptainer"), None)
+
+
+def hardware(image: Image) -> str:
+    """Return what an image is for: CPUs, or whose GPUs."""
+    return overview.hardware(image)
+
+
+def _row(page: str, image: Image, sources: Sources) -> list[str]:
+    piece = newest(image, sources)
+    content = _content(image)
+    own = f"[`{image.name}`]({markdown.link(page, place(image.name))})"
+    if piece is None:
+        return [own, hardware(image), content, "not built here", "", ""]
+    seen = piece.content
+    return [own, hardware(image), content, f"{seen.size / 1e6:,.0f} MB", f"{seen.start:.2f} s",
+            markdown.moment(seen.day)]
+
+
+def _content(image: Image) -> str:
+    framework = definition.chain(image)[0]
+    if image.app is not None:
+        return f"`{image.framework}` and {', '.join(image.app.packages)}"
+    main = overview.packages(framework)
+    return ", ".join(main) if image.variant is None else f"`{image.variant.of}` and compilers"
+
+
+def _page(image: Image, sources: Sources) -> Page:
+    own, piece = place(image.name), newest(image, sources)
+    users = [name for name, points in sources.recipes.items()
+             if points[0].file.recipe.image.name == image.name]
+    folder = image.folder.relative_to(paths.repository())
+    known = [one for one in digests.load(digests.project_path()).published
+             if one.image == image.name]
+    bill = f"{FOLDER}/{image.name}.cdx.json"
+    python = list(sbom.locked_python(image).items())
+    system = [(package.name, package.version) for package in sbom.locked_debian(image)]
+    text = fill(
+        "image.md.j2", own, image=image, hardware=hardware(image), piece=piece,
+        seen=piece and piece.content, chain=[one.name for one in definition.chain(image)],
+        python=markdown.table(["package", "version"], python), python_count=len(python),
+        system=markdown.table(["package", "version"], system), system_count=len(system),
+        published=known, users=users, folder=str(folder), bill=bill, sizes=_sizes(piece),
+        licences=_licences(piece), gpu=definition.chain(image)[0].gpu,
+    )
+    return Page(own, text, image.name, "App images" if image.app else "Framework images",
+                files={bill: sbom.locked(image)})
+
+
+def _sizes(piece: Piece[ImageEvidence] | None) -> str:
+    if piece is None:
+        return ""
+    return markdown.table(["item", "MB:"], [
+        [f"`{item.path}`", f"{item.size / 1e6:,.1f}"] for item in piece.content.largest
+    ])
+
+
+def _licences(piece: Piece[ImageEvidence] | None) -> str:
+    if piece is None:
+        return ""
+    found = piece.content.licences
+    kinds: Sequence[str] = list(dict.fromkeys(kind for those in found.values() for kind in those))
+    return markdown.table(
+        ["licences of this kind", *(f"{of}:" for of in found)],
+        [[kind, *(str(found[of].get(kind, 0)) for of in found)] for kind in kinds],
+    )

@@ -1,0 +1,37 @@
+"""The navigation: as `mkdocs.yml` has it, with generated pages where it leaves a place for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from generator.pages import Page
+
+MARK = "generated:"
+"""An entry of the navigation that stands for the generated pages below a folder."""
+
+
+def expand(entries: Sequence[Any], pages: Sequence[Page]) -> list[Any]:
+    """Return the navigation with each `generated: FOLDER` replaced by the pages of that folder."""
+    out: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, str) and entry.startswith(MARK):
+            out += _below(entry.removeprefix(MARK).strip(), pages)
+        elif isinstance(entry, dict):
+            out.append({
+                title: expand(content, pages) if isinstance(content, list) else content
+                for title, content in entry.items()
+            })
+        else:
+            out.append(entry)
+    return out
+
+
+def _below(folder: str, pages: Sequence[Page]) -> list[Any]:
+    """Return the pages below a folder that have a section, each below its heading, if it is one."""
+    sections: dict[str, list[Any]] = {}
+    for page in pages:
+        if page.place.startswith(f"{folder}/") and page.section is not None:
+            sections.setdefault(page.section, []).append({page.title: page.place})
+    flat = sections.pop("", [])
+    return [*flat, *({title: content} for title, content in sections.items())]

@@ -1,0 +1,27 @@
+"""Pictures that the repository draws, for dark pages: the same drawing in other colours."""
+
+from __future__ import annotations
+
+from trimaran import paths
+
+DARK = {
+    "#ffffff": "none", "#fff\"": "#0d1117\"",
+    "#1b1f24": "#e6edf3", "#424a53": "#c3cad1", "#57606a": "#adb5bd", "#8c959f": "#8b949e",
+    "#d0d7de": "#3b434d", "#f6f8fa": "#1c2128", "#ddf4ff": "#10293b", "#fff4e5": "#38230f",
+    "#e6f6f0": "#0f2f26",
+}
+"""Colour of a drawing -> what stands for it on a dark page."""
+
+DRAWN = {"way": "site/docs/way.svg", "graph": "containers/graph.svg"}
+
+
+def files() -> dict[str, str | bytes]:
+    """Return each of them for light and for dark pages, by its place in the site."""
+    found: dict[str, str | bytes] = {}
+    for name, source in DRAWN.items():
+        text = (paths.repository() / source).read_text(encoding="utf-8")
+        found[f"assets/{name}-light.svg"] = text
+        for light, dark in DARK.items():
+            text = text.replace(light, dark)
+        found[f"assets/{name}-dark.svg"] = text
+    return found

@@ -1,0 +1,38 @@
+"""The table of results in the README, the same as on the home page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from generator import markdown, results
+from generator.sources import Sources
+from trimaran import paths
+from trimaran.errors import UsageError
+from trimaran.files import write_atomic
+
+BEGIN = "<!-- results: written by `make generate` -->"
+END = "<!-- end of results -->"
+
+
+def path() -> Path:
+    """Return where the README is."""
+    return paths.repository() / "README.md"
+
+
+def text(sources: Sources) -> str:
+    """Return the README with the table as evidence has it now.
+
+    Raises:
+        UsageError: it does not have the lines that the table stands between.
+    """
+    before, begin, rest = path().read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UsageError(f"{path()}: the lines `{BEGIN}` and `{END}` are missing")
+    rows = [[f"`{name}`", *row] for name, *row in results.real(sources)]
+    return f"{before}{BEGIN}\n\n{markdown.table(results.REAL, rows)}\n\n{END}{after}"
+
+
+def write(sources: Sources) -> None:
+    """Write the table into the README."""
+    write_atomic(path(), text(sources))

@@ -1,0 +1,193 @@
+"""The catalogue of recipes, and a page for each."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from generator import commands, learning, markdown, scaling
+from generator.pages import Page, fill
+from generator.sources import Sources
+from trimaran.data.contracts import load as contract
+from trimaran.data.weights import load as weights
+from trimaran.evidence import standing
+from trimaran.evidence.shelf import Piece
+from trimaran.evidence.standing import STATUS, Standing
+from trimaran.recipes import targets
+from trimaran.runs.evidence import RunEvidence
+
+FOLDER = "recipes"
+INDEX = f"{FOLDER}/index.md"
+
+PURPOSES = {
+    "quickstart": "the first thing to run", "smoke": "does it work, in a minute",
+    "throughput": "how fast it is", "scaling": "how much faster on more of the machine",
+    "convergence": "whether it learns what it should",
+}
+
+
+def place(name: str) -> str:
+    """Return the page of a recipe, for a point of a series that of the series."""
+    return f"{FOLDER}/{name.partition('@')[0]}.md"
+
+
+def pages(sources: Sources) -> list[Page]:
+    """Return the catalogue and all pages."""
+    return [_catalogue(sources), *(_page(sources, name) for name in sources.recipes)]
+
+
+def _catalogue(sources: Sources) -> Page:
+    entries = [_entry(name, points) for name, points in sources.recipes.items()]
+    facets = {
+        "app": sorted({str(entry["app"]) for entry in entries}),
+        "hardware": sorted({str(entry["hardware"]) for entry in entries}),
+        "purpose": [one for one in PURPOSES if any(entry["purpose"] == one for entry in entries)],
+        "status": [one for one in STATUS if any(one in str(entry["status"]) for entry in entries)],
+    }
+    text = fill("recipes.md.j2", INDEX, entries=entries, facets=facets, meaning=STATUS,
+                purposes=PURPOSES)
+    return Page(INDEX, text, "Recipes")
+
+
+def _entry(name: str, points: Sequence[Standing]) -> dict[str, object]:
+    first, last = points[0], points[-1]
+    recipe = first.file.recipe
+    best = best_status(points)
+    key = last.numbers[0] if last.numbers else None
+    return {
+        "name": name, "title": name.partition("/")[2], "href": f"{name}/", "app": recipe.app,
+        "hardware": first.hardware, "purpose": recipe.purpose, "status": best,
+        "summary": recipe.summary, "target": recipe.target,
+        "number": None if key is None else key.text,
+        "metric": None if key is None else key.expected.metric,
+        "where": "" if last.point is None else f" at @{last.point}",
+        "source": None if key is None else key.cited,
+    }
+
+
+def best_status(points: Sequence[Standing]) -> standing.Status:
+    """Return the most that is known of any point."""
+    order = list(STATUS)
+    return min((one.status for one in points), key=order.index)
+
+
+def _page(sources: Sources, name: str) -> Page:
+    points, own = sources.recipes[name], place(name)
+    first = points[0]
+    recipe = first.file.recipe
+    text = first.file.path.read_text(encoding="utf-8")
+    drawn = [*scaling.scaling_of(points), *learning.curves_of(name, points)]
+    runs = [(one, piece) for one in points for piece in one.runs]
+    body = fill(
+        "recipe.md.j2", own, name=name, recipe=recipe, points=points, first=first,
+        status=best_status(points), meaning=STATUS, about=markdown.comment(text),
+        yaml=text[text.index("schema:"):], file=standing.relative(first.file.path),
+        expected=_expected(points), ways=_ways(points), facts=_facts(first),
+        target=targets.load(recipe.target), data=_data(first), before=commands.first(first),
+        runs=_runs(own, runs), plots="\n\n".join(plot.markdown(own) for plot in drawn),
+        card=sources.cards[recipe.app], escape=html.escape,
+    )
+    return Page(own, body, name.partition("/")[2], recipe.app, tuple(drawn))
+
+
+def _expected(points: Sequence[Standing]) -> str:
+    rows = []
+    for one in points:
+        for number in one.numbers:
+            at = number.expected.at
+            source = number.source
+            if number.date is not None:
+                source += f", {markdown.moment(number.date)}"
+            row = [f"`{number.expected.metric}`", f"**{number.text}**", number.accepted, at, source]
+            rows.append(row if one.point is None else [f"`@{one.point}`", *row])
+    head = ["metric", "expected:", "passes", "when", "source"]
+    return markdown.table(head if points[0].point is None else ["point", *head], rows)
+
+
+def _ways(points: Sequence[Standing]) -> str:
+    """Return the commands of each point, in tabs where there are several."""
+    if points[0].point is None:
+        return _commands(points[0])
+    return markdown.tabs([(f"@{one.point}", _commands(one)) for one in points])
+
+
+def _commands(one: Standing) -> str:
+    here = commands.run(one)
+    parts = [("On a cluster", _blocks([commands.submit(one), 'trimaran logs -f "$RUN"',
+                                       'trimaran report "$RUN"'])),
+             ("Apptainer alone", markdown.code(commands.plain(one), title="apptainer"))]
+    if here is not None:
+        parts.insert(0, ("On this machine", markdown.code(here, title="trimaran run")))
+    return markdown.tabs(parts)
+
+
+def _blocks(lines: Sequence[str]) -> str:
+    first, *more = lines
+    after = markdown.code("\n".join(more), title="then")
+    return f"{markdown.code(first, title='trimaran submit')}\n\n{after}"
+
+
+def _facts(one: Standing) -> list[tuple[str, str]]:
+    recipe, node = one.file.recipe, one.target.node
+    wanted = recipe.resources
+    ranks = "one for each point" if one.point else f"{wanted.tasks_per_node} per node"
+    return [
+        ("app", recipe.app), ("image", recipe.image.name), ("launcher", recipe.launcher),
+        ("nodes", "by the point" if one.point else str(wanted.nodes)), ("ranks", ranks),
+        ("cores per rank", str(wanted.cpus_per_task)),
+        ("accelerators per rank", str(wanted.gpus_per_task)), ("time limit", wanted.walltime),
+        ("cores of the machine", str(node.cores or "any number")),
+        ("memory of the machine",
+         "not said" if node.memory_gib is None else f"{node.memory_gib:g} GiB or more"),
+    ]
+
+
+def _data(one: Standing) -> list[dict[str, str]]:
+    found = []
+    for name, use in one.file.recipe.data.items():
+        known = contract(name)
+        counts = ", ".join(f"{count:,} {split}" for split, count in use.samples.items())
+        found.append({
+            "name": name, "title": known.title, "format": use.format, "samples": counts,
+            "licence": known.licence.id, "how": f"trimaran data get {name}",
+        })
+    initial = one.file.recipe.initial
+    if initial is not None and initial.weights is not None:
+        own = weights(initial.weights)
+        found.append({"name": own.name, "title": own.title, "format": "weights",
+                      "samples": f"{own.content.size / 1e6:,.1f} MB", "licence": own.licence.id,
+                      "how": own.getting})
+    return found
+
+
+def _runs(page: str, runs: Sequence[tuple[Standing, Piece[RunEvidence]]]) -> str:
+    rows = [
+        [_when(page, piece), f"`@{one.point}`", _changes(one, piece),
+         "<br>".join(f"{row.metric} {row.measured_text}" for row in piece.content.verdict.rows),
+         _outcome(piece), piece.content.run.host.text,
+         f"`{piece.content.run.image.digest[7:19]}`"]
+        for one, piece in runs
+    ]
+    head = ["run", "point", "changed", "came to", "verdict", "machine", "image"]
+    if not any(one.point for one, _ in runs):
+        head.remove("point")
+        rows = [[row[0], *row[2:]] for row in rows]
+    return markdown.table(head, rows)
+
+
+def _when(page: str, piece: Piece[RunEvidence]) -> str:
+    return f"[{markdown.moment(piece.content.day)}]({markdown.link(page, f'files/{piece.path}')})"
+
+
+def _changes(one: Standing, piece: Piece[RunEvidence]) -> str:
+    used = piece.content.run.recipe
+    said = [f"`{key}={value}`" for key, value in used.changed.items()]
+    if used.sha256 != one.file.sha256:
+        differed = one.others.get(used.sha256)
+        said.append(f"earlier wording{f': {differed}' if differed else ''}")
+    return "<br>".join(said)
+
+
+def _outcome(piece: Piece[RunEvidence]) -> str:
+    outcome = piece.content.verdict.outcome
+    return markdown.chip(outcome, outcome.replace(" ", "-").lower())

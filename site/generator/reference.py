@@ -1,0 +1,139 @@
+"""The reference: the command line from its help, schemas, and trainkit from its docstrings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from generator import markdown
+from generator.pages import Page, fill
+from trimaran import cli, paths
+from trimaran.survey import catalog
+
+FOLDER = "reference"
+SCHEMAS = {
+    "recipes/schema.json":
+        ("recipe-schema", "Schema of recipes", "recipes/APP/TARGET-PURPOSE.yaml"),
+    "apps/schema.json": ("app-schema", "Schema of an app's card", "apps/APP/app.yaml"),
+}
+
+
+def pages() -> list[Page]:
+    """Return the pages that are generated from the code."""
+    return [_command_line(), *(_schema(file) for file in catalog.SCHEMAS), *_trainkit()]
+
+
+def _command_line() -> Page:
+    page = f"{FOLDER}/cli.md"
+    root = typer.main.get_command(cli.app)
+    commands = [_command(name, command) for name, command in _commands(root, "trimaran")]
+    text = fill("cli.md.j2", page, commands=commands)
+    return Page(page, text, "Command line")
+
+
+def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for word, child in getattr(command, "commands", {}).items():
+        yield from _commands(child, f"{name} {word}")
+
+
+def _command(name: str, command: Any) -> dict[str, object]:
+    context = command.make_context(name, [], resilient_parsing=True)
+    about, _, example = str(command.help or "").partition("Example: ")
+    rows = []
+    for one in command.params:
+        record = one.get_help_record(context)
+        if one.param_type_name == "argument":
+            rows.append([f"`{one.metavar or one.name.upper()}`", str(one.help or "")])
+        elif record and not record[0].startswith(("--install", "--show")):
+            rows.append([f"`{record[0]}`", record[1]])
+    return {
+        "name": name, "about": _paragraphs(about), "example": example.strip().splitlines()[:1],
+        "usage": " ".join([name, *command.collect_usage_pieces(context)]),
+        "rows": markdown.table(["argument or option", "meaning"], rows) if rows else "",
+    }
+
+
+def _paragraphs(text: str) -> str:
+    parts = [" ".join(part.split()) for part in text.split("\n\n")]
+    return "\n\n".join(part for part in parts if part).replace("<", "&lt;")
+
+
+def _schema(file: str) -> Page:
+    name, title, place = SCHEMAS[file]
+    page = f"{FOLDER}/{name}.md"
+    schema = json.loads((paths.repository() / file).read_text(encoding="utf-8"))
+    models = {schema.get("title", title): schema, **schema.get("$defs", {})}
+    parts = [
+        {"name": model, "about": _paragraphs(str(known.get("description", ""))),
+         "rows": markdown.table(["key", "takes", "default", "meaning"], _keys(known))}
+        for model, known in models.items() if "properties" in known
+    ]
+    text = fill("schema.md.j2", page, title=title, parts=parts, place=place,
+                raw=markdown.link(page, f"files/{file}"))
+    files = {f"files/{file}": (paths.repository() / file).read_bytes()}
+    return Page(page, text, title, files=files)
+
+
+def _keys(model: Mapping[str, Any]) -> Iterator[list[str]]:
+    required = set(model.get("required", ()))
+    for key, known in model["properties"].items():
+        default = "required" if key in required else f"`{json.dumps(known.get('default'))}`"
+        yield [f"`{key}`", _kind(known), default, str(known.get("description", ""))]
+
+
+def _kind(known: Mapping[str, Any]) -> str:
+    """Return what a key takes, with links to the models that are described on the same page."""
+    if "$ref" in known:
+        model = str(known["$ref"]).rpartition("/")[2]
+        return f"[{model}](#{model.lower()})"
+    if "anyOf" in known:
+        return " or ".join(dict.fromkeys(_kind(one) for one in known["anyOf"]))
+    if "enum" in known:
+        return ", ".join(f"`{value}`" for value in known["enum"])
+    if "const" in known:
+        return f"`{json.dumps(known['const'])}`"
+    kind = str(known.get("type", "anything"))
+    if kind == "array":
+        return f"list of {_kind(known['items'])}"
+    if kind == "object" and isinstance(known.get("additionalProperties"), Mapping):
+        return f"mapping to {_kind(known['additionalProperties'])}"
+    pattern = known.get("pattern")
+    return f"{kind} like `{pattern}`" if pattern else kind
+
+
+def _trainkit() -> list[Page]:
+    """Return a page for each part of trainkit, which mkdocstrings fills from the docstrings."""
+    root = paths.repository() / "apps/trainkit/src/trainkit"
+    parts: dict[str, list[str]] = {}
+    for path in sorted(root.rglob("*.py")):
+        module = _module(root, path)
+        if "." in module and not any(word.startswith("_") for word in module.split(".")):
+            parts.setdefault(_part(module), []).append(module)
+    return [
+        Page(
+            f"{FOLDER}/trainkit/{part}.md",
+            f"# {title_of(part)}\n\n" + "\n\n".join(f"::: {module}" for module in modules) + "\n",
+            title_of(part), "",
+        )
+        for part, modules in parts.items()
+    ]
+
+
+def title_of(part: str) -> str:
+    """Return what a part of trainkit is called."""
+    return f"trainkit.{part}"
+
+
+def _module(root: Path, path: Path) -> str:
+    words = path.relative_to(root.parent).with_suffix("").parts
+    return ".".join(words[:-1] if words[-1] == "__init__" else words)
+
+
+def _part(module: str) -> str:
+    """Return the page of a module: its own, or that of its package."""
+    return module.split(".")[1]

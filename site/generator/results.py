@@ -1,0 +1,129 @@
+"""The pages of results, and the table of results that README and home page show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from generator import benchmarks, learning, markdown, scaling
+from generator.pages import Page, fill
+from generator.recipes import place as recipe_page
+from generator.sources import Sources
+from trimaran.evidence import standing
+from trimaran.evidence.standing import Standing
+from trimaran.runs.evidence import JudgedRow
+
+FOLDER = "results"
+
+
+def pages(sources: Sources) -> list[Page]:
+    """Return the pages below `results/`."""
+    return [
+        _overview(sources), _throughput(sources), _scaling(sources), _accuracy(sources),
+        _benchmarks(sources),
+    ]
+
+
+def _overview(sources: Sources) -> Page:
+    page = f"{FOLDER}/index.md"
+    rows = [row for one in sources.standings.values() for row in _rows(page, one)]
+    head = ["recipe", "metric", "expected:", "came to:", "verdict", "run", "source of the number"]
+    plot = learning.reached(sources.standings.values())
+    text = fill("results.md.j2", page, rows=markdown.table(head, rows), plot=plot.markdown(page))
+    return Page(page, text, "Overview", plots=(plot,))
+
+
+def _rows(page: str, one: Standing) -> list[list[str]]:
+    runs = one.own_runs()
+    rows = []
+    for number in one.numbers:
+        metric = number.expected.metric
+        found = [row for piece in runs if (row := piece.content.row(metric)) is not None]
+        source = number.source if number.date is None else (
+            f"{number.source}, {markdown.moment(number.date)}")
+        passed = sum(row.outcome == "PASS" for row in found)
+        rows.append([
+            f"[{one.name}]({markdown.link(page, recipe_page(one.name))})", f"`{metric}`",
+            number.text,
+            _middle(one, metric, found) if found else "",
+            f"{passed} of {len(found)} PASS" if found else markdown.chip(one.status, one.status),
+            markdown.moment(runs[0].content.day) if found else "", source,
+        ])
+    return rows
+
+
+def _middle(one: Standing, metric: str, rows: Sequence[JudgedRow]) -> str:
+    """Return the median of what runs came to, as the app's card shows the metric."""
+    known = one.file.card.card.metrics[metric]
+    value = median(row.measured for row in rows if row.measured is not None)
+    return standing.show(value, known.unit, known.digits)
+
+
+def real(sources: Sources) -> list[list[str]]:
+    """Return the rows of the one table of results: recipes whose number was reached here.
+
+    Recipe, metric, what passes now, the median of the runs of the newest day, how many of these
+    said PASS then, machine, date.
+    """
+    rows = []
+    for one in sources.standings.values():
+        runs = one.own_runs()
+        if one.status != "reproduced":
+            continue
+        newest = [piece for piece in runs if piece.content.day == runs[0].content.day]
+        for number in one.numbers:
+            found = [row for piece in newest
+                     if (row := piece.content.row(number.expected.metric)) is not None]
+            passed = sum(row.outcome == "PASS" for row in found)
+            rows.append([
+                one.name, number.expected.metric, number.accepted,
+                _middle(one, number.expected.metric, found),
+                f"{passed} of {len(found)} PASS", newest[0].content.run.host.text,
+                newest[0].content.day.isoformat(),
+            ])
+    return rows
+
+
+REAL = ["recipe", "metric", "passes", "came to", "verdicts", "machine", "date"]
+"""Heads of the table of results."""
+
+
+def _throughput(sources: Sources) -> Page:
+    page = f"{FOLDER}/throughput.md"
+    plot = scaling.throughput(sources)
+    text = fill("throughput.md.j2", page, plot=plot.markdown(page))
+    return Page(page, text, "Throughput", plots=(plot,))
+
+
+def _scaling(sources: Sources) -> Page:
+    page = f"{FOLDER}/scaling.md"
+    plots = [scaling.speedups(sources, efficiency=efficiency) for efficiency in (False, True)]
+    text = fill("scaling.md.j2", page, speedup=plots[0].markdown(page),
+                efficiency=plots[1].markdown(page))
+    return Page(page, text, "Scaling", plots=tuple(plots))
+
+
+def _accuracy(sources: Sources) -> Page:
+    page = f"{FOLDER}/accuracy.md"
+    parts, plots = [], []
+    for name, points in sources.recipes.items():
+        drawn = learning.curves_of(name, points)
+        for one in points:
+            varied = {learning.label_of(one, piece) for piece in one.runs}
+            if one.numbers and len(varied) > 1:
+                drawn.append(learning.accuracies(one, one.numbers[0].expected.metric))
+        if drawn:
+            address = markdown.link(page, recipe_page(name))
+            parts.append(f"## {name}\n\n{points[0].file.recipe.summary} [Recipe]({address})\n")
+            parts += [plot.markdown(page) for plot in drawn]
+            plots += drawn
+    text = fill("accuracy.md.j2", page, parts="\n\n".join(parts))
+    return Page(page, text, "Accuracy", plots=tuple(plots))
+
+
+def _benchmarks(sources: Sources) -> Page:
+    page = f"{FOLDER}/benchmarks.md"
+    pieces = [piece for found in sources.shelf.benchmarks.values() for piece in found]
+    parts = [benchmarks.part(page, piece) for piece in pieces]
+    text = fill("benchmarks.md.j2", page, parts="\n\n".join(part for part, _ in parts))
+    return Page(page, text, "Benchmarks", plots=tuple(plot for _, plot in parts))

@@ -1,0 +1,60 @@
+"""All that pages are made of, read once and strictly: definitions, recipes, apps, evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from trimaran.evidence import published, shelf, standing
+from trimaran.evidence.published import Published
+from trimaran.evidence.shelf import Shelf
+from trimaran.evidence.standing import Standing
+from trimaran.images import definition
+from trimaran.images.definition import Image
+from trimaran.recipes import cards
+from trimaran.recipes.cards import Card
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What the checkout holds.
+
+    Attributes:
+        shelf: evidence.
+        standings: recipes and the points of series, by name.
+        images: definitions, framework images first.
+        cards: what apps say of themselves, by app.
+        published: numbers of publications that no recipe expects.
+    """
+
+    shelf: Shelf
+    standings: Mapping[str, Standing]
+    images: list[Image]
+    cards: Mapping[str, Card]
+    published: Published
+
+    @cached_property
+    def recipes(self) -> dict[str, list[Standing]]:
+        """The files of recipes by name, a series with all of its points."""
+        found: dict[str, list[Standing]] = {}
+        for one in self.standings.values():
+            found.setdefault(one.name.partition("@")[0], []).append(one)
+        return found
+
+
+def read() -> Sources:
+    """Read everything.
+
+    Raises:
+        UsageError: something does not validate; the message has file, line and reason.
+    """
+    found = shelf.read()
+    images = [definition.load(name) for name in definition.names()]
+    return Sources(
+        shelf=found,
+        standings={one.name: one for one in standing.all_of(found)},
+        images=sorted(images, key=lambda image: (image.kind == "app", image.name)),
+        cards={name: cards.load(name).card for name in cards.names()},
+        published=published.load(),
+    )

@@ -1,0 +1,92 @@
+"""The whole source of the site in one folder: hand-written pages filled in, generated ones beside.
+
+It is plain Markdown with a `mkdocs.yml`, so that what builds the site of it can be exchanged.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from generator import (
+    adopt,
+    apps,
+    cite,
+    documents,
+    images,
+    markdown,
+    navigation,
+    pictures,
+    plots,
+    recipes,
+    reference,
+    results,
+    sources,
+)
+from generator.pages import Page
+from generator.sources import Sources
+from trimaran import paths
+from trimaran.evidence.shelf import Shelf
+from trimaran.parsing import parse_yaml
+
+
+def write(folder: Path) -> None:
+    """Write the source of the site into `folder`, whatever was there before.
+
+    Raises:
+        UsageError: evidence, a definition or a page is not right; file, line and reason.
+    """
+    read = sources.read()
+    known = documents.library(read)
+    pages = [
+        *recipes.pages(read), *results.pages(read), *images.pages(read),
+        *apps.pages(read, known), *documents.pages(known), *reference.pages(),
+    ]
+    files = _files(pages, read.shelf, known)
+    own = paths.repository() / "site"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(own / "docs", folder / "docs")
+    shutil.copytree(own / "overrides", folder / "overrides")
+    (folder / "mkdocs.yml").write_text(_settings(own, pages), encoding="utf-8")
+    for page in sorted((folder / "docs").rglob("*.md")):
+        _fill(page, folder / "docs", read)
+    for place, content in files.items():
+        path = folder / "docs" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if place.endswith(".md") and isinstance(content, str):
+            content = markdown.named_heads(content)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def _files(
+    pages: list[Page], shelf: Shelf, known: adopt.Library
+) -> dict[str, str | bytes]:
+    """Return everything that is generated, by its place in the site."""
+    found: dict[str, str | bytes] = {**plots.shared(), **pictures.files()}
+    for page in pages:
+        found[page.place] = page.text
+        found.update(page.all_files())
+    evidence = {
+        piece.path for kind in (shelf.runs, shelf.images, shelf.benchmarks, shelf.suites)
+        for pieces in kind.values() for piece in pieces
+    }
+    return {**found, **adopt.contents(known.taken | evidence)}
+
+
+def _settings(own: Path, pages: list[Page]) -> str:
+    """Return `mkdocs.yml` with the whole navigation, and with versions where mike builds them."""
+    entries: Any = parse_yaml((own / "nav.yml").read_text(encoding="utf-8")).content
+    text = (own / "mkdocs.yml").read_text(encoding="utf-8")
+    if os.environ.get("TRIMARAN_SITE_VERSIONS"):
+        text = text.replace("extra: {", "extra: {version: {provider: mike}, ")
+    return text + yaml.safe_dump({"nav": navigation.expand(entries, pages)}, sort_keys=False)
+
+
+def _fill(page: Path, docs: Path, read: Sources) -> None:
+    place = str(page.relative_to(docs))
+    text = cite.Page(place, read).fill(page.read_text(encoding="utf-8"))
+    page.write_text(markdown.named_heads(text), encoding="utf-8")

@@ -1,0 +1,47 @@
+"""A comparison as one HTML file, in the look of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trimaran import __version__
+from trimaran.compare import telling
+from trimaran.compare.comparison import Groups, named
+from trimaran.compare.result import Comparison
+from trimaran.files import write_atomic
+from trimaran.runs import charts, page
+from trimaran.runs.panels import Line, Panel, drawable
+
+
+def write(file: Path, found: Comparison, groups: Groups) -> None:
+    """Write the page, or what is to be told of why it cannot be."""
+    content = render(found, groups)
+    try:
+        write_atomic(file, content)
+    except OSError as error:
+        error.filename = str(file)  # and not that of the file aside
+        raise
+
+
+def render(found: Comparison, groups: Groups) -> str:
+    """Return the page, which asks nothing of a network."""
+    values = {
+        "version": __version__, "found": found, "sentences": telling.sentences(found),
+        "tables": telling.tables(found), "charts": charts.charts(list(_panels(groups))),
+    }
+    return page.render("compare.html.j2", values, "trimaran.compare")
+
+
+def _panels(groups: Groups) -> Iterator[Panel]:
+    """Yield each metric that runs have a curve of; runs of one group have one colour."""
+    colors = {group: number for number, group in enumerate(groups)}
+    card = next(iter(groups.values()))[0].card
+    for name, metric in card.metrics.items():
+        lines = [
+            Line(run, points, colors[group])
+            for group, run, side in named(groups)
+            if (curve := side.curve(name)) and (points := drawable(curve.points))
+        ]
+        if lines:
+            yield Panel(f"{name}, {metric.unit}".removesuffix(", "), metric.axis, lines)

@@ -1,0 +1,160 @@
+"""A comparison in words and tables, the same on the terminal and on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from trimaran.compare import noise
+from trimaran.compare.result import Comparison, Difference, Metric, Summary
+from trimaran.runs.page import duration
+
+
+class Table(NamedTuple):
+    """Rows of texts under a title."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def tables(found: Comparison) -> list[Table]:
+    """Return what the runs are, their metrics, when they came how far, and how they scale."""
+    said = [_groups(found), _runs(found), _metrics(found)]
+    if found.reached:
+        said.append(_reached(found))
+    if found.scaling:
+        said.append(_scaling(found))
+    return said
+
+
+def sentences(found: Comparison) -> list[str]:
+    """Return in what the groups are not the same, and what their differences amount to."""
+    base = found.groups[0].name
+    said = [
+        f"{group.name} differs from {base} in: {'; '.join(group.unlike)}."
+        for group in found.groups if group.unlike
+    ]
+    for metric in found.metrics:
+        by_outcome: dict[str, list[Difference]] = {}
+        for one in metric.differences:
+            by_outcome.setdefault(one.outcome, []).append(one)
+        for outcome, alike in by_outcome.items():
+            if outcome in _LOUD or (len(alike) == 1 and outcome != "no difference"):
+                said += [_sentence(metric, one, base) for one in alike]
+            else:
+                said.append(_together(metric, alike, base))
+    return said
+
+
+_LOUD = ("more than noise", "more than noise within the runs")
+"""What is told of each group by itself."""
+
+_OUTCOMES = {
+    "within noise": "which is within the noise",
+    "more than noise": "which is more than the noise",
+    "more than noise within the runs":
+        "which is more than the fluctuation within the two runs; how far one run lies from the"
+        " next is not known",
+    "not known": "and whether that is more than the noise, these runs cannot tell",
+}
+
+
+def _sentence(metric: Metric, one: Difference, base: str) -> str:
+    way = "higher" if one.value > 0 else "lower"
+    return (f"{metric.metric}: {one.group} is {_size(metric, abs(one.value))}"
+            f"{_percent(metric, one, '.1f', abs)} {way} than {base}, {_OUTCOMES[one.outcome]}.")
+
+
+def _together(metric: Metric, alike: Sequence[Difference], base: str) -> str:
+    groups, outcome = ", ".join(one.group for one in alike), alike[0].outcome
+    if outcome == "no difference":
+        return f"{metric.metric}: no difference between {groups} and {base}."
+    most = _size(metric, max(abs(one.value) for one in alike))
+    return f"{metric.metric}: {groups} differ from {base} by at most {most}, {_OUTCOMES[outcome]}."
+
+
+def _number(metric: Metric, value: float) -> str:
+    return f"{value:,.{metric.digits}f} {metric.unit}".rstrip()
+
+
+def _size(metric: Metric, value: float, sign: str = "") -> str:
+    """Return a difference: of percentages it is in points."""
+    unit = "points" if metric.unit == "%" else metric.unit
+    return f"{value:{sign},.{metric.digits}f} {unit}".rstrip()
+
+
+def _percent(
+    metric: Metric, one: Difference, form: str, of: Callable[[float], float] = float
+) -> str:
+    if one.percent is None or metric.unit == "%":
+        return ""
+    return f" ({of(one.percent):{form}} %)"
+
+
+def _groups(found: Comparison) -> Table:
+    columns = ["group", "runs", "recipe", "arguments", "machine", "ranks", "image"]
+    return Table("groups: what is the same but for chance", columns, [
+        [group.name, str(len(group.runs)), group.recipe, group.arguments, group.machine,
+         "-" if group.ranks is None else str(group.ranks), group.image]
+        for group in found.groups
+    ])
+
+
+def _runs(found: Comparison) -> Table:
+    return Table("runs", ["run", "source", "changed", "started", "verdict"], [
+        [run.name, run.source,
+         " ".join(f"{key}={value}" for key, value in run.changed.items()) or "-",
+         run.started, run.verdict]
+        for run in found.runs
+    ])
+
+
+def _metrics(found: Comparison) -> Table:
+    base = found.groups[0].name
+    rows = []
+    for metric in found.metrics:
+        differences = {one.group: one for one in metric.differences}
+        for summary in metric.groups:
+            first = [f"{metric.metric} ({metric.at})", summary.group, _summary(metric, summary)]
+            rows.append(first + _against(metric, differences.get(summary.group)))
+    columns = ["metric", "group", "value", f"less {base}", f"{noise.CONFIDENT} interval", "judged"]
+    return Table("metrics", columns, rows)
+
+
+def _summary(metric: Metric, summary: Summary) -> str:
+    mean = _number(metric, summary.mean)
+    if summary.deviation is None:
+        return mean
+    spread = f"{summary.deviation:,.{metric.digits}f}"
+    return f"{mean}, deviation {spread}, {len(summary.values)} runs"
+
+
+def _against(metric: Metric, one: Difference | None) -> list[str]:
+    if one is None:
+        return ["-", "-", "-"]
+    interval = "-" if one.low is None or one.high is None else (
+        f"{one.low:+,.{metric.digits}f} to {_size(metric, one.high, '+')}"
+    )
+    difference = _size(metric, one.value, "+") + _percent(metric, one, "+.1f")
+    return [difference, interval, one.outcome]
+
+
+def _reached(found: Comparison) -> Table:
+    rows = [
+        [f"{reach.metric} {reach.level:,.{reach.digits}f} {reach.unit}".rstrip(), arrival.run,
+         "-" if arrival.step is None else f"{arrival.step:,}",
+         "-" if arrival.seconds is None else duration(arrival.seconds)]
+        for reach in found.reached for arrival in reach.runs
+    ]
+    return Table("first evaluation that reached it", ["level", "run", "step", "after"], rows)
+
+
+def _scaling(found: Comparison) -> Table:
+    columns = ["group", "nodes", "ranks", "throughput", "speed-up", "efficiency"]
+    rows = [
+        [one.group, str(one.nodes), str(one.ranks), f"{one.throughput:,.{one.digits}f} {one.unit}",
+         f"{one.speedup:.2f}", f"{100 * one.efficiency:.1f} %"]
+        for one in found.scaling
+    ]
+    return Table("scaling", columns, rows)

@@ -1,0 +1,186 @@
+"""Evidence of a run as a strict model: what does not validate is published nowhere."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, model_validator
+
+from trimaran import strict
+from trimaran.hostfacts import HostFacts
+from trimaran.recipes.options import Argument
+from trimaran.runs.record import GitRecord, JobRecord, RecipeRecord, SignatureRecord, as_list
+from trimaran.runs.series import Series
+from trimaran.runs.verdict import Row, Verdict
+from trimaran.strict import Digest, Sha256
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Machine(strict.Model):
+    """Facts of a machine, without its name."""
+
+    os: str
+    kernel: str
+    architecture: str | None = None
+    processor: str
+    cores: Annotated[int, Field(ge=1)]
+    memory_gib: Finite
+    cpu_flags: list[str] = Field(default_factory=list)
+    accelerators: list[str] = Field(default_factory=list)
+    python: str | None = None
+
+    @classmethod
+    def of(cls, host: HostFacts) -> Machine:
+        """Return what evidence keeps of a host; that of a run is taken as it is."""
+        return cls.model_construct(**host.model_dump(exclude={"hostname"}))
+
+    @property
+    def text(self) -> str:
+        """What readers are told: accelerators, or processor and instruction sets."""
+        if self.accelerators:
+            names = dict.fromkeys(self.accelerators)
+            return ", ".join(f"{self.accelerators.count(name)} x {name}" for name in names)
+        best = next((flag for flag in _BEST if flag in self.cpu_flags), None)
+        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        return f"{cores} of {self.processor}" + (f" ({_BEST[best]})" if best else "")
+
+
+def describe(machines: Sequence[Machine]) -> str:
+    """Return in a few words what a run was on: how many nodes, and of which kind."""
+    kinds = " or ".join(dict.fromkeys(one.text for one in machines))
+    return f"{len(machines)} nodes, each {kinds}" if len(machines) > 1 else kinds
+
+
+_BEST = {
+    "amx_bf16": "AMX, bf16", "avx512_bf16": "AVX-512, bf16", "avx512f": "AVX-512", "avx2": "AVX2",
+}
+"""Instruction sets that decide how fast a CPU trains, the best first."""
+
+
+class UsedImage(strict.Model):
+    """Which container it was: evidence is of no other run."""
+
+    name: str
+    engine: Literal["apptainer", "podman"]
+    digest: Digest
+    inputs: Sha256
+    signature: SignatureRecord | None = None
+    publishable: Literal[True]
+
+
+class UsedFile(strict.Model):
+    """A data set, by the SHA-256 of its `dataset.json`, or the file that a run began with."""
+
+    name: str | None = None
+    sha256: Sha256
+
+
+class Resumption(strict.Model):
+    """When, where and by which revision a stopped run went on."""
+
+    started: AwareDatetime
+    trimaran: str
+    git: GitRecord
+    host: Machine
+    nodes: list[Machine] = Field(default_factory=list)
+
+
+class UsedRecipe(RecipeRecord):
+    """Which recipe it was, by content; what was changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: Sha256
+    changed: dict[str, Argument]
+
+
+class Execution(strict.Model):
+    """`run` of the evidence of a run: what `run.json` says, without folders and names."""
+
+    schema_version: Literal[1, 2]
+    status: Literal["completed"]
+    trimaran: str
+    recipe: UsedRecipe
+    image: UsedImage
+    modified: Annotated[list[object], Field(default_factory=list, max_length=0)]
+    data: Annotated[list[UsedFile], BeforeValidator(as_list)]
+    initial: UsedFile | None = None
+    git: GitRecord
+    job: JobRecord | None = None
+    host: Machine
+    nodes: list[Machine] = Field(default_factory=list)
+    environment: dict[str, object] | None = None
+    started: AwareDatetime
+    resumed: list[Resumption] = Field(default_factory=list)
+    ended: AwareDatetime
+    seconds: Finite
+    exit_status: Literal[0]
+    files: dict[str, Sha256] = Field(default_factory=dict)
+
+    @property
+    def machine(self) -> str:
+        """What it was on, in a few words."""
+        return describe([self.host, *self.nodes])
+
+
+class JudgedRow(Row):
+    """One metric: its outcome is what its numbers say, and it is of finite numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    measured: Finite | None
+    expected: Finite | None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> JudgedRow:
+        value = math.nan if self.measured is None else self.measured
+        inside = not (
+            math.isnan(value) or (self.low is not None and value < self.low)
+            or (self.high is not None and value > self.high)
+        )
+        if self.outcome != "NO REFERENCE" and (self.outcome == "PASS") != inside:
+            raise ValueError(f"{self.metric}: {self.outcome}, but its numbers say otherwise")
+        return self
+
+
+class Judgement(Verdict):
+    """The verdict: as bad as the worst of the metrics that it rests on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rows: list[JudgedRow]  # type: ignore[assignment]  # a stricter one
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Judgement:
+        outcomes = {row.outcome for row in self.rows if row.required}
+        worst = next((o for o in ("FAIL", "NO REFERENCE") if o in outcomes), "PASS")
+        if self.outcome != (worst if outcomes else "NO REFERENCE"):
+            raise ValueError(f"the outcome is {self.outcome}, but that of its rows is {worst}")
+        return self
+
+
+class Curve(Series):
+    """One metric over steps and seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunEvidence(strict.Model):
+    """One run, as `trimaran report RUN --evidence FILE` writes it."""
+
+    run: Execution
+    verdict: Judgement
+    curves: list[Curve] = Field(default_factory=list)
+
+    @property
+    def day(self) -> dt.date:
+        """The day of the run."""
+        return self.run.started.date()
+
+    def row(self, metric: str) -> JudgedRow | None:
+        """Return what it says of a metric."""
+        return next((row for row in self.verdict.rows if row.metric == metric), None)

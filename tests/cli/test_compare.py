@@ -1,0 +1,81 @@
+"""`trimaran compare`: tables, JSON, a page; exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from comparable import leave
+from finished import start
+from trimaran import cli
+from trimaran.recipes.library import RecipeFile
+
+
+@pytest.fixture
+def runs(recipe: RecipeFile, own_place: Path) -> list[str]:
+    """Two runs with other arguments, of which one fails."""
+    return [
+        str(leave(own_place / "a", recipe, (0.9,), (1000.0,), None, None, {})),
+        str(leave(own_place / "b", recipe, (0.5,), (900.0,), None, None, {"epochs": 2})),
+    ]
+
+
+def ask(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.app, ["compare", *words], env={"COLUMNS": "200"})
+    return done.exit_code, done.output
+
+
+def test_what_differs_is_told_and_is_no_failure(runs: list[str]) -> None:
+    code, said = ask(*runs)
+    assert code == 0
+    assert "B differs from A in: arguments epochs=2 instead of the recipe's." in said
+    assert "val_top1: B is 40.00 points lower than A" in said
+    assert "Run each over several seeds." in said
+
+
+def test_json_is_all_of_it(runs: list[str]) -> None:
+    code, said = ask(*runs, "--json")
+    found = json.loads(said)
+    assert code == 0
+    assert [run["source"] for run in found["runs"]] == runs
+    assert found["metrics"][0]["differences"][0]["outcome"] == "not known"
+
+
+def test_a_page_is_written_and_replaces_no_link(runs: list[str], own_place: Path) -> None:
+    (own_place / "precious").write_text("precious")
+    (own_place / "page.html").symlink_to(own_place / "precious")
+    assert ask(*runs, "--html", "page.html")[0] == 0
+    assert (own_place / "precious").read_text() == "precious"
+    assert "<!doctype html>" in (own_place / "page.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_named(
+    runs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["trimaran", "compare", *runs, "--html", "missing/p.html"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "error: missing/p.html: No such file" in capsys.readouterr().err
+
+
+def test_runs_that_cannot_be_compared_have_a_code_and_leave_no_page(
+    runs: list[str], recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(own_place / "unfinished", recipe)
+    for words, code in (
+        (["unfinished"], 2), (["nowhere"], 2), (runs[:1], 2), (["--pool", "x"], 2),
+    ):
+        monkeypatch.setattr("sys.argv", ["trimaran", "compare", runs[0], *words, "--html", "p"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == code
+    (Path(runs[1]) / "result.json").unlink()
+    monkeypatch.setattr("sys.argv", ["trimaran", "compare", *runs, "--html", "p"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 4
+    assert not (own_place / "p").exists()

@@ -1,0 +1,25 @@
+"""Runs to compare, of one small recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import comparable
+from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.options import Argument
+
+
+@pytest.fixture
+def make(recipe: RecipeFile, own_place: Path) -> comparable.Make:
+    """Make a run in a folder of that name."""
+
+    def leave(
+        name: str, accuracies: Sequence[float] = (0.9,), speeds: Sequence[float] = (1000.0,),
+        *, size: int | None = None, cores: int | None = None, **changed: Argument,
+    ) -> Path:
+        return comparable.leave(own_place / name, recipe, accuracies, speeds, size, cores, changed)
+
+    return leave

@@ -1,0 +1,155 @@
+"""Runs side by side: groups, differences, when levels were reached, scaling, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from comparable import Make, noise, publish
+from trimaran.compare.comparison import compare
+from trimaran.compare.result import Comparison, Metric
+from trimaran.errors import UsageError
+
+
+def metric(found: Comparison, name: str) -> Metric:
+    return next(one for one in found.metrics if one.metric == name)
+
+
+def test_repeats_are_groups_and_the_first_is_compared_with(make: Make) -> None:
+    paths = [make("one", (0.90,), seed=1), make("b", (0.80,), epochs=9),
+             make("two", (0.92,), seed=2), make("three", (0.91,), seed=3)]
+    found, _ = compare([paths[0], publish(paths[1]), publish(paths[2]), paths[3]])
+    assert [(group.name, group.runs) for group in found.groups] == [
+        ("A", ["A1", "A2", "A3"]), ("B", ["B"])
+    ]
+    assert found.groups[1].unlike == ["arguments epochs=9 instead of the recipe's"]
+    top1 = metric(found, "val_top1")
+    assert [round(summary.mean, 6) for summary in top1.groups] == [91.0, 80.0]
+    assert top1.groups[0].deviation == pytest.approx(1.0)
+    [difference] = top1.differences
+    assert (round(difference.value, 6), difference.outcome) == (-11.0, "more than noise")
+    assert difference.percent == pytest.approx(-100 * 11 / 91)
+
+
+def test_repeats_alone_are_compared_with_the_first(make: Make) -> None:
+    found, _ = compare([make("new", (0.8,)), make("a", (0.9,), seed=2), make("b", (0.91,), seed=3)])
+    assert [group.runs for group in found.groups] == [["A"], ["B1", "B2"]]
+    assert "All are repeats of resnet-imagenet/cpu-smoke" in " ".join(found.notes)
+
+
+def test_the_speed_of_two_runs_is_judged_by_their_windows(make: Make) -> None:
+    a, b = make("a", speeds=noise(1, 1000)), make("b", speeds=noise(2, 1100))
+    for paths in ([a, b], [publish(a), b]):
+        found, _ = compare(paths)
+        [speed] = metric(found, "throughput").differences
+        assert speed.outcome == "more than noise within the runs"
+        assert speed.low is not None
+        assert 80 < speed.low < 100
+        assert metric(found, "val_top1").differences[0].outcome == "no difference"
+        assert "nobody knows from one of each" in " ".join(found.notes)
+
+
+def test_other_machines_make_other_groups_unless_they_are_pooled(make: Make) -> None:
+    paths = [make("a"), make("b", seed=2), make("c", cores=64)]
+    assert [group.runs for group in compare(paths)[0].groups] == [["A1", "A2"], ["B"]]
+    found, _ = compare(paths, ["machine"])
+    assert [group.runs for group in found.groups] == [["A"], ["B1", "B2"]]
+    assert "differ in machine are taken for repeats" in " ".join(found.notes)
+    with pytest.raises(UsageError, match="unknown difference 'wether'"):
+        compare(paths, ["wether"])
+
+
+def test_when_a_level_was_reached_is_told_over_steps_and_time(make: Make) -> None:
+    """The recipe accepts 89.1 %."""
+    found, _ = compare([make("a", (0.5, 0.895, 0.9)), make("b", (0.5, 0.6, 0.9), seed=2),
+                        make("c", (0.8,), seed=3)])
+    reach = next(one for one in found.reached if one.metric == "val_top1")
+    assert reach.level == pytest.approx(89.1)
+    assert [(one.run, one.step, one.seconds) for one in reach.runs] == [
+        ("A", 20, 20.0), ("B1", 30, 30.0), ("B2", None, None)
+    ]
+
+
+def test_without_an_expectation_the_level_is_what_all_reached(
+    make: Make, checkout: Path
+) -> None:
+    paths = [publish(make("a", (0.5, 0.85, 0.9))), publish(make("b", (0.8, 0.85), seed=2))]
+    for path in paths:
+        content = json.loads(path.read_text())
+        content["verdict"] |= {"outcome": "NO REFERENCE"}
+        content["verdict"]["rows"][0] |= {"outcome": "NO REFERENCE", "low": None}
+        path.write_text(json.dumps(content))
+    [reach] = compare(paths)[0].reached[:1]
+    assert reach.level == pytest.approx(85)
+    assert [one.step for one in reach.runs] == [20, 20]
+
+
+def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
+    found, _ = compare([make("four", speeds=[3600.0], size=4, cores=4),
+                        make("one", speeds=[1000.0], size=1, cores=1),
+                        make("two", speeds=[1900.0], size=2, cores=2)])
+    assert [(one.group, one.ranks, round(one.speedup, 3), round(one.efficiency, 3))
+            for one in found.scaling] == [("B", 1, 1.0, 1.0), ("C", 2, 1.9, 0.95),
+                                          ("A", 4, 3.6, 0.9)]
+    untold = publish(make("a"))  # its environment says no ranks
+    assert compare([untold, make("b", size=2, epochs=3)])[0].scaling == []
+
+
+def test_a_series_is_its_runs(make: Make, own_place: Path) -> None:
+    (own_place / "series").mkdir()
+    for nodes in (1, 2):
+        make(f"series/nodes-{nodes:04}", speeds=[900.0 * nodes], size=nodes, cores=nodes)
+    runs = {1: "nodes-0001", 2: "nodes-0002"}
+    (own_place / "series/scaling.json").write_text(json.dumps({"recipe": "a", "runs": runs}))
+    found, _ = compare([own_place / "series"])
+    assert [run.source for run in found.runs] == [f"{own_place}/series/{name}"
+                                                  for name in runs.values()]
+    assert [round(one.speedup, 3) for one in found.scaling] == [1.0, 2.0]
+
+
+def test_notes_name_the_methods_that_were_used_and_no_others(make: Make) -> None:
+    notes = " ".join(compare([make("a"), make("b", epochs=3)])[0].notes)
+    assert "how much runs scatter is not known" in notes
+    assert "Welch" not in notes
+
+
+def test_runs_of_several_apps_are_refused(make: Make, checkout: Path) -> None:
+    a, b = make("a"), publish(make("b"))
+    b.write_text(b.read_text().replace("resnet-imagenet/cpu-smoke", "other/cpu-smoke"))
+    other = checkout / "apps/other"
+    other.mkdir()
+    card = (checkout / "apps/resnet-imagenet/app.yaml").read_text()
+    (other / "app.yaml").write_text(card)
+    with pytest.raises(UsageError, match="of several apps") as caught:
+        compare([a, b])
+    assert f"{b} of other" in caught.value.message
+
+
+def test_an_app_that_nobody_knows_here_is_named(make: Make) -> None:
+    a, b = make("a"), publish(make("b"))
+    b.write_text(b.read_text().replace("resnet-imagenet/cpu-smoke", "other/cpu-smoke"))
+    with pytest.raises(UsageError, match="other"):
+        compare([a, b])
+
+
+def test_runs_without_a_metric_in_common_are_refused(make: Make) -> None:
+    a, b = make("a"), publish(make("b"))
+    content = json.loads(b.read_text())
+    content["verdict"]["rows"] = [
+        {**row, "at": "best"} if row["metric"] != "throughput" else {**row, "at": "end"}
+        for row in content["verdict"]["rows"]
+    ]
+    b.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=r"no metric in common: .*val_top1 \(best\)"):
+        compare([a, b])
+
+
+def test_one_run_and_one_twice_are_refused(make: Make, own_place: Path) -> None:
+    a = make("a")
+    with pytest.raises(UsageError, match="one run alone"):
+        compare([a])
+    (own_place / "link").symlink_to(a)
+    with pytest.raises(UsageError, match="is there twice"):
+        compare([a, own_place / "link"])

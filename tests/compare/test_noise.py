@@ -1,0 +1,99 @@
+"""What is called more than noise: known examples, simulated noise, and what cannot be said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+
+import pytest
+
+from comparable import noise
+from trimaran.compare.noise import (
+    CONFIDENCE,
+    LEAST,
+    NONE,
+    ONE_NEW,
+    STRETCHES,
+    WELCH,
+    between,
+    stretches,
+)
+
+
+def test_welch_as_worked_out_by_hand() -> None:
+    """Means 2 and 6, variances 1 and 4, three runs each.
+
+    Standard error sqrt(1/3 + 4/3) = 1.29099; degrees of freedom (5/3)^2 / (1/18 + 16/18)
+    = 2.9412; t(0.975, 2.9412) = 3.2199; so 4 -/+ 4.157.
+    """
+    found = between([1.0, 2.0, 3.0], [4.0, 6.0, 8.0])
+    assert (found.value, found.method, found.outcome) == (4.0, WELCH, "within noise")
+    assert found.low == pytest.approx(4 - 4.157, abs=5e-3)
+    assert found.high == pytest.approx(4 + 4.157, abs=5e-3)
+    assert between([1.0, 2.0, 3.0], [14.0, 16.0, 18.0]).outcome == "more than noise"
+
+
+def test_one_run_against_several_is_a_prediction() -> None:
+    """The margin of a recipe's note: t(0.975, 2) = 4.303 times 0.1559 times sqrt(1 + 1/3)."""
+    seeds = [90.15, 90.42, 90.15]
+    found = between(seeds, [89.0])
+    assert found.method == ONE_NEW
+    assert found.high is not None
+    assert found.high - found.value == pytest.approx(4.303 * 0.15588 * (4 / 3) ** 0.5, rel=1e-3)
+    assert found.outcome == "more than noise"
+    assert between([89.0], seeds) == found._replace(
+        value=-found.value, low=-found.high, high=-(found.low or 0)
+    )
+
+
+@pytest.mark.parametrize("few", [None, ([1.0] * (LEAST - 1), [2.0] * 100)])
+def test_one_run_each_with_one_value_tells_nothing(few: tuple[list[float], ...] | None) -> None:
+    found = between([90.0], [95.0], few)  # type: ignore[arg-type]
+    assert (found.outcome, found.method, found.low) == ("not known", NONE, None)
+    assert between([90.0], [90.0]).outcome == "no difference"
+
+
+@pytest.mark.parametrize(("second", "outcome"), [(90.0, "no difference"), (91.0, "not known")])
+def test_repeats_without_any_spread_tell_of_no_noise(second: float, outcome: str) -> None:
+    assert between([90.0, 90.0], [second, second]).outcome == outcome
+    assert between([90.0, 90.0], [second]).outcome == outcome
+
+
+def compared(first: list[float], second: list[float]) -> str:
+    return between([median(first)], [median(second)], (first, second)).outcome
+
+
+def test_a_difference_far_beyond_the_windows_is_seen_and_limited_to_these_runs() -> None:
+    found = compared(noise(1, 1000, memory=0.5), noise(2, 1050, memory=0.5))
+    assert found == "more than noise within the runs"
+
+
+def rate(judge: Callable[[int], str], trials: int = 400) -> float:
+    """Return how often equal runs are told apart."""
+    return sum("more" in judge(trial) for trial in range(trials)) / trials
+
+
+def test_equal_runs_are_told_apart_about_as_rarely_as_said() -> None:
+    """Neighbours alike at 0.6: the mean has (1 + 0.6) / (1 - 0.6) = 4 times the variance of one of
+    independent windows, and a test that counts them one by one finds P(abs(z) > 1.96 / 2) = 0.33.
+    """
+    def judge(trial: int) -> str:
+        first, second = (noise(2 * trial + one, 0, memory=0.6, count=400) for one in (0, 1))
+        return compared(first, second)
+
+    assert rate(judge) < 2.5 * (1 - CONFIDENCE)
+
+
+def test_equal_groups_are_told_apart_as_rarely_as_said() -> None:
+    def judge(trial: int) -> str:
+        return between(
+            noise(2 * trial, 0, scale=1, count=3), noise(2 * trial + 1, 0, scale=2, count=3)
+        ).outcome
+
+    assert rate(judge, 1000) < 1.5 * (1 - CONFIDENCE)
+
+
+def test_the_stretches_cover_all_windows_once() -> None:
+    assert stretches([float(number) for number in range(25)]) == [2.0, 7.0, 12.0, 17.0, 22.0]
+    assert len(stretches([1.0] * 103)) == 10
+    assert between([1.0], [1.0], ([1.0] * 30, [1.0] * 30)).method == STRETCHES

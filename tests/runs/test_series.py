@@ -1,0 +1,51 @@
+"""The curves that evidence keeps, as numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+from finished import SIF, finish
+from samples import CARD
+from trimaran.recipes.library import RecipeFile
+from trimaran.runs import report, series
+from trimaran.runs.verdict import Event
+
+
+def events(count: int) -> list[Event]:
+    """Return those of a run that begins at 10 s and evaluates after each step, twice a second."""
+    return [
+        Event(time_ms=10_000, key="run_start"),
+        *(
+            Event(time_ms=10_000 + 500 * step, key="eval_accuracy", value=step / count,
+                  metadata={"step": step})
+            for step in range(1, count + 1)
+        ),
+    ]
+
+
+def test_a_metric_is_kept_over_steps_and_seconds_in_its_unit() -> None:
+    found = series.collect(events(4), CARD)
+    assert [(one.metric, one.unit) for one in found] == [("val_top1", "%")]
+    assert found[0].points == [(1, 0.5, 25.0), (2, 1.0, 50.0), (3, 1.5, 75.0), (4, 2.0, 100.0)]
+
+
+def test_many_points_are_thinned_and_the_ends_stay() -> None:
+    points = series.collect(events(1000), CARD)[0].points
+    assert len(points) == series.MOST
+    assert (points[0][0], points[-1][0]) == (1, 1000)
+    gaps = [after[0] - before[0] for before, after in itertools.pairwise(points)]
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_without_a_start_no_seconds_are_known() -> None:
+    assert series.collect(events(4)[1:], CARD) == []
+
+
+def test_evidence_has_the_curves(recipe: RecipeFile, own_place: Path) -> None:
+    directory, file = own_place / "run", own_place / "evidence.json"
+    finish(directory, recipe, 0.95, image=SIF)
+    report.write_evidence(directory, *report.write(directory), file)
+    curves = {one["metric"]: one["points"] for one in json.loads(file.read_text())["curves"]}
+    assert curves["val_top1"][-1][2] == 95

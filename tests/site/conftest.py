@@ -1,0 +1,104 @@
+"""The site as it is built, served on this machine, and Debian's Chromium that looks at it.
+
+With TRIMARAN_REQUIRE_ENGINES=1, as in CI, a missing browser is a failure; else its tests are
+skipped.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from served import Open
+from trimaran import paths
+
+ROOT = paths.repository()
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]
+PHONE = {"width": 390, "height": 800}
+DESK = {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """The folder of the site, built as `make site` does it."""
+    done = subprocess.run(
+        [sys.executable, "scripts/build_site.py", "build"], cwd=ROOT, capture_output=True,
+        text=True, check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return ROOT / "build/site"
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        """Say nothing: the log of a test is for its failure."""
+
+
+@pytest.fixture(scope="session")
+def address(built: Path) -> Iterator[str]:
+    """Where the site is served."""
+    handler = functools.partial(_Quiet, directory=str(built))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    program = shutil.which("chromium")
+    if program is None:
+        reason = "Chromium is not installed (apt-get install chromium)"
+        if os.environ.get("TRIMARAN_REQUIRE_ENGINES") == "1":
+            pytest.fail(f"TRIMARAN_REQUIRE_ENGINES=1, and {reason}")
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def visit(browser: Browser, address: str) -> Iterator[Open]:
+    """Open a page of the site; afterwards nothing may have gone wrong in any that was opened.
+
+    Nothing: an error on the console, an exception, an answer with an error, a request that leaves
+    the site.
+    """
+    contexts: list[BrowserContext] = []
+    faults: list[str] = []
+
+    def visit(place: str = "", *, dark: bool = False, phone: bool = False) -> Page:
+        context = browser.new_context(
+            viewport=PHONE if phone else DESK, color_scheme="dark" if dark else "light",
+            permissions=["clipboard-read", "clipboard-write"], has_touch=phone,
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda asked: None if asked.url.startswith((address, "data:", "blob:"))
+                else faults.append(f"leaves the site: {asked.url}"))
+        page.on("response", lambda got: faults.append(f"{got.status} {got.url}")
+                if got.status >= 400 else None)
+        page.goto(address + place, wait_until="networkidle")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert faults == []

@@ -1,0 +1,228 @@
+"""What a person does with the site, done in a real browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from served import KINDS, Open
+from trimaran.engines.apptainer import Apptainer
+from trimaran.recipes import library
+from trimaran.runs import pipeline
+
+
+@pytest.mark.parametrize("place", KINDS)
+def test_a_page_fits_a_phone_its_pictures_have_words_and_nothing_goes_wrong(
+    visit: Open, place: str
+) -> None:
+    page = visit(place, phone=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("getComputedStyle(document.body).overflowX") != "hidden"
+    for picture in page.locator("article img").all():
+        assert len(picture.get_attribute("alt") or "") > 8, picture.get_attribute("src")
+
+
+def test_the_filter_shows_what_was_asked_for_and_can_be_linked(visit: Open) -> None:
+    page = visit("recipes/")
+    shown = page.locator("#recipes > .card:visible")
+    everything = shown.count()
+    assert everything == len(library.names())
+    page.get_by_label("hardware").select_option("V100")
+    assert 0 < shown.count() < everything
+    assert {card.get_attribute("data-hardware") for card in shown.all()} == {"V100"}
+    page.get_by_label("purpose").select_option("throughput")
+    names = shown.locator("strong:first-of-type").all_inner_texts()
+    assert any("v100x1-throughput" in name for name in names)
+    expect(page.locator("#filter-count")).to_have_text(str(shown.count()))
+    assert page.url.endswith("?hardware=V100&purpose=throughput")
+    page.reload()
+    assert {card.get_attribute("data-hardware") for card in shown.all()} == {"V100"}
+    page.get_by_label("status").select_option("reproduced")
+    expect(page.locator("#nothing")).to_be_visible()
+    page.get_by_role("button", name="show all").click()
+    expect(shown).to_have_count(everything)
+
+
+def test_the_filter_takes_words(visit: Open) -> None:
+    page = visit("recipes/")
+    page.get_by_label("contains").fill("brain tumours")
+    expect(page.locator("#recipes > .card:visible")).to_have_count(1)
+
+
+def test_a_newcomer_finds_in_three_clicks_what_a_v100_gives_and_how_to_check_it(
+    visit: Open,
+) -> None:
+    page = visit()
+    page.get_by_role("link", name="What a V100, A100 or P100 gives").click()           # 1
+    page.get_by_label("hardware").select_option("V100")                                # 2
+    page.get_by_role("link", name="resnet-imagenet v100x1-throughput", exact=True).click()  # 3
+    page.wait_for_url("**/recipes/resnet-imagenet/v100x1-throughput/")
+    expect(page.get_by_role("cell", name="1,200 img/s", exact=True)).to_be_visible()
+    expect(page.get_by_text("NVIDIA DeepLearningExamples (2021)").first).to_be_visible()
+    command = page.get_by_text("trimaran run resnet-imagenet/v100x1-throughput", exact=True)
+    expect(command.first).to_be_visible()
+
+
+def test_the_copy_button_copies_the_exact_command(visit: Open) -> None:
+    page = visit("recipes/resnet-imagenet/cpu-quickstart/")
+    assert copied(page, "trimaran run") == "trimaran run resnet-imagenet/cpu-quickstart"
+    page.get_by_text("On a cluster", exact=True).first.click()
+    assert copied(page, "trimaran submit") == (
+        "RUN=$(trimaran submit resnet-imagenet/cpu-quickstart)")
+    page.get_by_text("Apptainer alone", exact=True).first.click()
+    whole = copied(page, "apptainer")
+    assert "--momentum=0.9" in whole
+    assert whole == page.locator(".highlight:visible code").first.inner_text().rstrip()
+
+
+def copied(page: Page, title: str) -> str:
+    """Press the button of the visible block with this title; return what is in the clipboard."""
+    block = page.locator(".highlight:visible", has=page.get_by_text(title, exact=True)).first
+    block.hover()
+    block.get_by_role("button").click()
+    page.wait_for_function("navigator.clipboard.readText().then(text => text.length > 0)")
+    return str(page.evaluate("navigator.clipboard.readText()")).rstrip()
+
+
+@pytest.mark.parametrize("place", ["results/throughput/", "results/scaling/",
+                                   "results/benchmarks/", "results/accuracy/",
+                                   "recipes/resnet-imagenet/gtx1080ti-x4-scaling/"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_plots_are_drawn_in_the_colours_of_the_page(visit: Open, place: str, dark: bool) -> None:
+    page = visit(place, dark=dark)
+    figures = page.locator("figure.plot")
+    drawn = page.locator("figure.plot.drawn .live svg")
+    expect(drawn).to_have_count(figures.count())
+    assert figures.count() > 0
+    marks = page.locator("figure.plot .mark-symbol path, figure.plot .mark-line path")
+    assert marks.count() > 2
+    label = page.locator("figure.plot .role-axis-label text").first
+    assert label.get_attribute("fill") == ("#adb5bd" if dark else "#57606a")
+    for figure in figures.all():
+        width = figure.evaluate("one => [one.scrollWidth, one.clientWidth]")
+        assert width[0] <= width[1]
+
+
+def test_a_plot_tells_its_numbers_and_has_a_picture_and_a_table(visit: Open, built: Path) -> None:
+    page = visit("results/throughput/")
+    page.locator("figure.plot .mark-symbol path").first.hover()
+    expect(page.locator("#vg-tooltip-element")).to_contain_text("16,621")
+    picture = page.get_by_role("link", name="picture", exact=True)
+    assert str(picture.get_attribute("href")).endswith("throughput-light.svg")
+    assert "<svg" in (built / "assets/plots/throughput-light.svg").read_text()
+    page.get_by_text("The same as a table").click()
+    expect(page.get_by_role("cell", name="16,621", exact=True)).to_be_visible()
+
+
+def test_without_scripts_plots_are_pictures_with_words(browser: object, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)  # type: ignore[attr-defined]
+    page = context.new_page()
+    page.goto(f"{address}results/throughput/")
+    picture = page.locator("figure.plot img:visible")
+    expect(picture).to_have_count(1)
+    assert "Images per second of ResNet-50" in picture.get_attribute("alt")
+    context.close()
+
+
+def test_dark_colours_are_those_of_the_system_and_can_be_changed(visit: Open) -> None:
+    page = visit(dark=True)
+    scheme = page.locator("body")
+    expect(scheme).to_have_attribute("data-md-color-scheme", "slate")
+    assert page.locator('img[src$="way-dark.svg#only-dark"]').is_visible()
+    page.get_by_title("Light colours").click()
+    expect(scheme).to_have_attribute("data-md-color-scheme", "default")
+    assert page.locator('img[src$="way-light.svg#only-light"]').is_visible()
+    page.reload()
+    expect(scheme).to_have_attribute("data-md-color-scheme", "default")
+
+
+def test_plots_change_with_the_colours(visit: Open) -> None:
+    page = visit("results/throughput/")
+    page.get_by_title("Dark colours").click()
+    label = page.locator("figure.plot .role-axis-label text").first
+    expect(label).to_have_attribute("fill", "#adb5bd")
+
+
+def test_search_finds_text_of_all_kinds_of_pages(visit: Open) -> None:
+    page = visit()
+    for words, wanted in (("collapsed stage", "guides/large-batch/"),
+                          ("v100x1-throughput", "recipes/resnet-imagenet/v100x1-throughput/"),
+                          ("squashfs", "reference/cli/"),
+                          ("power cut", "reference/trainkit/atomic/")):
+        box = page.get_by_role("textbox", name="Search")
+        box.fill("")
+        box.press_sequentially(words)
+        found = page.locator(f'.md-search-result__link[href*="{wanted}"]')
+        expect(found.first).to_be_visible(timeout=15_000)
+
+
+def test_the_home_page_is_small_and_asks_for_the_index_when_somebody_searches(
+    browser: object, address: str
+) -> None:
+    context = browser.new_context()  # type: ignore[attr-defined]
+    page, sizes = context.new_page(), {}
+    page.on("response", lambda got: sizes.setdefault(got.url, len(got.body())))
+    page.goto(address, wait_until="networkidle")
+    assert 50_000 < sum(sizes.values()) <= 500_000, sizes
+    with page.expect_response(re.compile("search_index.json")):
+        page.get_by_role("textbox", name="Search").focus()
+    context.close()
+
+
+def test_the_keyboard_reaches_everything(visit: Open) -> None:
+    page = visit("recipes/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.get_by_label("app", exact=True).focus()
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("hardware")).to_be_focused()
+    page.keyboard.type("V100")
+    page.keyboard.press("Tab")
+    assert page.locator("#recipes > .card:visible").count() < len(library.names())
+    page.locator("#recipes a:visible").first.focus()
+    page.keyboard.press("f")  # the theme's key for the search
+    expect(page.get_by_role("textbox", name="Search")).to_be_focused()
+    page.keyboard.type("quickstart")
+    expect(page.locator(".md-search-result__link").first).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("quickstart"))
+
+
+def test_dates_say_their_age(visit: Open) -> None:
+    page = visit("recipes/resnet-imagenet/cpu-quickstart/")
+    ages = page.locator("time.age").all_inner_texts()
+    assert ages
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \((\d+ \w+ old|today)\)", age) for age in ages)
+    assert any("old" in age for age in ages)
+
+
+def test_a_recipe_is_printed_with_its_commands_and_without_navigation(visit: Open) -> None:
+    page = visit("recipes/resnet-imagenet/cpu-quickstart/", dark=True)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    for hidden in (".md-header", ".md-sidebar--primary", ".md-footer", ".md-tabs"):
+        expect(page.locator(hidden).first).to_be_hidden()
+    # All ways to run it are on paper, not only the tab that is open, and the recipe itself.
+    for text in ("trimaran run resnet", "RUN=$(trimaran submit", "apptainer --quiet run",
+                 "weight-decay: 0.0005"):
+        expect(page.get_by_text(text).first).to_be_visible()
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(paper) != "rgb(255, 255, 255)"
+    assert len(page.pdf()) > 10_000
+
+
+def test_the_commands_are_those_that_run(visit: Open) -> None:
+    """What is copied for Apptainer alone has the words that `trimaran run` executes."""
+    page = visit("recipes/resnet-imagenet/cpu-quickstart/")
+    shown = page.locator(".highlight", has_text="apptainer --quiet run").inner_text()
+    request = pipeline.Request(
+        library.load("resnet-imagenet/cpu-quickstart"), Apptainer("apptainer"), {})
+    for word in pipeline.plan(request).command.argv:
+        if word.startswith("--") and "source=" not in word and word != "--userns":
+            assert word in shown
