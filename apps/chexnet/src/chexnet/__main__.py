@@ -29,8 +29,9 @@ ranks have different weights, 74 checkpoint not written, 75 stopped early by SIG
 SIGHUP or Ctrl-C and resumable""",
     "pretrain": """examples:
   mpirun -n 512 python -m chexnet pretrain --data /data/imagenet-2012 --out run --model resnet50 \\
-      --strategy horovod --batch-size-per-rank 16
-  # then: train … --initial run/checkpoints/step-00014075.npz""",
+      --strategy horovod --batch-size-per-rank 16 --keep 90
+  # then, of an epoch before the last ones, here the 60th, with the rate that it was written at:
+  python -m chexnet train … --initial run/checkpoints/step-00009420.npz --initial-rate""",
     "evaluate": """examples:
   python -m chexnet evaluate --data /data/chestxray14 --out run
   # ten parts of each image; ROC curves and calibration as a picture

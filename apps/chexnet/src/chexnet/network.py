@@ -48,11 +48,6 @@ class Network:
             values = tf.repeat(values, 3, -1)
         return self.body(values, training=training)
 
-    @property
-    def layers(self) -> list[Any]:
-        """The layers with variables, of body and head."""
-        return [one for part in (self.body, self.head) for one in part.layers if one.variables]
-
 
 def _scaled(images: Any) -> Any:
     """Return images as torchvision's networks, and Keras's DenseNet, were trained with."""

@@ -20,6 +20,7 @@ from trainkit.options import (
 from trainkit.tensorflow import STRATEGIES
 
 IMAGENET = 1_281_167  # images to train with
+BATCH = 8192  # of the published pre-training
 MODELS = ("densenet121", "resnet50", "vgg16", "mobilenetv2", "small")
 PRECISIONS = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adam", "sgd")
@@ -55,6 +56,9 @@ class TrainSettings:
     optimizer: str = option("adam", "Adam (0.9, 0.999), or SGD with momentum 0.9",
                             choices=OPTIMIZERS)
     base_lr: float = option(0.001, "learning rate of the last layers", positive_float)
+    initial_rate: bool = option(
+        False, "begin with the rate at which the checkpoint --initial was written, not --base-lr"
+    )
     body_lr: float | None = option(
         None, "learning rate of the body, once it is trained (default: the same)", positive_float
     )
@@ -63,8 +67,8 @@ class TrainSettings:
         positive_int,
     )
     warmup_images: int = option(
-        0, "images over which the rate rises to its value: more steps the smaller the batch",
-        non_negative_int,
+        0, "images over which the rate rises to its value; those of --base-batch where it is said: "
+        "they grow with the batch", non_negative_int,
     )
     weight_decay: float = option(0.0, "decay of the weights of convolutions and dense layers, per "
                                  "step and rate", non_negative_float)
@@ -125,6 +129,8 @@ class TrainSettings:
             raise ArgumentError(
                 f"--batch-size-per-rank {self.batch_size_per_rank} has no {self.accumulation} parts"
             )
+        if self.initial_rate and (self.initial is None or self.initial.suffix != ".npz"):
+            raise ArgumentError("--initial-rate needs --initial CHECKPOINT.npz")
         if self.initial is not None and not self.initial.is_file():
             raise ArgumentError(f"--initial {self.initial}: no such file")
         if self.resume not in ("never", "auto") and not Path(self.resume).is_file():
@@ -135,7 +141,8 @@ class TrainSettings:
 class PretrainSettings(TrainSettings):
     """Options of `pretrain`: those of `train`, with what ImageNet from random weights takes.
 
-    Goyal et al., arXiv:1706.02677: SGD, 0.1 for a batch of 256, warm-up over five epochs.
+    Goyal et al., arXiv:1706.02677: SGD, 0.1 for a batch of 256, warm-up over five epochs; these at
+    the published batch of 8,192, and in proportion to it at others (PRACE guide, section 6.4).
     """
 
     epochs: int = option(90, "passes over the images", positive_int)
@@ -145,7 +152,8 @@ class PretrainSettings(TrainSettings):
     base_batch: int | None = option(256, "global batch of this rate: it grows with the batch",
                                     positive_int)
     warmup_images: int = option(
-        5 * IMAGENET, "images over which the rate rises to its value", non_negative_int
+        5 * IMAGENET * 256 // BATCH, "images of --base-batch over which the rate rises to its "
+        "value; they grow with the batch", non_negative_int
     )
     weight_decay: float = option(1e-4, "decay of the weights of convolutions and dense layers, per "
                                  "step and rate", non_negative_float)

@@ -18,6 +18,7 @@ proven at the start and compared at the end. The loop is in this file, the formu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,8 @@ def main(settings: TrainSettings) -> None:
     with ranks.explained(), StopFlag() as stop:
         if session.has_finished(folder, settings.resume, ranks):
             return
+        if settings.initial_rate and settings.initial is not None:
+            settings = replace(settings, base_lr=weights.rate(settings.initial))
         data = inputs.open_inputs(settings, ranks)
         out = outputs.open_outputs(
             folder, settings.resume, identity(settings, data, ranks), strategy=ranks,
