@@ -79,11 +79,12 @@ class LossScale:
     precisions it stays 1.
     """
 
-    EVERY = 2000
+    FIRST = 2.0**15
+    EVERY = 2000  # steps whose gradients were finite
 
     def __init__(self, precision: str) -> None:
         self._on = precision == "fp16"
-        self.scale = tf.Variable(2.0**15 if self._on else 1.0, trainable=False)
+        self.scale = tf.Variable(self.FIRST if self._on else 1.0, trainable=False)
         self._good = tf.Variable(0, trainable=False)
         self.variables = [self.scale, self._good]
 
