@@ -92,6 +92,9 @@ class TrainSettings:
     inter_threads: int = option(1, "operations at a time (inter-op)", up_to(1024))
     decoders: int = option(2, "images that are decoded at a time", up_to(1024))
     seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
+    profile: int = option(
+        0, "steps to profile after the first three: where the time goes; 0: none", non_negative_int
+    )
     # The ranks.
     strategy: str = option("single", "how ranks work together", choices=STRATEGIES)
     device: str = option("auto", "auto: the GPU of this rank where there is one",
@@ -160,3 +163,44 @@ class PretrainSettings(TrainSettings):
     patience: int = option(
         5, "evaluations without a better top-1 until the rate falls; 0: never", non_negative_int
     )
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Options of `fit`: those of `train` that Keras's own loop has, too."""
+
+    data: Path | None = option(None, "folder of the packed images (dataset.json)", Path)
+    out: Path | None = option(None, "folder of this run: metrics, result", Path)
+    model: str = option("densenet121", "the network", choices=("densenet121", "resnet50"))
+    size: int = option(224, "side of the images, in pixels", up_to(1024))
+    channels: str = option("3", "1: grey images; 3: colours", choices=("1", "3"))
+    epochs: int = option(1, "passes over the images", positive_int)
+    max_steps: int | None = option(None, "end each pass after this many steps", positive_int)
+    batch_size_per_rank: int = option(16, "images per step and process", positive_int)
+    base_lr: float = option(0.001, "learning rate of Adam", positive_float)
+    augment: bool = option(True, "mirror, shift and scale the images")
+    precision: str = option("fp32", "bf16: weights and loss stay fp32", choices=("fp32", "bf16"))
+    threads: int = option(
+        CORES, "cores of one operation (intra-op)", up_to(1024), shown="the usable cores"
+    )
+    inter_threads: int = option(1, "operations at a time (inter-op)", up_to(1024))
+    decoders: int = option(2, "images that are decoded at a time", up_to(1024))
+    seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
+    strategy: str = option("single", "how ranks work together", choices=STRATEGIES)
+    device: str = option("auto", "auto: the GPU of this rank where there is one",
+                         choices=("auto", "cpu", "gpu"))
+    log_every: int = option(20, "steps between lines of progress", positive_int)
+    synthetic: bool = option(False, "random images instead of --data: pure compute throughput")
+
+    def check(self) -> None:
+        """Refuse missing options.
+
+        Raises:
+            ArgumentError: there is no --out, or not one of --data and --synthetic.
+        """
+        if self.out is None:
+            raise ArgumentError("fit needs --out DIR")
+        if (self.data is None) != self.synthetic:
+            raise ArgumentError("fit needs either --data DIR or --synthetic")
+        if self.size < 32:
+            raise ArgumentError(f"--size {self.size}: the networks need at least 32 pixels")

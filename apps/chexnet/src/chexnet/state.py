@@ -19,7 +19,7 @@ from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 FREE = {
     "data", "out", "initial", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
-    "device", "decoders", "inter_threads",
+    "device", "decoders", "inter_threads", "profile",
 }
 """Settings that may change when a training goes on; all others shape its weights or its curve."""
 

@@ -35,6 +35,7 @@ from trainkit.session import Session
 from trainkit.signals import StopFlag
 from trainkit.tensorflow import determinism
 from trainkit.tensorflow.parts import plain
+from trainkit.tensorflow.profile import Profile
 from trainkit.tensorflow.start import start
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 from trainkit.training import Course
@@ -94,7 +95,9 @@ class Training:
             last_step=min(planned, settings.max_steps or planned),
             checkpoint_every=settings.checkpoint_every or planned, eval_every=settings.eval_every,
         )
-        self.session = Session(out, ranks, stop, course, WORDS, self.trained)
+        self.session = Session(
+            out, ranks, stop, course, WORDS, self.trained, Profile(settings.profile)
+        )
         ranks.broadcast(self.trained.variables)
 
     def _losses(self) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
