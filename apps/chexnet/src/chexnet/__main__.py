@@ -58,7 +58,7 @@ Not a medical device: no decision about a patient may rest on this.""",
 COMMANDS: commands.Commands = {
     "train": (TrainSettings, "train the network, or go on with a training"),
     "pretrain": (PretrainSettings, "train on images of one class each, to begin with later"),
-    "fit": (FitSettings, "train by Keras's own model.fit, to compare with"),
+    "fit": (FitSettings, "train by the model.fit of Keras, to compare with"),
     "evaluate": (EvaluateSettings, "scores of a checkpoint, finding by finding"),
     "predict": (PredictSettings, "findings of X-rays, and which regions speak for them"),
     "export": (ExportSettings, "write the network as ONNX or SavedModel"),
