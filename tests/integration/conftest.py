@@ -45,6 +45,8 @@ def missing(engine: str) -> str | None:
         return "docker-registry is not installed"
     if engine == "mpich" and shutil.which("mpirun.mpich") is None:
         return "MPICH is not installed"
+    if engine.startswith("apps-") and not (paths.repository() / f".venv-{engine}/bin").exists():
+        return f".venv-{engine} is not there (make test-apps)"
     if engine in ("apptainer", "podman") and hostfacts.root_lacks_capabilities():
         return "this root has no CAP_SYS_RESOURCE: run the tests as an ordinary user"
     return None
