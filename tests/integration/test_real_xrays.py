@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-import xrays
+import radiology
 from inside import run_inside
 from trimaran.cli import app
 from trimaran.data.packing import pictures
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_x_rays_are_packed_learned_and_looked_at(folder: Path, tmp_path: Path) -> None:
-    xrays.write(folder)
+    radiology.write(folder)
     images, packed, out = folder / "images", folder / "packed", tmp_path / "out"
     trimaran("data", "pack", images, "--labels", images / "labels.csv", "--format", "tfrecord",
              "--resize", "250x250", "-o", packed)
@@ -84,7 +84,7 @@ def test_x_rays_are_packed_learned_and_looked_at(folder: Path, tmp_path: Path) -
 def test_the_dicom_file_of_a_scanner_is_packed_the_air_black(folder: Path) -> None:
     """15 bits, MONOCHROME1: the lowest value is white."""
     if not folder.exists():
-        xrays.write(folder)
+        radiology.write(folder)
     content = pictures.scaled((folder / "RG1_UNCR.dcm").read_bytes(), (250, 250), 95)
     with Image.open(io.BytesIO(content)) as image:
         assert (image.mode, image.size) == ("L", (250, 250))

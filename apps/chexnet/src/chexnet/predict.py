@@ -148,8 +148,10 @@ def draw(seen: Sequence[Seen], findings: tuple[str, ...], asked: Sequence[int]) 
 
     mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same maps give the same file
     columns = 1 + (len(asked) or min(SHOWN, len(findings)))
-    figure = Figure(figsize=(2.6 * columns, 2.9 * len(seen) + 0.3), dpi=120, layout="constrained")
-    rows = figure.subplots(len(seen), columns, squeeze=False)
+    heights = [one.image.height / one.image.width for one in seen]
+    inches = sum(2.6 * height + 0.3 for height in heights) + 0.3
+    figure = Figure(figsize=(2.6 * columns, inches), dpi=120, layout="constrained")
+    rows = figure.subplots(len(seen), columns, squeeze=False, height_ratios=heights)
     for one, places in zip(seen, rows, strict=True):
         which = list(asked) or one.likeliest(columns - 1)
         for axes, at in zip(places, [None, *which], strict=True):

