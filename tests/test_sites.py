@@ -55,6 +55,13 @@ binds: {{~/licences: /mnt/licences}}
     ("line", "problem"),
     [
         ("regitry: a/b", "2: regitry: unknown key"),
+        ("clusters: {a: {partition: 'x y'}}", "2: clusters.a.partition: String should match"),
+        ("clusters: {a: {account: $(id)}}", "2: clusters.a.account: String should match"),
+        ("clusters: {a: {constraint: \"a' b\"}}", "2: clusters.a.constraint: String should"),
+        ("clusters: {a: {env: {PATH: /x}}}", "PATH is set by the batch system"),
+        ("clusters: {a: {env: {SLURM_JOB_ID: x}}}", "SLURM_JOB_ID is set by the batch system"),
+        ("clusters: {a: {local_storage: tmp}}", "not an absolute path"),
+        ("clusters: {a: {scheduler: pbs}}", "2: clusters.a.scheduler: Input should be 'slurm'"),
         ("registry: https://a.org/b", "2: registry: String should match"),
         ("registry: a.org", "2: registry: String should match"),
         ("proxy: proxy:3128", "2: proxy: not http"),

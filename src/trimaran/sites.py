@@ -19,6 +19,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    StrictStr,
     TypeAdapter,
     ValidationError,
     model_validator,
@@ -107,6 +108,63 @@ class Signatures(strict.Model):
         return self
 
 
+OWN_VARIABLES = re.compile(r"(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|TRIMARAN)_?|LD_|PATH$|HOME$")
+"""Variables that the batch system, the engine or Trimaran set."""
+
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]*$")]
+"""What a batch system calls a partition, an account, or a module: no blank, no quote."""
+
+Constraint = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:+&|*()\[\],-]+$")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute() or any(ord(character) < ord(" ") for character in str(path)):
+        raise ValueError("not an absolute path without control characters")
+    return path
+
+
+def _free(name: str) -> str:
+    if OWN_VARIABLES.match(name):
+        raise ValueError(f"{name} is set by the batch system, the engine or Trimaran")
+    return name
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+
+
+class Cluster(strict.Model):
+    """The facts of one cluster; nothing of them is in a recipe.
+
+    Attributes:
+        scheduler: its batch system.
+        partition: where jobs are queued; the batch system's default if left out.
+        account: whose hours are used.
+        qos: quality of service.
+        constraint: features that the nodes must have.
+        gres: what a GPU is called there, such as `gpu` or `gpu:a100`.
+        modules: environment modules that a job loads, such as Apptainer's.
+        apptainer: path of Apptainer on the nodes, if it is not on PATH there.
+        mpi: what `srun --mpi=` needs for Open MPI; `srun --mpi=list` shows the choice.
+        env: variables for the network, such as NCCL_SOCKET_IFNAME; they reach the ranks.
+        local_storage: folder of a node's own disk, into which the image is copied.
+        signal_seconds: how long before the time limit a run is told to write its checkpoint.
+    """
+
+    scheduler: Literal["slurm"] = "slurm"
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    constraint: Constraint | None = None
+    gres: Word = "gpu"
+    modules: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./+-]*$")], ...] = ()
+    apptainer: AbsolutePath | None = None
+    mpi: Word = "pmix"
+    env: dict[Annotated[Variable, AfterValidator(_free)], StrictStr] = Field(default_factory=dict)
+    local_storage: AbsolutePath | None = None
+    signal_seconds: Annotated[int, Field(ge=5, le=3600)] = 120
+
+
 class Site(strict.Model):
     """The facts of one site; every key may be left out.
 
@@ -116,6 +174,8 @@ class Site(strict.Model):
         proxy: address of the proxy for all downloads.
         recipes: folders of the user's own recipes, targets, data sets, apps and images.
         binds: folders of the host to show read-only in containers, and where inside.
+        clusters: clusters that `submit` can give jobs to, by name; the first is taken unless
+            `--cluster` names another.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -125,6 +185,9 @@ class Site(strict.Model):
     signatures: Signatures = Field(default_factory=Signatures)
     recipes: tuple[Path, ...] = ()
     binds: dict[Path, Inside] = Field(default_factory=dict)
+    clusters: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Cluster] = Field(
+        default_factory=dict
+    )
 
 
 def fingerprint(text: str) -> str:

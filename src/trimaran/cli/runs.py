@@ -114,12 +114,18 @@ def resume_run(
     """Let a stopped run go on from its newest checkpoint, and judge it.
 
     Recipe, data and image must be those that it began with. Each time that it goes on
-    is told in run.json and in the report.
+    is told in run.json and in the report. One that was submitted is queued again.
 
     Example: trimaran resume runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
-    from trimaran.runs import resume
+    from trimaran.cluster import submit
+    from trimaran.runs import resume, rundir
 
+    if rundir.load(run_dir).job is not None:
+        done = submit.again(run_dir)
+        terminal().note(f"job {done.job}")
+        say(done.directory)
+        return
     record, verdict = resume.resume(run_dir, site, terminal())
     conclude(run_dir, record, verdict)
 

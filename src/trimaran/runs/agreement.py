@@ -6,6 +6,7 @@ None of them is signed, so this finds damage and careless changes, not a forger 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from pathlib import Path
 
 from trimaran.data import contracts
@@ -143,7 +144,8 @@ def _image(record: RunRecord) -> Iterator[str]:
         return
     if image.digest is None:
         yield "run.json: the image has no digest"
-    if not words or Path(words[0]).name not in engine.programs:
+    first = next(dropwhile(_launches, words), "") if record.job else "".join(words[:1])
+    if Path(first).name not in engine.programs:
         yield f"run.json: the command does not run {image.engine}"
     if image.reference not in words:
         yield f"run.json: the command does not run {image.reference}"
@@ -155,6 +157,11 @@ def _image(record: RunRecord) -> Iterator[str]:
     if found != added:
         yield (f"run.json: the command adds {', '.join(sorted(found)) or 'nothing'} to the image,"
                f" listed is {', '.join(sorted(added)) or 'nothing'}")
+
+
+def _launches(word: str) -> bool:
+    """Whether a word of the command is of the batch system's launcher, in front of the engine."""
+    return word == "srun" or word.startswith("--")
 
 
 def _metrics(

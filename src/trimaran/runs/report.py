@@ -42,7 +42,8 @@ _PRIVATE: dict[str, IncEx | bool] = {
     "data": {"__all__": {"path"}},
     "initial": {"path"},
     "host": {"hostname"},
-    "resumed": {"__all__": {"host": {"hostname"}}},
+    "nodes": {"__all__": {"hostname"}},
+    "resumed": {"__all__": {"host": {"hostname"}, "nodes": {"__all__": {"hostname"}}}},
     "environment": {"argv"},
 }
 
