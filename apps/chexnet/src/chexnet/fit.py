@@ -64,7 +64,7 @@ def main(settings: FitSettings) -> None:
                 _batches(data, settings, told.steps), steps_per_epoch=told.steps, verbose=0,
                 epochs=settings.epochs, callbacks=[*callbacks, told.callback(keras)],
             )
-            if len(set(ranks.gather(digest(model.variables)))) > 1:
+            if len(set(ranks.gather(digest(model.trainable_variables)))) > 1:
                 raise RanksDifferError("the ranks have different weights: nothing was averaged")
             memory = max(ranks.gather(ranks.peak_memory()))
             out.finish(told.journal.ended(told.at, memory))
