@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trimaran import process
@@ -16,13 +16,26 @@ HOROVODRUN = ["horovodrun", "--gloo", "--network-interfaces", "lo", "--disable-c
 """What starts two ranks of a module."""
 
 
-def run_inside(built: BuiltImage, out: Path, arguments: Sequence[str], *binds: Bind) -> None:
-    """Run `arguments` in the image, one thread per rank, with the folder `out` as /out."""
+def run_inside(built: BuiltImage, out: Path, arguments: Sequence[str], *binds: Bind) -> str:
+    """Run `arguments` in the image, one thread per rank, with the folder `out` as /out.
+
+    Returns:
+        What they said.
+    """
+    argv, env = inside(built, out, arguments, *binds)
+    done = process.run(argv, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def inside(
+    built: BuiltImage, out: Path, arguments: Sequence[str], *binds: Bind
+) -> tuple[list[str], Mapping[str, str]]:
+    """Return the command, and its environment, that runs `arguments` so."""
     command = Apptainer().command(
         built, ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", *arguments],
         Setting([*binds, Bind(out, "/out", writable=True)], {"OMP_NUM_THREADS": "1"}, "/out"),
     )
     argv = ["exec" if word == "run" else word for word in command.argv]
     argv.insert(argv.index(built.reference) + 1, "/opt/trimaran/bin/python")
-    done = process.run(argv, env=command.env)
-    assert done.returncode == 0, done.stdout + done.stderr
+    return argv, command.env

@@ -14,7 +14,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing")
 PROGRAMS = (
-    "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "chexnet_step", "report_time",
+    "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "tensorflow_cpu", "report_time",
 )
 
 
@@ -185,6 +185,15 @@ def test_the_tables_say_what_is_met() -> None:
     assert "others used 20.0% of the cores meanwhile" in text
     assert "NOT IDLE" in text
     assert "- a note" in text
+
+
+def test_the_best_of_several_is_that_of_each_round() -> None:
+    report, spread = parts("report"), parts("spread")
+    rates = {"a": spread.Spread((2.0, 9.0)), "b": spread.Spread((4.0, 3.0)),
+             "c": spread.Spread((1.0, 2.0))}
+    best = report.Comparison("best / c", ("a", "b"), ["c"])
+    found = report.Report("tiny", report.Plan([], [best]), {}, rates).ratio(best)
+    assert found.values == (4.0, 4.5)
 
 
 def test_the_json_has_every_value() -> None:

@@ -102,12 +102,13 @@ def training(
     launcher: Sequence[str] = (),
     rate: Callable[[str], float] | None = None,
     unit: str = "img/s",
+    verb: str = "train",
 ) -> Contestant:
     """Return `python -m APP train` with `options`; as `ours`."""
 
     def argv(folder: Path) -> list[str]:
         return [
-            sys.executable, *launcher, "-m", app, "train", "--batch-size-per-rank",
+            sys.executable, *launcher, "-m", app, verb, "--batch-size-per-rank",
             str(steps.batch), "--max-steps", str(steps.all), "--log-every", str(steps.window),
             "--out", str(folder / "out"), *options,
         ]

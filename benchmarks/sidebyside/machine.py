@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "sve", "bf16")
-PACKAGES = ("torch", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "pillow", "simplejpeg")
+PACKAGES = (
+    "torch", "tensorflow-cpu", "keras", "tf-keras", "nvidia-dali-cuda120", "nvidia-dali-cuda130",
+    "pillow", "simplejpeg",
+)
 HERE = Path(__file__).parent
 GPU_NAMES = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
 IDLE = 0.3

@@ -20,14 +20,14 @@ class Comparison:
 
     Attributes:
         text: shown in the table.
-        of: name of a contestant.
-        over: name of another one, or a published rate.
+        of: name of a contestant; of several, the fastest of each round.
+        over: name of another one, or of several; or a published rate.
         goal: what the median must reach; None: nothing is asked.
     """
 
     text: str
-    of: str
-    over: str | float
+    of: str | Sequence[str]
+    over: str | Sequence[str] | float
     goal: float | None = None
 
 
@@ -60,10 +60,15 @@ class Report:
 
     def ratio(self, comparison: Comparison) -> Spread:
         """Return the ratio of `comparison`, one value per round."""
-        of, over = self.rates[comparison.of], comparison.over
-        if isinstance(over, str):
-            return ratios(of, self.rates[over])
-        return Spread(tuple(value / over for value in of.values))
+        of, over = self._fastest(comparison.of), comparison.over
+        if isinstance(over, float | int):
+            return Spread(tuple(value / over for value in of.values))
+        return ratios(of, self._fastest(over))
+
+    def _fastest(self, names: str | Sequence[str]) -> Spread:
+        """Return the best rate of each round among the contestants `names`."""
+        each = [self.rates[name].values for name in ([names] if isinstance(names, str) else names)]
+        return Spread(tuple(max(values) for values in zip(*each, strict=True)))
 
     def markdown(self) -> str:
         """Return the tables and the notes."""

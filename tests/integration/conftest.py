@@ -49,6 +49,8 @@ def missing(engine: str) -> str | None:
         return "Open MPI is not installed"
     if engine == "mpich" and shutil.which("mpirun.mpich") is None:
         return "MPICH is not installed"
+    if engine.startswith("apps-") and not (paths.repository() / f".venv-{engine}/bin").exists():
+        return f".venv-{engine} is not there (make test-apps)"
     if engine == "slurm":
         try:
             for daemon in cluster.DAEMONS:

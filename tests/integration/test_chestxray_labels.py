@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from trimaran import paths
 from trimaran.data import contracts, weights
 from trimaran.data.contracts import ChestXray14
 from trimaran.data.packing import chestxray
@@ -28,6 +33,56 @@ TABLE = Weights.model_validate({
         "size": 29002185, "folder": "torchxrayvision/data",
         "members": {chestxray.TABLE: f"{chestxray.TABLE}.gz"}}],
 })
+
+
+SCORED = """
+import sys
+import numpy as np
+from sklearn.metrics import average_precision_score, roc_auc_score
+from chexnet import method, scores
+labels = np.load(sys.argv[1])
+present = labels.mean(0, dtype=float)
+weighting = method.weights(labels)
+np.testing.assert_allclose(weighting, [1 - present, present], rtol=1e-6)
+with_it = weighting[0] * labels.sum(0, dtype=float)
+np.testing.assert_allclose(with_it, weighting[1] * (1 - labels).sum(0, dtype=float), rtol=1e-5)
+noise = np.random.default_rng(0).normal(0, 1.5, labels.shape)
+logits = np.round(labels + noise, 2)  # of an image, many are equal
+labels = labels.astype(float)
+found = scores.score(labels, logits)
+for at in range(labels.shape[1]):
+    given = labels[:, at], logits[:, at]
+    assert abs(found.auroc[at] - roc_auc_score(*given)) < 1e-9
+    assert abs(found.precision[at] - average_precision_score(*given)) < 1e-9
+between = scores.intervals(labels, logits, seed=0, draws=40)
+for area, (low, high) in zip((*found.auroc, found.mean_auroc), (*between.findings, between.mean)):
+    assert low < area < high < low + 0.1
+print(found.images, found.defined)
+"""
+"""Weights of the loss and scores of made-up answers, beside scikit-learn's."""
+POSITIVE = {"Infiltration": 19_894, "Mass": 5_782, "Hernia": 227}
+"""Of all images, as NIH says: Wang et al., ChestX-ray14, and its FAQ."""
+
+
+@pytest.mark.usefixtures("user_cache")
+@pytest.mark.engine("apps-tensorflow")
+def test_the_loss_and_the_scores_of_the_app_hold_on_the_table(tmp_path: Path) -> None:
+    given = weights.get(TABLE, offline=False, reporter=Silent()).parent
+    classes = contracts.load("chestxray14").classes
+    rows = chestxray.table(given / chestxray.TABLE, classes)
+    matrix = np.zeros((len(rows), len(classes)), np.float32)
+    for number, row in enumerate(rows):
+        matrix[number, list(row.labels)] = 1
+    for name, count in POSITIVE.items():
+        assert matrix[:, classes.index(name)].sum() == count
+    np.save(tmp_path / "labels.npy", matrix)
+    python = paths.repository() / ".venv-apps-tensorflow/bin/python"
+    done = subprocess.run(
+        [python, "-c", SCORED, tmp_path / "labels.npy"], capture_output=True, text=True,
+        check=False, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_HOME": os.devnull},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["112120", "14"]
 
 
 @pytest.mark.usefixtures("user_cache")

@@ -18,11 +18,12 @@ from chexnet.findings import NOTICE
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> restore.Restored:
+@pytest.fixture(params=["small"])
+def model(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> restore.Restored:
     """A network with random weights, as if it were out of a checkpoint."""
     tf.keras.utils.set_random_seed(0)
-    found = restore.Restored(network.build("small", 32, 2, "fp32"), ("left", "right"), 32, 1, 7)
+    built = network.build(request.param, 32, 2, "fp32")
+    found = restore.Restored(built, ("left", "right"), 32, 1, 7)
     monkeypatch.setattr(restore, "open_network", lambda out, file: found)
     return found
 
@@ -44,6 +45,7 @@ def by_saved_model(path: Path, images: NDArray[np.float32]) -> NDArray[np.float3
 FORMS = {"onnx": by_onnx, "savedmodel": by_saved_model}
 
 
+@pytest.mark.parametrize("model", ["small", "mobilenetv2"], indirect=True)
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_written_answers_as_the_network_and_is_never_overwritten(
     form: str, model: restore.Restored, findings: Path, tmp_path: Path,

@@ -15,8 +15,10 @@ from PIL import Image
 from written_findings import image, pack
 
 from chexnet import __main__ as app
-from chexnet import predict, restore
-from chexnet.findings import NOTICE
+from chexnet import evaluate, predict, restore, scores
+from chexnet.findings import NOTICE, REFERENCE
+from trainkit import metrics, plots
+from trainkit.testing import reading
 from trainkit.testing.program import VARIABLES
 
 TRAINING = """train --model small --size 32 --channels 1 --epochs 12 --batch-size-per-rank 9
@@ -82,6 +84,46 @@ def test_scores_are_a_table_and_a_picture(
     assert "roc.svg" in again
 
 
+def fourteen() -> tuple[np.ndarray, np.ndarray]:
+    """Labels and logits: ten findings are found well, three badly, and nobody has the last one."""
+    draw = np.random.default_rng(0)
+    labels = (draw.random((4000, 14)) < 0.3).astype(float)
+    labels[:, 13] = 0
+    strength = np.array([5.0] * 10 + [0.1] * 4)
+    return labels, strength * (labels - 0.5) + draw.normal(0, 1, labels.shape)
+
+
+def test_a_picture_has_a_curve_of_each_finding_that_has_one() -> None:
+    labels, logits = fourteen()
+    with plots.drawing():
+        figure = evaluate.draw(labels, logits, tuple(REFERENCE), scores.score(labels, logits))
+    curves, calibration = figure.axes
+    assert len(curves.lines) == 13 + 1  # and the diagonal
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [one.split()[0] for one in said] == list(REFERENCE)[:13]
+    few = [len(one.get_offsets()) for one in calibration.collections]
+    assert len(few) == 14
+    assert all(1 <= bins <= 10 for bins in few)
+
+
+def test_the_table_puts_the_14_findings_beside_those_of_others() -> None:
+    """Of 14 findings, ours is better than CheXNet in ten, one is undefined, three are worse."""
+    names, (labels, logits) = tuple(REFERENCE), fourteen()
+    found = scores.score(labels, logits)
+    between = scores.intervals(labels, logits, seed=0, draws=20)
+    said = "\n".join(evaluate.table(labels, logits, names, found, between))
+    rows = {line.split()[0]: line.split() for line in said.splitlines()}
+    for name, at in (("Atelectasis", 0), ("Fibrosis", 11)):
+        assert rows[name][1:3] == [str(int(labels[:, at].sum())), f"{found.auroc[at]:.4f}"]
+        assert rows[name][-3:] == [f"{value:.4f}" for value in REFERENCE[name]]
+    assert rows["Hernia"][2] == "undefined"
+    low, high = between.mean or (0, 0)
+    mean = f"mean over 13 of 14 {found.mean_auroc:.4f} {low:.4f} to {high:.4f}"
+    assert " ".join(rows["mean"]).startswith(mean)
+    assert rows["mean"][-3:] == ["0.7381", "0.8414", "0.8427"]  # .738, .841, .843 as published
+    assert "better than CheXNet in 10 of 13 findings" in said
+
+
 @pytest.mark.slow
 def test_findings_of_an_image_and_where_they_are(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -94,6 +136,10 @@ def test_findings_of_an_image_and_where_they_are(
     (about,) = said["images"]
     assert (about["width"], about["height"]) == (32, 32)
     assert about["findings"].keys() == {"left", "right"}
+    cells = np.array([one["map"] for one in about["findings"].values()])
+    assert cells.shape == (2, 4, 4)
+    assert cells.min() >= 0
+    assert cells.max() == 1
     assert width(maps) > 300
     text = call(capsys, "predict", "--out", run, "--data", one, one, "--findings", "right")
     assert text.count("right") == 2
@@ -152,7 +198,21 @@ def test_a_training_begins_with_the_body_of_a_checkpoint(
     for ours, theirs in zip(one.body.variables, two.body.variables, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
     other = ["--model", "mobilenetv2", "--initial", str(newest), "--out", str(tmp_path / "other")]
-    assert "is of the network small, not mobilenetv2" in train(*words, *other, code=3)
+    said = train(*words, *other, code=3)
+    assert "is of the network small, not mobilenetv2: features.0.0 has [(3, 3, 3, 8)], not " in said
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_with_the_rate_of_a_checkpoint(
+    run: Path, findings: Path, tmp_path: Path
+) -> None:
+    newest, out = max((run / "checkpoints").iterdir()), tmp_path / "next"
+    words = [*TRAINING.split(), "--data", str(findings), "--out", str(out), "--max-steps", "4",
+             "--base-lr", "0.5", "--log-every", "1", "--initial-rate"]
+    train(*words, "--initial", str(newest), "--base-batch", "3", "--warmup-images", "6")
+    rates = [rate for _, rate in reading.values(out, metrics.LEARNING_RATE)]
+    assert rates == pytest.approx([0.015, 0.03, 0.03, 0.03])  # 0.01 then, for 3 images, now of 9
+    assert "--initial-rate needs --initial CHECKPOINT.npz" in train(*words, code=2)
 
 
 @pytest.mark.slow

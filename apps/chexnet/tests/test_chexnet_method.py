@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from chexnet import method
 from chexnet.method import LossScale, Plateau
-from chexnet.settings import TrainSettings
+from chexnet.settings import PretrainSettings, TrainSettings
 
 
 def test_the_loss_is_the_weighted_cross_entropy_of_the_paper() -> None:
@@ -33,14 +33,28 @@ def test_a_finding_that_nobody_or_everybody_has_is_not_weighted_away() -> None:
     assert method.weights(labels[:0]).shape == (2, 2)
 
 
-def test_the_rate_rises_over_images_and_grows_with_the_batch() -> None:
+def test_the_rate_and_the_images_of_its_warm_up_grow_with_the_batch() -> None:
     settings = TrainSettings(base_lr=0.1, warmup_images=400, base_batch=100)
-    rates = [method.learning_rate(settings, step, 100, 1.0) for step in range(6)]
-    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
-    assert method.learning_rate(settings, 1, 200, 1.0) == pytest.approx(0.2)  # two steps of 200
+    expected = [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]
+    for times in (1, 2, 64):
+        rates = [method.learning_rate(settings, step, 100 * times, 1.0) for step in range(6)]
+        assert rates == pytest.approx([times * one for one in expected])
     assert method.learning_rate(settings, 9, 100, 0.1) == pytest.approx(0.01)
-    plain = TrainSettings(base_lr=0.1)
-    assert method.learning_rate(plain, 0, 4096, 1.0) == 0.1
+
+
+def test_without_a_base_batch_the_rate_rises_over_so_many_images() -> None:
+    settings = TrainSettings(base_lr=0.1, warmup_images=400)
+    for batch, steps in ((100, 4), (200, 2), (300, 2)):
+        rates = [method.learning_rate(settings, step, batch, 1.0) for step in range(steps + 1)]
+        assert rates == pytest.approx([0.1 * (at + 1) / steps for at in range(steps)] + [0.1])
+    assert method.learning_rate(TrainSettings(base_lr=0.1), 0, 4096, 1.0) == 0.1
+
+
+def test_the_pre_training_warms_up_over_five_epochs_of_its_published_batch() -> None:
+    settings = PretrainSettings()
+    rates = [method.learning_rate(settings, step, 8192, 1.0) for step in range(900)]
+    assert rates.index(max(rates)) + 1 == round(5 * 1_281_167 / 8192)
+    assert max(rates) == pytest.approx(3.2)
 
 
 def test_the_rate_falls_and_the_training_ends_where_nothing_gets_better() -> None:

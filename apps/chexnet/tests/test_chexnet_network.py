@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import struct
 from collections import OrderedDict
@@ -12,14 +13,19 @@ import h5py
 import keras
 import numpy as np
 import pytest
+import tf_keras
 
 from chexnet import network, torchfile, weights
 from chexnet.network import Network
 from trainkit.exits import DataError
 
 
+def variables(found: Network) -> list[Any]:
+    return [*found.body.variables, *found.head.variables]
+
+
 def parameters(found: Network) -> int:
-    return sum(int(np.prod(one.shape)) for layer in found.layers for one in layer.variables)
+    return sum(int(np.prod(one.shape)) for one in variables(found))
 
 
 @pytest.mark.slow
@@ -50,7 +56,7 @@ def test_weights_and_logits_are_fp32_in_any_precision(precision: str) -> None:
     image = np.zeros((1, 32, 32, 3), np.uint8)
     assert found.features(image, training=False).dtype.name in ("bfloat16", "float16")
     assert found.logits(image, training=False).dtype.name == "float32"
-    assert {one.dtype for layer in found.layers for one in layer.trainable_variables} == {"float32"}
+    assert {one.dtype for one in variables(found)} == {"float32"}
     network.build("small", 32, 3, "fp32")
 
 
@@ -77,44 +83,92 @@ def keras_file(path: Path, layers: dict[str, list[np.ndarray]]) -> Path:
     return path
 
 
-def known(monkeypatch: pytest.MonkeyPatch, name: str, file: Path) -> None:
-    import hashlib
-
-    md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
-    monkeypatch.setitem(weights.KERAS, name, {file.name: md5})
-
-
 def body(found: Network) -> dict[str, list[np.ndarray]]:
     return {layer.name: [one.numpy() + 1 for one in layer.variables]
-            for layer in found.body.layers if layer.name.startswith("small")}
+            for layer in found.body.layers if layer.variables}
 
 
-def test_keras_files_go_to_the_layers_of_their_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Network:
+    """A network of seconds, as if Keras had it, too, and published `small.h5`."""
+    monkeypatch.setitem(weights.KERAS, "small", {"small.h5": "0" * 32})
+    return network.build("small", 32, 3, "fp32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "maker", "module"), [
+    ("densenet121", "DenseNet121", "densenet"), ("resnet50", "ResNet50", "resnet50"),
+    ("vgg16", "VGG16", "vgg16"),
+])
+def test_a_file_that_keras_writes_gives_the_features_of_keras(
+    name: str, maker: str, module: str, tmp_path: Path
 ) -> None:
-    found = network.build("small", 32, 3, "fp32")
-    wanted = body(found)
-    file = keras_file(tmp_path / "small.h5", wanted)
-    with pytest.raises(DataError, match=r"has the MD5 [0-9a-f]{32}; the files that Keras"):
-        weights.load(found, file)
-    known(monkeypatch, "small", file)
-    weights.load(found, file)
-    for layer in found.body.layers:
-        for one, value in zip(layer.variables, wanted.get(layer.name, []), strict=False):
+    """By Keras 2, as the published ones are; its DenseNet calls layers otherwise than Keras 3."""
+    applications = tf_keras.applications
+    theirs = getattr(applications, maker)(
+        include_top=False, weights=None, input_shape=(64, 64, 3)
+    )
+    draw = np.random.default_rng(0)
+    theirs.set_weights([
+        one * draw.uniform(0.5, 1.5, one.shape) + draw.uniform(0, 0.01, one.shape)
+        for one in theirs.get_weights()
+    ])  # no two layers have the same
+    file = tmp_path / "own.h5"
+    theirs.save_weights(file)
+    ours = network.build(name, 64, 2, "fp32")
+    weights.load(ours, file)
+    images = draw.integers(0, 256, (2, 64, 64, 3)).astype(np.float32)
+    prepared = getattr(applications, module).preprocess_input(images.copy())
+    expected = theirs(prepared, training=False).numpy()
+    found = ours.features(images, training=False).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+def test_keras_files_go_to_the_layers_in_their_order(small: Network, tmp_path: Path) -> None:
+    wanted = body(small)
+    renamed = {f"{number}/of Keras": arrays for number, arrays in enumerate(wanted.values())}
+    classifier = {"predictions": [np.ones((32, 1000), np.float32)]}
+    weights.load(small, keras_file(tmp_path / "own.h5", renamed | {"relu": []} | classifier))
+    for layer in small.body.layers:
+        for one, value in zip(layer.variables, wanted.get(layer.name, []), strict=True):
             np.testing.assert_array_equal(one.numpy(), value)
 
 
+def test_a_file_of_a_published_name_is_as_published(small: Network, tmp_path: Path) -> None:
+    file = keras_file(tmp_path / "small.h5", body(small))
+    with pytest.raises(DataError, match=r"has the MD5 [0-9a-f]{32}, and Keras publishes it with 0"):
+        weights.load(small, file)
+    md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+    weights.KERAS["small"]["small.h5"] = md5
+    weights.load(small, file)
+
+
 def test_weights_of_another_network_are_refused_with_the_layers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Network, tmp_path: Path
 ) -> None:
+    layers = body(small)
+    layers["small.1"][0] = layers["small.1"][0][..., :5]
+    del layers["small.2.bn"]
+    file = keras_file(tmp_path / "own.h5", layers)
+    with pytest.raises(DataError, match=r"small\.1 has \[\(3, 3, 8, 5\)\], not \[\(3, 3, 8, 16\)\]"
+                                        r"; small\.2\.bn is missing$"):
+        weights.load(small, file)
+
+
+def test_a_network_that_is_not_kerass_takes_no_file_of_keras(tmp_path: Path) -> None:
+    """Keras's own MobileNetV2 has the shapes of torchvision's, and computes something else."""
     found = network.build("small", 32, 3, "fp32")
-    layers = body(found)
-    del layers["small.1"]
-    layers["small.2"][0] = layers["small.2"][0][..., :5]
-    file = keras_file(tmp_path / "small.h5", layers)
-    known(monkeypatch, "small", file)
-    with pytest.raises(DataError, match=r"small\.1 is missing; small\.2 has \[\(3, 3, 16, 5\)\]"):
-        weights.load(found, file)
+    with pytest.raises(DataError, match="small is none of Keras's networks"):
+        weights.load(found, keras_file(tmp_path / "own.h5", body(found)))
+
+
+def test_a_file_without_weights_of_keras_is_refused(small: Network, tmp_path: Path) -> None:
+    other, broken = tmp_path / "other.h5", tmp_path / "broken.h5"
+    h5py.File(other, "w").close()
+    broken.write_bytes(b"no HDF5")
+    for file in (other, broken):
+        with pytest.raises(DataError, match=rf"{file.name} has no weights as Keras publishes them"):
+            weights.load(small, file)
 
 
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:

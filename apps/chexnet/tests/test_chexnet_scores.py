@@ -63,11 +63,42 @@ def test_an_interval_holds_the_area_and_narrows_with_more_images() -> None:
     draw = np.random.default_rng(1)
 
     def width(count: int) -> float:
-        labels = draw.integers(0, 2, count).astype(float)
-        values = labels + draw.normal(0, 1.5, count)
-        low, high = scores.interval(labels, values, seed=0, draws=300) or (0, 0)
-        assert low < (scores.auroc(labels, values) or 0) < high
+        labels = draw.integers(0, 2, (count, 1)).astype(float)
+        values = labels + draw.normal(0, 1.5, (count, 1))
+        found = scores.intervals(labels, values, seed=0, draws=300)
+        low, high = found.mean or (0, 0)
+        assert found.findings == (found.mean,)
+        assert low < (scores.score(labels, values).mean_auroc or 0) < high
         return high - low
 
     assert width(2000) < width(80) / 3
-    assert scores.interval(np.ones(5), np.arange(5.0), seed=0, draws=20) is None
+
+
+def test_intervals_are_percentiles_of_draws_with_repetition() -> None:
+    """Each draw scored anew by scikit-learn; the third finding is in few draws only."""
+    draw, images = np.random.default_rng(2), 90
+    labels = (draw.random((images, 3)) < [0.5, 0.1, 0]).astype(float)
+    labels[7, 2] = 1
+    values = np.round(labels + draw.normal(0, 1, labels.shape))  # many are equal
+    drawn = np.random.default_rng(5)
+    each: list[list[float]] = [[], [], []]
+    means = []
+    for _ in range(60):
+        chosen = drawn.integers(0, images, images)
+        areas = [
+            theirs.roc_auc_score(labels[chosen, at], values[chosen, at])
+            if 0 < labels[chosen, at].sum() < images else None for at in range(3)
+        ]
+        for found, area in zip(each, areas, strict=True):
+            found.extend([] if area is None else [area])
+        means.append(np.mean([area for area in areas if area is not None]))
+    assert 0 < len(each[2]) < 60
+    found = scores.intervals(labels, values, seed=5, draws=60)
+    for ours, areas in zip((*found.findings, found.mean), (*each, means), strict=True):
+        assert ours == pytest.approx(np.quantile(areas, [0.025, 0.975]), abs=1e-12)
+
+
+def test_an_interval_of_nothing_is_none() -> None:
+    found = scores.intervals(np.ones((5, 2)), np.ones((5, 2)), seed=0, draws=20)
+    assert found == scores.Intervals((None, None), None)
+    assert scores.intervals(np.eye(2), np.eye(2), seed=0, draws=0) == found

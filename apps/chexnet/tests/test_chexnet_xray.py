@@ -46,6 +46,14 @@ def test_sixteen_bits_become_eight(tmp_path: Path) -> None:
     assert np.asarray(xray.read(tmp_path / "a.png")).tolist() == [[0, 0, 1], [128, 255, 255]]
 
 
+def test_fewer_bits_than_the_file_has_are_refused(tmp_path: Path) -> None:
+    """Twelve bits in a file of 16 would be all but black."""
+    file = tmp_path / "a.png"
+    Image.fromarray(np.array([[0, 900], [2000, 4095]], np.uint16)).save(file)
+    with pytest.raises(DataError, match=r"a\.png: a picture of 16 bits whose values end at 4095"):
+        xray.read(file)
+
+
 def test_colours_become_grey(tmp_path: Path) -> None:
     Image.new("RGB", (4, 2), (90, 90, 90)).save(tmp_path / "a.jpg")
     assert np.asarray(xray.read(tmp_path / "a.jpg")).tolist() == [[90] * 4] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -122,6 +123,14 @@ def test_grey_of_16_bits_is_scaled_to_8() -> None:
     assert [image.getpixel((at, 4)) for at in (0, 20, 40, 63)] == [
         pytest.approx(value, abs=3) for value in (0, 80, 160, 252)
     ]
+
+
+@pytest.mark.parametrize("read", [pictures.checked, lambda one: pictures.scaled(one, 9, 95)])
+def test_fewer_bits_than_the_file_has_are_refused(read: Callable[[bytes], bytes]) -> None:
+    out = io.BytesIO()
+    Image.frombytes("I;16", (2, 2), struct.pack("<4H", 0, 7, 900, 4095)).save(out, "PNG")
+    with pytest.raises(pictures.BadImage, match="values end at 4095"):
+        read(out.getvalue())
 
 
 def test_quality_is_that_of_the_encoder() -> None:

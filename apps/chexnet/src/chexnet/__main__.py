@@ -1,4 +1,4 @@
-"""The command line: `python -m chexnet train|pretrain|evaluate|predict|export|plot`."""
+"""The command line: `python -m chexnet train|pretrain|fit|evaluate|predict|export|plot`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from chexnet.looking import EvaluateSettings, ExportSettings, PredictSettings
-from chexnet.settings import PretrainSettings, TrainSettings
+from chexnet.settings import FitSettings, PretrainSettings, TrainSettings
 from trainkit import commands
 from trainkit.commands import PlotSettings
 
@@ -29,8 +29,13 @@ ranks have different weights, 74 checkpoint not written, 75 stopped early by SIG
 SIGHUP or Ctrl-C and resumable""",
     "pretrain": """examples:
   mpirun -n 512 python -m chexnet pretrain --data /data/imagenet-2012 --out run --model resnet50 \\
-      --strategy horovod --batch-size-per-rank 16
-  # then: train … --initial run/checkpoints/step-00014075.npz""",
+      --strategy horovod --batch-size-per-rank 16 --keep 90
+  # then, of an epoch before the last ones, here the 60th, with the rate that it was written at:
+  python -m chexnet train … --initial run/checkpoints/step-00009420.npz --initial-rate""",
+    "fit": """examples:
+  # Keras's own loop, to compare with: no checkpoints, no evaluation; Keras 2
+  TF_USE_LEGACY_KERAS=1 python -m chexnet fit --synthetic --out bench --max-steps 20
+  mpirun -n 2 python -m chexnet fit --synthetic --out bench2 --strategy horovod""",
     "evaluate": """examples:
   python -m chexnet evaluate --data /data/chestxray14 --out run
   # ten parts of each image; ROC curves and calibration as a picture
@@ -53,6 +58,7 @@ Not a medical device: no decision about a patient may rest on this.""",
 COMMANDS: commands.Commands = {
     "train": (TrainSettings, "train the network, or go on with a training"),
     "pretrain": (PretrainSettings, "train on images of one class each, to begin with later"),
+    "fit": (FitSettings, "train by the model.fit of Keras, to compare with"),
     "evaluate": (EvaluateSettings, "scores of a checkpoint, finding by finding"),
     "predict": (PredictSettings, "findings of X-rays, and which regions speak for them"),
     "export": (ExportSettings, "write the network as ONNX or SavedModel"),

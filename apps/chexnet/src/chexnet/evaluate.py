@@ -15,7 +15,7 @@ from chexnet.findings import NOTICE, REFERENCE, SOURCES
 from chexnet.inputs import Loader
 from chexnet.looking import EvaluateSettings
 from chexnet.restore import Restored
-from chexnet.scores import Array, Scores
+from chexnet.scores import Array, Interval, Intervals, Scores
 from trainkit import plots
 from trainkit.console import Counter
 from trainkit.data.dataset import Dataset
@@ -27,6 +27,8 @@ from trainkit.tensorflow.start import start
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+FEW = 10  # images, of which a bin of the calibration says something
 
 
 def main(settings: EvaluateSettings) -> None:
@@ -50,11 +52,7 @@ def main(settings: EvaluateSettings) -> None:
         )
         labels, logits = answers(model, dataset, split, settings)
     found = scores.score(labels, logits)
-    intervals = [
-        scores.interval(labels[:, at], logits[:, at], seed=settings.seed, draws=settings.draws)
-        if settings.draws else None
-        for at in range(labels.shape[1])
-    ]
+    intervals = scores.intervals(labels, logits, seed=settings.seed, draws=settings.draws)
     if settings.plot is not None:
         with plots.drawing():
             plots.save(draw(labels, logits, model.findings, found), settings.plot)
@@ -103,18 +101,19 @@ def probabilities(logits: Array) -> Array:
 
 def document(
     labels: Array, logits: Array, model: Restored, split: str, found: Scores,
-    intervals: list[tuple[float, float] | None],
+    intervals: Intervals,
 ) -> dict[str, Any]:
     """Return the scores for machines."""
     given = probabilities(logits)
     return {
         "split": split, "images": found.images, "step": model.step, "notice": NOTICE,
-        "auroc": found.mean_auroc, "auroc_defined": found.defined, "accuracy": found.accuracy,
+        "auroc": found.mean_auroc, "auroc_defined": found.defined, "interval": intervals.mean,
+        "accuracy": found.accuracy, "better_than": better(model.findings, found),
         "average_precision": scores.mean(found.precision),
         "findings": {
             name: {
                 "positive": int(labels[:, at].sum()), "auroc": found.auroc[at],
-                "interval": intervals[at], "average_precision": found.precision[at],
+                "interval": intervals.findings[at], "average_precision": found.precision[at],
                 "brier": scores.brier(labels[:, at], given[:, at]),
                 "reliability": scores.reliability(labels[:, at], given[:, at]),
                 "reference": dict(zip(SOURCES, REFERENCE[name], strict=True))
@@ -126,8 +125,7 @@ def document(
 
 
 def table(
-    labels: Array, logits: Array, findings: tuple[str, ...], found: Scores,
-    intervals: list[tuple[float, float] | None],
+    labels: Array, logits: Array, findings: tuple[str, ...], found: Scores, intervals: Intervals,
 ) -> Iterator[str]:
     """Yield the lines of the scores for people."""
     known = [name for name in findings if name in REFERENCE]
@@ -135,10 +133,9 @@ def table(
     yield f"{'':<20}{'positive':>9}{'AUROC':>8}{'95 %':>18}{'precision':>11}{'Brier':>8}{heads}"
     given = probabilities(logits)
     for at, name in enumerate(findings):
-        interval = intervals[at]
-        between = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
         others = "".join(f"{value:>25.4f}" for value in REFERENCE.get(name, ()))
-        yield (f"{name:<20}{int(labels[:, at].sum()):>9}{_number(found.auroc[at]):>8}{between:>18}"
+        yield (f"{name:<20}{int(labels[:, at].sum()):>9}{_number(found.auroc[at]):>8}"
+               f"{_between(intervals.findings[at]):>18}"
                f"{_number(found.precision[at]):>11}"
                f"{scores.brier(labels[:, at], given[:, at]):>8.4f}{others}")
     over = "" if found.defined == len(findings) else f" over {found.defined} of {len(findings)}"
@@ -146,9 +143,28 @@ def table(
         f"{sum(REFERENCE[name][at] for name in known) / len(known):>25.4f}"
         for at in range(len(SOURCES))
     ) if known else ""
-    yield (f"{'mean' + over:<20}{'':>9}{_number(found.mean_auroc):>8}{'':>18}"
-           f"{_number(scores.mean(found.precision)):>11}{'':>8}{means}")
+    yield (f"{'mean' + over:<20}{'':>9}{_number(found.mean_auroc):>8}"
+           f"{_between(intervals.mean):>18}{_number(scores.mean(found.precision)):>11}{'':>8}{means}")
+    for source, (count, of) in better(findings, found).items():
+        yield f"better than {source} in {count} of {of} findings"
     yield f"accuracy at probability 0.5: {found.accuracy:.2%}"
+
+
+def better(findings: tuple[str, ...], found: Scores) -> dict[str, tuple[int, int]]:
+    """Return of each source in how many findings it is excelled, and of how many that can be said.
+
+    Empty where no finding is one that they measured.
+    """
+    both = [(ours, REFERENCE[name]) for name, ours in zip(findings, found.auroc, strict=True)
+            if ours is not None and name in REFERENCE]
+    return {
+        source: (sum(ours > theirs[at] for ours, theirs in both), len(both))
+        for at, source in enumerate(SOURCES) if both
+    }
+
+
+def _between(interval: Interval | None) -> str:
+    return f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
 
 
 def _number(value: float | None) -> str:
@@ -170,12 +186,14 @@ def draw(labels: Array, logits: Array, findings: tuple[str, ...], found: Scores)
         if found.auroc[at] is not None:
             curves.plot(*scores.roc(labels[:, at], logits[:, at]), style, color=colour,
                         linewidth=1.2, label=f"{name} {found.auroc[at]:.3f}")
-        bins = scores.reliability(labels[:, at], given[:, at])
-        said, found_in, images = zip(*bins, strict=True)
-        calibration.plot(said, found_in, style, color=colour, linewidth=0.6, alpha=0.5)
-        calibration.scatter(said, found_in, [3 + 90 * one / len(labels) for one in images], colour)
+        bins = [one for one in scores.reliability(labels[:, at], given[:, at]) if one[-1] >= FEW]
+        if bins:
+            said, found_in, images = zip(*bins, strict=True)
+            calibration.plot(said, found_in, style, color=colour, linewidth=0.6, alpha=0.5)
+            areas = [3 + 90 * one / len(labels) for one in images]
+            calibration.scatter(said, found_in, areas, colour)
     _square(curves, "ROC (AUROC)", "false positive rate", "true positive rate")
-    _square(calibration, "calibration (larger: more images)", "predicted probability",
+    _square(calibration, f"calibration (bins of {FEW} and more images)", "predicted probability",
             "part with the finding")
     figure.legend(*curves.get_legend_handles_labels(), loc="outside right center", frameon=False,
                   fontsize="small")

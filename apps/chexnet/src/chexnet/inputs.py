@@ -171,7 +171,7 @@ class Loader:
         image = tf.io.decode_image(content, self._channels, expand_animations=False)
         box = window(draws) if self._augment else tf.constant([0.0, 0.0, 1.0, 1.0])
         boxes = box[None] if self._windows is None else tf.constant(self._windows)
-        which, size = tf.zeros(len(boxes), tf.int32), (self._size, self._size)
+        which, size = tf.zeros(boxes.shape[0], tf.int32), (self._size, self._size)
         made = tf.image.crop_and_resize(image[None], boxes, which, size)
         pixels = tf.cast(tf.round(made), tf.uint8)
         labels.set_shape([len(self.source.vector(0))])

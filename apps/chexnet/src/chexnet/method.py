@@ -45,6 +45,9 @@ def class_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def learning_rate(settings: TrainSettings, step: int, batch: int, factor: float) -> float:
     """Return the rate of the last layers.
 
+    Both the rate and the images over which it rises to it grow with the global batch, so the steps
+    of the warm-up stay the same: PRACE Best Practice Guide - Deep Learning (2019), section 6.4.
+
     Args:
         settings: of the training.
         step: updates made.
@@ -54,7 +57,7 @@ def learning_rate(settings: TrainSettings, step: int, batch: int, factor: float)
     peak = settings.base_lr * factor
     if settings.base_batch is not None:
         peak = schedules.linear_scaling(peak, batch, settings.base_batch)
-    rise = -(-settings.warmup_images // batch)
+    rise = -(-settings.warmup_images // (settings.base_batch or batch))
     return schedules.warmup(step + 1, rise, peak) if step < rise else peak
 
 
@@ -76,11 +79,12 @@ class LossScale:
     precisions it stays 1.
     """
 
-    EVERY = 2000
+    FIRST = 2.0**15
+    EVERY = 2000  # steps whose gradients were finite
 
     def __init__(self, precision: str) -> None:
         self._on = precision == "fp16"
-        self.scale = tf.Variable(2.0**15 if self._on else 1.0, trainable=False)
+        self.scale = tf.Variable(self.FIRST if self._on else 1.0, trainable=False)
         self._good = tf.Variable(0, trainable=False)
         self.variables = [self.scale, self._good]
 

@@ -19,7 +19,9 @@ from chexnet.normalization import fused
 
 POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, red, green, blue
-CAFFE_MEAN = (103.939, 116.779, 123.68)  # blue, green, red
+SCALE = [1 / (255 * std) for std in STD]
+OFFSET = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
+CAFFE_OFFSET = [-103.939, -116.779, -123.68]  # blue, green, red
 CLASSIFIER = "findings"
 
 
@@ -48,24 +50,17 @@ class Network:
             values = tf.repeat(values, 3, -1)
         return self.body(values, training=training)
 
-    @property
-    def layers(self) -> list[Any]:
-        """The layers with variables, of body and head."""
-        return [one for part in (self.body, self.head) for one in part.layers if one.variables]
-
 
 def _scaled(images: Any) -> Any:
     """Return images as torchvision's networks, and Keras's DenseNet, were trained with."""
-    scale = [1 / (255 * std) for std in STD]
-    offset = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
-    return layers.Rescaling(scale, offset, name="normalized")(images)
+    return layers.Rescaling(SCALE, OFFSET, name="normalized")(images)
 
 
 def _caffe(images: Any) -> Any:
     """Return images as Keras's ResNet and VGG were trained with: blue first, not scaled."""
     turned = layers.Lambda(lambda found: found[..., ::-1], lambda shape: shape,
                            name="blue_green_red")(images)
-    return layers.Rescaling(1.0, [-mean for mean in CAFFE_MEAN], name="centred")(turned)
+    return layers.Rescaling(1.0, CAFFE_OFFSET, name="centred")(turned)
 
 
 def _of_keras(build: Any, prepared: Any) -> Any:

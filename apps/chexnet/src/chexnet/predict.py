@@ -40,12 +40,14 @@ class Seen:
         image: as it was read.
         probabilities: of the findings.
         maps: which regions speak for each, from 0 to 1, (findings, H, W) of the image.
+        cells: the same as the network made them, of its coarse cells, (findings, h, w).
     """
 
     path: Path
     image: Image.Image
     probabilities: NDArray[np.float64]
     maps: Map
+    cells: Map
 
     def likeliest(self, count: int) -> list[int]:
         """Return so many findings, the likeliest first."""
@@ -101,14 +103,19 @@ def look(model: Restored, path: Path) -> Seen:
     small = image.resize((model.size, model.size), Image.Resampling.BILINEAR)
     pixels = np.repeat(np.asarray(small)[..., None], model.channels, -1)
     logits, maps = model.maps(tf.constant(pixels))
-    grown = [
+    grown = np.stack([
         np.asarray(Image.fromarray(one).resize(image.size, Image.Resampling.BICUBIC))
         for one in maps.numpy()
-    ]
-    whole = np.clip(np.stack(grown), 0, None)
-    most = whole.max((1, 2), keepdims=True)
+    ])
     return Seen(path, image, probabilities(logits.numpy().astype(float)),
-                np.divide(whole, most, out=np.zeros_like(whole), where=most > 0))
+                _relative(np.clip(grown, 0, None)), _relative(maps.numpy()))
+
+
+def _relative(maps: Map) -> Map:
+    """Return each map in parts of its largest value; 0 where nothing speaks for a finding."""
+    most = maps.max((1, 2), keepdims=True)
+    found: Map = np.divide(maps, most, out=np.zeros_like(maps), where=most > 0)
+    return found
 
 
 def box(found: Map) -> list[int] | None:
@@ -120,11 +127,15 @@ def box(found: Map) -> list[int] | None:
 
 
 def document(seen: Seen, findings: tuple[str, ...]) -> dict[str, Any]:
-    """Return what is said of one image for machines; boxes are in its pixels."""
+    """Return what is said of one image for machines.
+
+    Regions are in its pixels; a map has rows of cells, which divide the image evenly.
+    """
     return {
         "file": str(seen.path), "width": seen.image.width, "height": seen.image.height,
         "findings": {
-            name: {"probability": float(seen.probabilities[at]), "region": box(seen.maps[at])}
+            name: {"probability": float(seen.probabilities[at]), "region": box(seen.maps[at]),
+                   "map": np.round(seen.cells[at], 3).astype(float).tolist()}
             for at, name in enumerate(findings)
         },
     }
@@ -137,8 +148,10 @@ def draw(seen: Sequence[Seen], findings: tuple[str, ...], asked: Sequence[int]) 
 
     mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same maps give the same file
     columns = 1 + (len(asked) or min(SHOWN, len(findings)))
-    figure = Figure(figsize=(2.6 * columns, 2.9 * len(seen) + 0.3), dpi=120, layout="constrained")
-    rows = figure.subplots(len(seen), columns, squeeze=False)
+    heights = [one.image.height / one.image.width for one in seen]
+    inches = sum(2.6 * height + 0.3 for height in heights) + 0.3
+    figure = Figure(figsize=(2.6 * columns, inches), dpi=120, layout="constrained")
+    rows = figure.subplots(len(seen), columns, squeeze=False, height_ratios=heights)
     for one, places in zip(seen, rows, strict=True):
         which = list(asked) or one.likeliest(columns - 1)
         for axes, at in zip(places, [None, *which], strict=True):

@@ -1,9 +1,11 @@
 """Train a network on ImageNet, whose body `train --initial` then begins with.
 
 The same training: images with one class each are learned by the softmax cross-entropy, and judged
-by their top-1. The published run took batches of 8,192 on 256 nodes and 14,075 steps: PRACE Best
-Practice Guide - Deep Learning (2019), section 6.4. Its rule: begin the transfer not with the last
-checkpoint, but with one whose learning rate was still high, and go on with that rate.
+by their top-1. The published run took 90 epochs in batches of 8,192 on 512 ranks: PRACE Best
+Practice Guide - Deep Learning (2019), section 6.4. Its 14,075 steps are 90 x 1,281,167 / 8,192; an
+epoch here ends with the images that are left, so it has 157 steps, and all have 14,130. Its rule:
+begin the transfer not with the last checkpoint, but with one whose learning rate was still high,
+and go on with that rate (`train --initial FILE --initial-rate`).
 """
 
 from __future__ import annotations

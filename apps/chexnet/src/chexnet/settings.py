@@ -20,6 +20,7 @@ from trainkit.options import (
 from trainkit.tensorflow import STRATEGIES
 
 IMAGENET = 1_281_167  # images to train with
+BATCH = 8192  # of the published pre-training
 MODELS = ("densenet121", "resnet50", "vgg16", "mobilenetv2", "small")
 PRECISIONS = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adam", "sgd")
@@ -55,6 +56,9 @@ class TrainSettings:
     optimizer: str = option("adam", "Adam (0.9, 0.999), or SGD with momentum 0.9",
                             choices=OPTIMIZERS)
     base_lr: float = option(0.001, "learning rate of the last layers", positive_float)
+    initial_rate: bool = option(
+        False, "begin with the rate at which the checkpoint --initial was written, not --base-lr"
+    )
     body_lr: float | None = option(
         None, "learning rate of the body, once it is trained (default: the same)", positive_float
     )
@@ -63,8 +67,8 @@ class TrainSettings:
         positive_int,
     )
     warmup_images: int = option(
-        0, "images over which the rate rises to its value: more steps the smaller the batch",
-        non_negative_int,
+        0, "images over which the rate rises to its value; those of --base-batch where it is said: "
+        "they grow with the batch", non_negative_int,
     )
     weight_decay: float = option(0.0, "decay of the weights of convolutions and dense layers, per "
                                  "step and rate", non_negative_float)
@@ -88,6 +92,9 @@ class TrainSettings:
     inter_threads: int = option(1, "operations at a time (inter-op)", up_to(1024))
     decoders: int = option(2, "images that are decoded at a time", up_to(1024))
     seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
+    profile: int = option(
+        0, "steps to profile after the first three: where the time goes; 0: none", non_negative_int
+    )
     # The ranks.
     strategy: str = option("single", "how ranks work together", choices=STRATEGIES)
     device: str = option("auto", "auto: the GPU of this rank where there is one",
@@ -125,6 +132,8 @@ class TrainSettings:
             raise ArgumentError(
                 f"--batch-size-per-rank {self.batch_size_per_rank} has no {self.accumulation} parts"
             )
+        if self.initial_rate and (self.initial is None or self.initial.suffix != ".npz"):
+            raise ArgumentError("--initial-rate needs --initial CHECKPOINT.npz")
         if self.initial is not None and not self.initial.is_file():
             raise ArgumentError(f"--initial {self.initial}: no such file")
         if self.resume not in ("never", "auto") and not Path(self.resume).is_file():
@@ -135,7 +144,8 @@ class TrainSettings:
 class PretrainSettings(TrainSettings):
     """Options of `pretrain`: those of `train`, with what ImageNet from random weights takes.
 
-    Goyal et al., arXiv:1706.02677: SGD, 0.1 for a batch of 256, warm-up over five epochs.
+    Goyal et al., arXiv:1706.02677: SGD, 0.1 for a batch of 256, warm-up over five epochs; these at
+    the published batch of 8,192, and in proportion to it at others (PRACE guide, section 6.4).
     """
 
     epochs: int = option(90, "passes over the images", positive_int)
@@ -145,10 +155,52 @@ class PretrainSettings(TrainSettings):
     base_batch: int | None = option(256, "global batch of this rate: it grows with the batch",
                                     positive_int)
     warmup_images: int = option(
-        5 * IMAGENET, "images over which the rate rises to its value", non_negative_int
+        5 * IMAGENET * 256 // BATCH, "images of --base-batch over which the rate rises to its "
+        "value; they grow with the batch", non_negative_int
     )
     weight_decay: float = option(1e-4, "decay of the weights of convolutions and dense layers, per "
                                  "step and rate", non_negative_float)
     patience: int = option(
         5, "evaluations without a better top-1 until the rate falls; 0: never", non_negative_int
     )
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Options of `fit`: those of `train` that Keras's own loop has, too."""
+
+    data: Path | None = option(None, "folder of the packed images (dataset.json)", Path)
+    out: Path | None = option(None, "folder of this run: metrics, result", Path)
+    model: str = option("densenet121", "the network", choices=("densenet121", "resnet50"))
+    size: int = option(224, "side of the images, in pixels", up_to(1024))
+    channels: str = option("3", "1: grey images; 3: colours", choices=("1", "3"))
+    epochs: int = option(1, "passes over the images", positive_int)
+    max_steps: int | None = option(None, "end each pass after this many steps", positive_int)
+    batch_size_per_rank: int = option(16, "images per step and process", positive_int)
+    base_lr: float = option(0.001, "learning rate of Adam", positive_float)
+    augment: bool = option(True, "mirror, shift and scale the images")
+    precision: str = option("fp32", "bf16: weights and loss stay fp32", choices=("fp32", "bf16"))
+    threads: int = option(
+        CORES, "cores of one operation (intra-op)", up_to(1024), shown="the usable cores"
+    )
+    inter_threads: int = option(1, "operations at a time (inter-op)", up_to(1024))
+    decoders: int = option(2, "images that are decoded at a time", up_to(1024))
+    seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
+    strategy: str = option("single", "how ranks work together", choices=STRATEGIES)
+    device: str = option("auto", "auto: the GPU of this rank where there is one",
+                         choices=("auto", "cpu", "gpu"))
+    log_every: int = option(20, "steps between lines of progress", positive_int)
+    synthetic: bool = option(False, "random images instead of --data: pure compute throughput")
+
+    def check(self) -> None:
+        """Refuse missing options.
+
+        Raises:
+            ArgumentError: there is no --out, or not one of --data and --synthetic.
+        """
+        if self.out is None:
+            raise ArgumentError("fit needs --out DIR")
+        if (self.data is None) != self.synthetic:
+            raise ArgumentError("fit needs either --data DIR or --synthetic")
+        if self.size < 32:
+            raise ArgumentError(f"--size {self.size}: the networks need at least 32 pixels")

@@ -19,7 +19,7 @@ from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 FREE = {
     "data", "out", "initial", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
-    "device", "decoders", "inter_threads",
+    "device", "decoders", "inter_threads", "profile",
 }
 """Settings that may change when a training goes on; all others shape its weights or its curve."""
 
@@ -123,10 +123,11 @@ class Trained:
                 variable.assign(mean)
 
     def own_state(self) -> dict[str, Any]:
-        """Return what `evaluate` and `predict` need."""
+        """Return what `evaluate` and `predict` need, and the rate for `--initial-rate`."""
         return {"about": {
             "model": self.network.name, "size": self.settings.size,
             "channels": int(self.settings.channels), "findings": list(self.data.findings),
+            "learning_rate": float(self.head_optimizer.learning_rate.numpy()),
         }}
 
     def own_result(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ proven at the start and compared at the end. The loop is in this file, the formu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from trainkit.session import Session
 from trainkit.signals import StopFlag
 from trainkit.tensorflow import determinism
 from trainkit.tensorflow.parts import plain
+from trainkit.tensorflow.profile import Profile
 from trainkit.tensorflow.start import start
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 from trainkit.training import Course
@@ -58,6 +60,8 @@ def main(settings: TrainSettings) -> None:
     with ranks.explained(), StopFlag() as stop:
         if session.has_finished(folder, settings.resume, ranks):
             return
+        if settings.initial_rate and settings.initial is not None:
+            settings = replace(settings, base_lr=weights.rate(settings.initial))
         data = inputs.open_inputs(settings, ranks)
         out = outputs.open_outputs(
             folder, settings.resume, identity(settings, data, ranks), strategy=ranks,
@@ -91,7 +95,9 @@ class Training:
             last_step=min(planned, settings.max_steps or planned),
             checkpoint_every=settings.checkpoint_every or planned, eval_every=settings.eval_every,
         )
-        self.session = Session(out, ranks, stop, course, WORDS, self.trained)
+        self.session = Session(
+            out, ranks, stop, course, WORDS, self.trained, Profile(settings.profile)
+        )
         ranks.broadcast(self.trained.variables)
 
     def _losses(self) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:

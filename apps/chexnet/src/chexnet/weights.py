@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,17 @@ KERAS = {
               "6d6bbae143d832006294945121d1f1fc",
               "vgg16_weights_tf_dim_ordering_tf_kernels.h5": "64373286793e3c8b2b4e3219cbf3544b"},
 }
-"""Network -> the files that Keras publishes of it, and their MD5: `keras.applications`."""
+"""Keras's network -> the files that Keras publishes of it, and their MD5: `keras.applications`."""
 SHOWN = 5  # differences that are named
+
+Arrays = list[NDArray[Any]]
 
 
 def load(network: Network, file: Path) -> None:
     """Give `network` the weights in `file`; its classifier keeps its own where that has others.
 
     Raises:
-        DataError: it is of another network, or not what was published.
+        DataError: it is of another network, damaged, or not what was published.
     """
     if file.suffix == ".npz":
         _from_checkpoint(network, file)
@@ -45,45 +48,81 @@ def load(network: Network, file: Path) -> None:
         raise DataError(f"{file}: first weights are in .npz (a checkpoint), .h5 (Keras) or .pth")
 
 
+def rate(file: Path) -> float:
+    """Return the learning rate of the last layers at which the checkpoint `file` was written.
+
+    Raises:
+        DataError: it is no checkpoint of a training, or does not tell.
+    """
+    found = outputs.load_trained(None, file)["about"].get("learning_rate")
+    if not isinstance(found, float) or not found > 0:
+        raise DataError(f"{file} does not tell its learning rate; say --base-lr instead")
+    return found
+
+
 def _from_checkpoint(network: Network, file: Path) -> None:
     state = outputs.load_trained(None, file)
-    about = state.get("about", {})
-    if about.get("model") != network.name:
-        raise DataError(f"{file} is of the network {about.get('model')}, not {network.name}")
-    Variables(network.body.variables).load_state_dict(state["parts"]["body"])
-    head = Variables(network.head.variables)
+    found, head = state["parts"]["body"], Variables(network.head.variables)
+    theirs = state["about"].get("model")
+    if theirs != network.name:
+        layers = _body(network)
+        arrays = iter(found.values())
+        named = {layer.name: list(itertools.islice(arrays, len(layer.variables)))
+                 for layer in layers}
+        told = _told(_differences(layers, named))
+        raise DataError(f"{file} is of the network {theirs}, not {network.name}: {told}")
+    Variables(network.body.variables).load_state_dict(found)
     shapes = [value.shape for value in head.state_dict().values()]
     if [value.shape for value in state["parts"]["head"].values()] == shapes:
         head.load_state_dict(state["parts"]["head"])
 
 
-def _keras(network: Network, file: Path) -> dict[str, list[NDArray[Any]]]:
-    """Return layer -> arrays of a file that Keras publishes, after comparing its MD5."""
+def _keras(network: Network, file: Path) -> dict[str, Arrays]:
+    """Return layer -> arrays of a file of Keras's: one that it publishes, or one of the user's.
+
+    Layers are told apart by their order, as Keras itself does: their names differ between its
+    versions (conv1/conv, conv1_conv). What follows those of the body keeps its name.
+    """
+    known = KERAS.get(network.name)
+    if known is None:
+        raise DataError(
+            f"{file}: {network.name} is none of Keras's networks; its first weights are in .npz"
+            " or .pth"
+        )
+    if file.name in known:
+        found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()  # all Keras gives
+        if found != known[file.name]:
+            raise DataError(
+                f"{file} has the MD5 {found}, and Keras publishes it with {known[file.name]}: get"
+                " it again"
+            )
+    layers, body = _layers(file), _body(network)
+    own = {layer.name: arrays for layer, (_, arrays) in zip(body, layers, strict=False)}
+    return dict(layers[len(body) :]) | own
+
+
+def _layers(file: Path) -> list[tuple[str, Arrays]]:
+    """Return name and arrays of each layer that has some, in the order of a file of Keras's."""
     import h5py
 
-    known = KERAS.get(network.name, {})
-    found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()  # all Keras gives
-    if found not in known.values():
-        listed = ", ".join(f"{name} {md5}" for name, md5 in known.items()) or "none"
-        raise DataError(
-            f"{file} has the MD5 {found}; the files that Keras publishes of {network.name}:"
-            f" {listed}"
-        )
-    with h5py.File(file, "r") as document:
-        return {
-            _text(name): [np.asarray(document[name][weight])
-                          for weight in document[name].attrs["weight_names"]]
-            for name in document.attrs["layer_names"]
-        }
+    try:
+        with h5py.File(file, "r") as document:
+            top = document if "layer_names" in document.attrs else document["model_weights"]
+            found = [(_text(name), [np.asarray(top[name][weight])
+                                    for weight in top[name].attrs["weight_names"]])
+                     for name in top.attrs["layer_names"]]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{file} has no weights as Keras publishes them: {error}") from error
+    return [(name, arrays) for name, arrays in found if arrays]
 
 
 def _text(name: Any) -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-def _torch(file: Path) -> dict[str, list[NDArray[Any]]]:
+def _torch(file: Path) -> dict[str, Arrays]:
     """Return layer -> arrays of torchvision's file, laid out as Keras has them."""
-    layers: dict[str, list[NDArray[Any]]] = {}
+    layers: dict[str, Arrays] = {}
     for name, value in torchfile.read(file).items():
         layer, _, kind = name.rpartition(".")
         if layer.startswith("classifier") or kind == "num_batches_tracked":
@@ -94,35 +133,37 @@ def _torch(file: Path) -> dict[str, list[NDArray[Any]]]:
     return layers
 
 
-def _assign(network: Network, found: Mapping[str, list[NDArray[Any]]], file: Path) -> None:
+def _body(network: Network) -> list[Any]:
+    return [layer for layer in network.body.layers if layer.variables]
+
+
+def _assign(network: Network, found: Mapping[str, Arrays], file: Path) -> None:
     """Put the arrays into the layers of the same names: all of the body, of the head what is there.
 
     Raises:
         DataError: layers are missing or have other shapes; they are named.
     """
-    body = {layer.name for layer in network.body.layers}
-    wanted = [layer for layer in network.layers if layer.name != CLASSIFIER
-              and not layer.name.startswith(("normalized", "centred"))
-              and (layer.name in body or layer.name in found)]
-    faults = list(_differences(wanted, found))
+    wanted = _body(network) + [layer for layer in network.head.layers
+                               if layer.name in found and layer.name != CLASSIFIER]
+    faults = _told(_differences(wanted, found))
     if faults:
-        more = f", and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-        raise DataError(
-            f"{file} is not of {network.name}: {'; '.join(faults[:SHOWN])}{more}"
-        )
+        raise DataError(f"{file} is not of {network.name}: {faults}")
     for layer in wanted:
         for variable, value in zip(layer.variables, found[layer.name], strict=True):
             variable.assign(value)
 
 
-def _differences(
-    layers: Iterable[Any], found: Mapping[str, list[NDArray[Any]]]
-) -> Iterable[str]:
+def _differences(layers: Iterable[Any], found: Mapping[str, Arrays]) -> Iterator[str]:
     for layer in layers:
-        if layer.name not in found:
-            yield f"{layer.name} is missing"
-            continue
         own = [tuple(variable.shape) for variable in layer.variables]
-        theirs = [value.shape for value in found[layer.name]]
-        if own != theirs:
+        theirs = [value.shape for value in found.get(layer.name, [])]
+        if not theirs:
+            yield f"{layer.name} is missing"
+        elif own != theirs:
             yield f"{layer.name} has {theirs}, not {own}"
+
+
+def _told(differences: Iterable[str]) -> str:
+    every = list(differences)
+    more = f", and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    return "; ".join(every[:SHOWN]) + more

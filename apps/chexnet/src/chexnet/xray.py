@@ -12,6 +12,7 @@ from trainkit.exits import DataError
 
 DICOM = b"DICM"  # behind a preamble of 128 bytes: DICOM PS3.10, section 7.1
 GREY16 = ("I;16", "I;16B", "I")
+USED16 = 1 << 14  # a picture of 16 bits has values from here on, or fewer bits than its file
 
 
 def read(path: Path) -> Image.Image:
@@ -34,10 +35,19 @@ def read(path: Path) -> Image.Image:
 def _picture(path: Path) -> Image.Image:
     with Image.open(path) as image:
         if image.mode in GREY16:
-            eight = (np.asarray(image, np.int64) >> 8).clip(0, 255).astype(np.uint8)
-            return Image.fromarray(eight)
+            return Image.fromarray(_eight(path, np.asarray(image, np.int64)))
         grey: Image.Image = image.convert("L")
         return grey
+
+
+def _eight(path: Path, values: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return values of 16 bits in 8."""
+    if not USED16 <= values.max() < 1 << 16:
+        raise DataError(
+            f"{path}: a picture of 16 bits whose values end at {values.max()} has another bit depth"
+            " than its file: scale it to 8 or 16 bits, or give the DICOM file"
+        )
+    return (values >> 8).clip(0, 255).astype(np.uint8)
 
 
 def _dicom(path: Path) -> Image.Image:

@@ -16,7 +16,11 @@ from trainkit.strategy import Strategy
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
 """The instruction sets that decide which oneDNN kernels run."""
 
-VARIABLES = ("OMP_NUM_THREADS", "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "LD_PRELOAD", "DNNL_VERBOSE")
+VARIABLES = (
+    "OMP_NUM_THREADS", "KMP_AFFINITY", "KMP_BLOCKTIME", "GOMP_CPU_AFFINITY", "LD_PRELOAD",
+    "DNNL_VERBOSE", "TF_ENABLE_ONEDNN_OPTS", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME",
+)
+"""Those that change how fast a training is, or how its sums are rounded."""
 
 
 def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import PIL
 from PIL import ExifTags, Image
 
@@ -30,6 +31,9 @@ _TURNS = {
 
 _QUARTER_TURNS = (5, 6, 7, 8)
 
+_USED = 1 << 14
+"""A grey picture of 16 bits has values from here on, or it has fewer bits than its file."""
+
 _CHECKED_AT = 8  # JPEG: reading all of it and transforming one pixel in 64 finds the same faults
 
 
@@ -45,6 +49,7 @@ def checked(content: bytes) -> bytes:
     """
     with _opened(content) as image:
         _skim(image)
+        _check_depth(image)
     return content
 
 
@@ -93,6 +98,7 @@ def scaled(content: bytes, to: Resize, quality: int) -> bytes:
             _skim(image)
             return content
         image.draft(None, (2 * width, 2 * height))
+        _check_depth(image)
         picture = _eight_bits(image)
         if not small:
             picture = picture.resize((width, height), FILTER)
@@ -137,6 +143,17 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # grey of 16 bits: convert() would cut off at 255, not scale
         return image.point(lambda value: value * (1 / 256)).convert("L")
     return image.convert("RGB")
+
+
+def _check_depth(image: Image.Image) -> None:
+    """Refuse a grey picture of, say, 12 bits in a file of 16, which would be all but black."""
+    if image.mode.startswith("I"):
+        most = int(np.asarray(image).max())
+        if not _USED <= most < 1 << 16:
+            raise BadImage(
+                f"is a picture of 16 bits whose values end at {most}: it has another bit depth than"
+                " its file; scale it to 8 or 16 bits"
+            )
 
 
 def _upright(picture: Image.Image, source: Image.Image) -> Image.Image:
