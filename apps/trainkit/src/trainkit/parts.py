@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
+
+import numpy as np
 
 from trainkit.exits import DataError
 
@@ -42,6 +44,15 @@ Parts = Mapping[str, Part]
 def snapshot(parts: Parts) -> dict[str, Any]:
     """Return the states of all parts by name, to be written or copied before the next step."""
     return {name: dict(part.state_dict()) for name, part in parts.items()}
+
+
+def not_finite(state: Any, name: str = "") -> Iterator[str]:
+    """Yield the names of the arrays in a `snapshot` that have NaN or infinite values."""
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            yield from not_finite(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(state, np.ndarray) and state.dtype.kind == "f" and not np.isfinite(state).all():
+        yield name
 
 
 def restore(parts: Parts, state: Mapping[str, Any]) -> None:

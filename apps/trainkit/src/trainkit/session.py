@@ -259,16 +259,27 @@ class Session:
         )
 
     def _save(self, offset: int) -> None:
-        """Begin to write a checkpoint; `offset` is the size of the metrics that belong to it."""
+        """Begin to write a checkpoint; `offset` is the size of the metrics that belong to it.
+
+        Raises:
+            DivergedError: the weights are not finite. A loss is of the weights before its step, so
+                these would be found too late, and take the place of a checkpoint that is good.
+        """
         self._settle()
         self._training.before_save()
+        kept = parts.snapshot(self._training.parts())  # on all ranks: some gather
+        for name in parts.not_finite(kept):
+            raise DivergedError(
+                f"{name} is not finite after step {self.at.steps_done}, so no checkpoint of it is "
+                f"kept; {self.journal.words.advice}"
+            )
         state = {
             **self._training.own_state(),
             "step": self.at.steps_done,
             "identity": self._out.identity,
             "metrics_offset": offset,
             "progress": dataclasses.asdict(self.at),
-            "parts": parts.snapshot(self._training.parts()),  # on all ranks: some gather
+            "parts": kept,
         }
         if self._strategy.is_main:
             self._out.checkpoints.start(self.at.steps_done, state)
