@@ -17,7 +17,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from futuregan import method
-from futuregan.model import Discriminator, Generator, Shape, Spread
+from futuregan.growth import batch_sizes
+from futuregan.model import Discriminator, Generator, Shape
+from futuregan.spread import Spread
 from sidebyside.spread import over_windows
 from sidebyside.timing import print_rate
 from trainkit.torch.start import start
@@ -41,7 +43,7 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
     """Return what makes one step of both networks."""
     shape = Shape(size=options.size, width=options.width)
     generator = Generator(shape).to(options.device)
-    spread = Spread(4, options.batch, start("single", device=options.device))
+    spread = Spread(4, batch_sizes(str(options.batch)), start("single", device=options.device))
     discriminator = Discriminator(shape, spread).to(options.device)
     optimizers = [torch.optim.Adam(network.parameters(), lr=0.001, betas=method.BETAS)
                   for network in (generator, discriminator)]

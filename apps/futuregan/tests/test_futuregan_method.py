@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 
@@ -13,6 +14,7 @@ from futuregan import method
 from futuregan.growth import Growth, Moment, batch_sizes
 from futuregan.model import Generator, Shape
 from futuregan.settings import TrainSettings
+from trainkit.exits import ArgumentError
 
 SCORES = torch.tensor([[2.0], [-1.0]]), torch.tensor([[0.5], [3.0]])
 
@@ -70,6 +72,22 @@ def test_what_is_real_is_faded_in_too() -> None:
     coarse = coarse.repeat_interleave(2, 0).repeat_interleave(2, 1).view_as(whole)
     found = method.prepared(clips, moment(4, fade=0.25))
     assert torch.allclose(found, 0.75 * coarse + 0.25 * whole)
+
+
+@pytest.mark.parametrize(("micro", "batches", "ranks", "said"), [
+    (4, "8", 1, None), (1, "1", 4, None), (None, "2", 1, None), (2, "4", 2, None),
+    (2, "8", 1, "would see how much 2 clips differ, and not 4"),
+    (1, "4:8,16:2", 1, "would see how much 1 clips differ, and not 4"),
+    (1, "4", 2, "would see how much 2 clips differ, and not 4.*take 2 or more"),
+])
+def test_parts_of_a_batch_hold_whole_groups_or_are_refused(
+    micro: int | None, batches: str, ranks: int, said: str | None
+) -> None:
+    settings = TrainSettings(
+        size="16", micro_batch=micro, batch_size_per_rank=batch_sizes(batches)
+    )
+    with contextlib.nullcontext() if said is None else pytest.raises(ArgumentError, match=said):
+        method.check_groups(settings, method.growth(settings), ranks)
 
 
 def test_the_rate_falls_with_each_growth() -> None:

@@ -10,17 +10,24 @@ from thread_ranks import on_ranks
 from torch import Tensor
 
 from futuregan import model
-from futuregan.model import Discriminator, Generator, Scaled, Shape, Spread
+from futuregan.growth import batch_sizes
+from futuregan.model import Discriminator, Generator, Scaled, Shape
+from futuregan.spread import Spread
+from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
 
 ALONE = TorchStrategy()
 SMALL = Shape(size=16, past=3, future=2, channels=1, width=4)
 
 
+def spread(group: int, at_once: str, strategy: TorchStrategy = ALONE) -> Spread:
+    return Spread(group, batch_sizes(at_once), strategy)
+
+
 def critic(shape: Shape = SMALL, strategy: TorchStrategy = ALONE, group: int = 4,
            part: int = 4) -> Discriminator:
     torch.manual_seed(1)
-    return Discriminator(shape, Spread(group, part, strategy))
+    return Discriminator(shape, spread(group, str(part), strategy))
 
 
 def clips(count: int, frames: int, size: int = 16, channels: int = 1) -> Tensor:
@@ -36,7 +43,7 @@ def test_the_networks_are_as_large_as_the_layers_of_the_paper_make_them(
     size: int, of_generator: int, of_discriminator: int
 ) -> None:
     with torch.device("meta"):
-        pair = Generator(Shape()), Discriminator(Shape(), Spread(4, 8, ALONE))
+        pair = Generator(Shape()), Discriminator(Shape(), spread(4, "8"))
     level = Shape().level(size)
     counts = [sum(one.numel() for one in network.active(level)) for network in pair]
     assert counts == [of_generator, of_discriminator]
@@ -103,18 +110,34 @@ def test_features_of_a_pixel_have_a_mean_square_of_1() -> None:
 
 def test_the_deviation_is_that_of_each_batch_of_its_own() -> None:
     values = torch.randn(4, 2, 1, 3, 3)
-    found = Spread(4, 4, ALONE)(torch.cat([values, 3 * values]), 2)
+    found = spread(4, "4")(torch.cat([values, 3 * values]), 2, 4)
     assert found.shape == (8, 3, 1, 3, 3)
     expected = values.std(0, correction=0).mean()
     assert torch.allclose(found[:4, 2], expected.expand(4, 1, 3, 3), atol=1e-5)
     assert torch.allclose(found[4:, 2], 3 * expected.expand(4, 1, 3, 3), atol=1e-5)
 
 
-def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts() -> None:
-    values = torch.randn(8, 2, 1, 3, 3)
-    whole = Spread(4, 8, ALONE)(values, 1)
-    parts = [Spread(4, 4, ALONE)(part, 1) for part in values.tensor_split(2)]
-    assert torch.allclose(whole, torch.cat(parts))
+@pytest.mark.parametrize("clips", [1, 3, 5, 8, 9, 12])
+@pytest.mark.parametrize(("group", "most"), [(4, 4), (4, 7), (2, 4), (3, 8), (1, 1)])
+def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
+    clips: int, group: int, most: int
+) -> None:
+    """Also those of the last batch of an epoch, which has the clips that are left."""
+    values = torch.randn(clips, 2, 1, 3, 3)
+    in_parts = spread(group, str(most))
+    sizes = in_parts.parts(clips, 12, 8)
+    assert max(sizes) <= most
+    whole = spread(group, "12")(values, 1, 8)
+    assert torch.allclose(whole, torch.cat([in_parts(part, 1, 8) for part in values.split(sizes)]))
+
+
+def test_ranks_go_through_as_many_parts_where_a_group_is_of_all_of_them() -> None:
+    """And only there: with many clips on a rank, each has groups of its own."""
+    two = spread(4, "4:8,64:1", TorchStrategy(Ranks(rank=0, size=2)))
+    assert [two.gathers(size) for size in (4, 32, 64, 128)] == [False, False, True, True]
+    assert not spread(4, "1").gathers(64)
+    assert two.parts(2, 3, 64) == [1, 1, 0]
+    assert two.parts(8, 8, 32) == [8]
 
 
 WEIGHTS = critic().state_dict()

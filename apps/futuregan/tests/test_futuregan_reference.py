@@ -111,7 +111,7 @@ def keep_active(network: Generator | Discriminator, clips: Tensor) -> None:
             parameter.grad = None
 
 
-@pytest.mark.parametrize(("part", "group"), [(3, 4), (1, 1)])
+@pytest.mark.parametrize(("part", "group"), [(3, 4), (1, 1), (2, 2)])
 def test_the_loop_does_what_a_second_one_does(
     sequences: Path, tmp_path: Path, part: int, group: int
 ) -> None:

@@ -2,7 +2,8 @@
 
 Aigner and Koerner, "FutureGAN", arXiv:1810.01325, section 3 and table 1, with the layers of
 Karras et al., "Progressive Growing of GANs", arXiv:1710.10196: equalized learning rate (section
-4.1), pixel-wise feature normalization (4.2), standard deviation over the minibatch (3).
+4.1), pixel-wise feature normalization (4.2), and standard deviation over the minibatch (3), which
+is in `spread.py`.
 
 Clips are (N, C, T, H, W), values in -1..1. Level 0 has frames of 4x4 pixels (`Shape.base`), each
 level twice the side of the one below. Both networks have the layers of all levels from the start;
@@ -20,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainkit.torch import across
-from trainkit.torch.strategy import TorchStrategy
+from futuregan.spread import Spread
 
 SLOPE = 0.2
 TINY = 1e-8
@@ -255,52 +255,6 @@ class Generator(nn.Module):
         return [parameter for module in modules for parameter in module.parameters()]
 
 
-class Spread(nn.Module):
-    """Adds a feature: how much the clips of a group differ. arXiv:1710.10196, section 3.
-
-    Where a rank has fewer clips than a group, the group is the clips of all ranks: one clip
-    alone has no deviation. Groups that lie within a rank's part of a batch are the same for any
-    number of ranks.
-
-    Args:
-        group: clips of a group.
-        part: clips that a rank has at once.
-        strategy: this rank and the others.
-    """
-
-    def __init__(self, group: int, part: int, strategy: TorchStrategy) -> None:
-        super().__init__()
-        self._group, self._strategy = group, strategy
-        self._gathers = part < group and strategy.size > 1
-
-    def forward(self, values: Tensor, batches: int) -> Tensor:
-        """Return `values` with a feature more; they are so many batches, one after the other."""
-        groups = [
-            group for batch in values.tensor_split(batches)
-            for group in batch.tensor_split(1 if self._gathers else self._groups(len(batch)))
-        ]
-        added = [
-            self._deviation(group.float()).to(values.dtype).expand(len(group), 1, *values.shape[2:])
-            for group in groups
-        ]
-        return torch.cat([values, torch.cat(added)], 1)
-
-    def _groups(self, clips: int) -> int:
-        return max(1, clips // self._group)
-
-    def _deviation(self, values: Tensor) -> Tensor:
-        """Return the mean over all features of their standard deviations over the clips."""
-        middle = self._mean(values)
-        return self._mean((values - middle).square()).add(TINY).sqrt().mean()
-
-    def _mean(self, values: Tensor) -> Tensor:
-        if not self._gathers:
-            return values.mean(0)
-        count = values.new_tensor([float(len(values))])  # the last batch is not the same for all
-        self._strategy.average([count])
-        return across.mean(values.sum(0), self._strategy) / count
-
-
 class Discriminator(nn.Module):
     """Gives clips (N, C, past + future, H, W) a score (N, 1): the higher, the more real.
 
@@ -327,7 +281,7 @@ class Discriminator(nn.Module):
 
     def forward(self, clip: Tensor, fade: float = 1.0, batches: int = 1) -> Tensor:
         """Return the scores of `batches` batches of clips, one after the other."""
-        values = self.last(self.spread(self.encoder(clip, fade), batches))
+        values = self.last(self.spread(self.encoder(clip, fade), batches, clip.shape[-1]))
         return cast("Tensor", self.score(values.flatten(1)))
 
     def active(self, level: int) -> list[nn.Parameter]:

@@ -73,8 +73,9 @@ class TrainSettings:
         "4:32,16:16,64:4", batch_sizes, metavar="COUNT|SIZE:COUNT,…",
     )
     micro_batch: int | None = option(
-        None, "clips of a process at once: the batch is taken in parts of at most so many, which "
-        "changes memory, not the batch (default: all)", positive_int,
+        None, "clips of a process at once: the batch is taken in parts of at most so many, whole "
+        "groups of --stddev-group, which changes memory, not the losses (default: all)",
+        positive_int,
     )
     # The losses.
     loss: str = option("wgan-gp", "adversarial loss", choices=LOSSES)
@@ -119,6 +120,11 @@ class TrainSettings:
     profile: int = option(
         0, "steps to profile after the first ten: where the time goes; 0: none", non_negative_int
     )
+
+    @property
+    def at_once(self) -> BatchSizes:
+        """Clips of a process at once, by the side of the frames."""
+        return self.batch_size_per_rank.at_most(self.micro_batch)
 
     def check(self) -> None:
         """Refuse what the single options cannot see.
