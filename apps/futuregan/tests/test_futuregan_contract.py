@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainkit.testing import App, Contract, Program, reading
+from trainkit.testing.program import launcher
 
 NETWORK = "--past 3 --future 3 --size 16 --first-size 8 --width 4 --precision fp32 --device cpu"
 TRAINING = f"""
@@ -51,6 +52,24 @@ class TestContract(Contract):
         begun = {file.name: file for file in reading.checkpoints(tmp_path / "begun")}
         program.train(out, "--resume", begun[f"step-{begins:08d}.npz"])
         assert reading.same(reading.parts(out), reading.parts(whole))
+
+    @pytest.mark.slow
+    def test_one_clip_on_each_of_two_ranks_trains_as_two_do_on_one(
+        self, strategy: str, program: Program, tmp_path: Path
+    ) -> None:
+        """Its deviation is that from the other rank's clip; over the growth, too.
+
+        Adam makes whole steps of what is rounded, so it is the losses that are compared; that
+        both ranks have the same weights, a training sees to itself.
+        """
+        few = FEW.split()
+        program.train(tmp_path / "alone", *few, "--batch-size-per-rank", "2", "--max-steps", "12")
+        program.train(
+            tmp_path / "shared", *few, "--batch-size-per-rank", "1", "--max-steps", "12",
+            "--strategy", strategy, launcher=launcher(strategy),
+        )
+        assert (12, 16) in reading.values(tmp_path / "shared", "resolution")
+        self.tells_the_same(tmp_path / "shared", tmp_path / "alone", rel=1e-4)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("loss", ["lsgan", "gan"])
