@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import pytest
 
+from futuregan import __main__ as cli
+from futuregan.train import Training
+from trainkit import checkpoint
 from trainkit.testing import App, Contract, Program, reading
 from trainkit.testing.program import launcher
 
@@ -92,3 +97,45 @@ class TestContract(Contract):
             ((_, found),) = reading.values(tmp_path / half, key)
             assert found != right
             assert found == pytest.approx(right, abs=nearly), key
+
+    @pytest.mark.slow
+    def test_fp16_goes_on_over_a_growth_to_the_same_bits_and_skips_steps_out_of_range(
+        self, program: Program, tmp_path: Path
+    ) -> None:
+        """The scale of the losses is in the checkpoint; it falls where gradients leave fp16."""
+        words = ["--precision", "fp16", "--reconstruction", "1e5", "--max-steps", "12"]
+        program.train(tmp_path / "whole", *words, "--checkpoint-every", "1", "--keep", "20")
+        files = reading.checkpoints(tmp_path / "whole")
+        states = [checkpoint.load(file)["parts"] for file in files]
+        first, *scales = (state["generator_scaler"]["scale"] for state in states)
+        assert min(scales) < first
+        assert scales[-1] >= 1
+        skipped = next(at for at, scale in enumerate(scales) if scale < first)
+        before, after = states[skipped : skipped + 2]
+        assert reading.same(before["generator"], after["generator"])
+        assert not reading.same(before["discriminator"], after["discriminator"])
+        begun = files[4]  # after step 5, of the 8 of which 3 to 8 fade in larger frames
+        program.train(tmp_path / "rest", *words, "--resume", begun)
+        assert reading.same(reading.parts(tmp_path / "rest"), reading.parts(tmp_path / "whole"))
+
+    @pytest.mark.slow
+    def test_a_divergence_keeps_a_checkpoint_that_can_be_evaluated(
+        self, program: Program, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """The generator's step 8 is infinite, and what it lost before is not."""
+        update = Training.update
+
+        def too_far(self: Training, name: str, rate: float) -> None:
+            last = name == "generator" and self.session.at.steps_done == 7
+            update(self, name, float("inf") if last else rate)
+
+        monkeypatch.setattr(Training, "update", too_far)
+        out = tmp_path / "run"
+        assert program.main(out, "--checkpoint-every", "1") == 4
+        assert "eval_mse is not finite after step 8" in capsys.readouterr().err
+        newest = reading.checkpoints(out)[-1]
+        assert newest.name == "step-00000007.npz"
+        assert cli.main(["evaluate", "--data", str(data), "--out", str(out), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["scores"]["prediction"]["psnr"]["mean"]
+        assert math.isfinite(found)

@@ -249,9 +249,23 @@ def test_weights_that_are_not_finite_take_no_checkpoints_place(
     with pytest.raises(DivergedError, match=said):
         training.run()
     assert lines(out)[-1]["metadata"]["status"] == "aborted"
-    kept = [checkpoint.load(path) for path in sorted((out / "checkpoints").iterdir())]
+    training.out.checkpoints.wait()
+    kept = [checkpoint.load(path) for path in training.out.checkpoints.files()]
     assert kept[-1]["step"] < step
     assert all(np.isfinite(state["parts"]["weights"]["array"]).all() for state in kept)
+
+
+class Overflowing(Adding):
+    """Its weights are finite; what they make of what is held out is not."""
+
+    def evaluate(self) -> Evaluation | None:
+        return Evaluation({"eval_sum": float("nan")}, {"sum": float("nan")}, "sum nan")
+
+
+def test_an_evaluation_that_is_not_finite_ends_the_training(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match=r"eval_sum is not finite after step 10.*be gentle"):
+        Overflowing(tmp_path / "run").run()
+    assert lines(tmp_path / "run")[-1]["metadata"]["status"] == "aborted"
 
 
 class Another(Strategy):

@@ -47,11 +47,11 @@ def snapshot(parts: Parts) -> dict[str, Any]:
 
 
 def not_finite(state: Any, name: str = "") -> Iterator[str]:
-    """Yield the names of the arrays in a `snapshot` that have NaN or infinite values."""
+    """Yield the names of what is NaN or infinite in nested numbers and arrays."""
     if isinstance(state, Mapping):
         for key, value in state.items():
             yield from not_finite(value, f"{name}.{key}" if name else str(key))
-    elif isinstance(state, np.ndarray) and state.dtype.kind == "f" and not np.isfinite(state).all():
+    elif _is_float(state) and not np.isfinite(state).all():
         yield name
 
 
@@ -93,6 +93,10 @@ def check_shapes(own: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
     ]
     if any(faults):
         raise ValueError("the checkpoint " + "; ".join(fault for fault in faults if fault))
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
 
 
 def _listed(what: str, names: Iterable[str]) -> str:

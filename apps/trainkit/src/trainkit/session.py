@@ -23,7 +23,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trainkit import metrics, outputs, parts
 from trainkit.console import Console, Counter
@@ -175,6 +175,7 @@ class Session:
 
         Raises:
             StoppedError: so it was; the evaluation is repeated when the training goes on.
+            DivergedError: what it found, or a weight, is not finite.
         """
         self._settle()
         before = self._out.log.position()
@@ -185,6 +186,7 @@ class Session:
             if found is None:
                 self._stop_here(before)
             else:
+                self._check_finite(found.values)
                 self.journal.evaluated(self.at, found)
         if self.at.epoch_is_over:
             self.at.next_epoch(self._course.steps_in(self.at.epoch + 1))
@@ -229,6 +231,13 @@ class Session:
             f"{self.journal.words.advice}"
         )
 
+    def _check_finite(self, state: Mapping[str, Any]) -> None:
+        for name in parts.not_finite(state):
+            raise DivergedError(
+                f"{name} is not finite after step {self.at.steps_done}, which is not kept; "
+                f"{self.journal.words.advice}"
+            )
+
     def _check_agreement(self) -> None:
         """Compare the weights of all ranks, bit by bit: after the first step, and at the end.
 
@@ -268,11 +277,7 @@ class Session:
         self._settle()
         self._training.before_save()
         kept = parts.snapshot(self._training.parts())  # on all ranks: some gather
-        for name in parts.not_finite(kept):
-            raise DivergedError(
-                f"{name} is not finite after step {self.at.steps_done}, so no checkpoint of it is "
-                f"kept; {self.journal.words.advice}"
-            )
+        self._check_finite(kept)
         state = {
             **self._training.own_state(),
             "step": self.at.steps_done,
