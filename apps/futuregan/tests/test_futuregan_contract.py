@@ -75,6 +75,8 @@ class TestContract(Contract):
         )
         assert (12, 16) in reading.values(tmp_path / "shared", "resolution")
         self.tells_the_same(tmp_path / "shared", tmp_path / "alone", rel=1e-4)
+        one, other = self.memory(tmp_path / "shared")
+        assert one == pytest.approx(other, rel=0.2)  # no rank has more of the work
 
     @pytest.mark.slow
     @pytest.mark.parametrize("loss", ["lsgan", "gan"])

@@ -112,7 +112,7 @@ class Session:
             yield
             self._check_agreement()
             self._out.checkpoints.wait()
-            memory = max(self._strategy.gather(self._strategy.peak_memory()))
+            memory = self._strategy.gather(self._strategy.peak_memory())
         except AppError:
             with contextlib.suppress(OSError):  # a full disk must not hide the first error
                 self._out.log.stop(metrics.RUN_STOP, status=metrics.ABORTED, **self.at.where)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainkit import metrics
 from trainkit.testing import reading
 from trainkit.testing.fixtures import Fixtures
 from trainkit.testing.program import Program, launcher
@@ -42,6 +43,7 @@ class RankContract(Fixtures):
         said = program.train(out, *more, launcher=words)
         assert len(re.findall(r"step \d+/", said)) == len(reading.values(out, "throughput"))
         self.tells_the_same(out, alone)
+        assert self.memory(out)[1] > 0
         one, other = self.weights(alone), self.weights(out)
         assert one.keys() == other.keys()
         for name, array in one.items():
@@ -69,6 +71,13 @@ class RankContract(Fixtures):
         assert "torchrun started 2 ranks" in said
         assert "--strategy" in said
         assert not out.exists()
+
+    def memory(self, out: Path) -> list[int]:
+        """Return the most bytes that each rank had."""
+        (told,) = (one for one in reading.lines(out) if one["key"] == metrics.PEAK_MEMORY)
+        found: list[int] = told["metadata"]["ranks"]
+        assert max(found) == told["value"]
+        return found
 
     def weights(self, out: Path) -> dict[str, Any]:
         """Return the numbers that all ranks share."""
