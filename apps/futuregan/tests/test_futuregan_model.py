@@ -88,6 +88,22 @@ def test_the_discriminator_grows_without_a_jump() -> None:
     assert not torch.allclose(discriminator(clip, 1.0), before, atol=1e-3)
 
 
+def test_the_order_in_memory_changes_nothing_but_rounding() -> None:
+    """Also of the gradients of a penalty's gradients."""
+    found = []
+    for layout in (torch.contiguous_format, torch.channels_last_3d):
+        torch.manual_seed(1)
+        pair = Generator(SMALL, layout), Discriminator(SMALL, spread(4, "2"), layout)
+        assert pair[0].blocks[0][2].weight.is_contiguous(memory_format=layout)
+        made = torch.cat([clips(2, 3), pair[0](clips(2, 3), 0.5)], 2)
+        scores = pair[1](made, 0.5)
+        (slopes,) = torch.autograd.grad(scores.sum(), made, create_graph=True)
+        (scores.sum() + slopes.square().sum()).backward()
+        found.append([scores, *(one.grad for network in pair for one in network.active(2))])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_values_keep_their_size_through_layers_of_any_width() -> None:
     torch.manual_seed(0)
     for shape in ((64, 32, 3, 3, 3), (16, 128, 1, 1, 1)):
