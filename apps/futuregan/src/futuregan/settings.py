@@ -28,7 +28,12 @@ THREADS = min(4, len(os.sched_getaffinity(0)))
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Options of `train`; the defaults are the published ones."""
+    """Options of `train`.
+
+    The defaults are those of arXiv:1810.01325. What it leaves open is as in arXiv:1710.10196, whose
+    networks it grows: the decay of the moving average is of its appendix A.1, the groups of four of
+    its program; --precision auto is faster where it is not fp32.
+    """
 
     data: Path | None = option(None, "folder of the packed sequences (dataset.json)", Path)
     out: Path | None = option(None, "folder of this run: metrics, checkpoints, result", Path)
