@@ -105,7 +105,7 @@ def test_the_average_follows_fast_at_first_and_only_layers_in_use() -> None:
     pairs = zip(average.parameters(), generator.parameters(), first, strict=True)
     for now, new, old in pairs:
         assert torch.allclose(now, (new + old) / 2 if id(now) in in_use else old, atol=1e-6)
-    before = average.blocks[0][0].weight.detach().clone()
+    before = average.blocks[0][0][0].weight.detach().clone()
     method.follow(average, generator, 0.9, 10_000, 1)
-    after, new = average.blocks[0][0].weight, generator.blocks[0][0].weight
+    after, new = average.blocks[0][0][0].weight, generator.blocks[0][0][0].weight
     assert torch.allclose(after, 0.9 * before + 0.1 * new, atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -50,8 +51,9 @@ def test_the_networks_are_as_large_as_the_layers_of_the_paper_make_them(
 
 
 @pytest.mark.parametrize("size", [4, 8, 16])
-def test_a_level_uses_its_own_layers_only(size: int) -> None:
-    generator, level = Generator(SMALL), SMALL.level(size)
+@pytest.mark.parametrize("shape", [SMALL, dataclasses.replace(SMALL, skip=5)])
+def test_a_level_uses_its_own_layers_only(size: int, shape: Shape) -> None:
+    generator, level = Generator(shape), SMALL.level(size)
     generator(clips(2, 3, size)).sum().backward()
     assert {p for p in generator.parameters() if p.grad is not None} == set(generator.active(level))
     discriminator = critic()
@@ -61,8 +63,9 @@ def test_a_level_uses_its_own_layers_only(size: int) -> None:
 
 
 @pytest.mark.parametrize("residual", [False, True])
-def test_growth_begins_with_what_the_smaller_network_makes(residual: bool) -> None:
-    generator = Generator(Shape(16, 3, 2, 1, 4, residual))
+@pytest.mark.parametrize("skip", [0, 5])
+def test_growth_begins_with_what_the_smaller_network_makes(residual: bool, skip: int) -> None:
+    generator = Generator(Shape(16, 3, 2, 1, 4, residual, skip=skip))
     for layer in generator.outputs:
         torch.nn.init.normal_(layer.weight)
     past = clips(2, 3)
@@ -73,6 +76,18 @@ def test_growth_begins_with_what_the_smaller_network_makes(residual: bool) -> No
     coarse = model.larger(model.smaller(past)[:, :, -1:]) if residual else torch.zeros(())
     assert torch.allclose(begun - last, model.larger(small) - coarse, atol=1e-6)
     assert not torch.allclose(begun, generator(past, 0.5), atol=1e-2)
+
+
+def test_what_the_encoder_had_comes_to_the_decoder_from_all_frames_of_the_past() -> None:
+    """With nothing in the middle, a pixel of the future sees its neighbours in all of them."""
+    generator = Generator(Shape(8, 3, 2, 1, 4, skip=5))
+    for one in generator.middle.parameters():
+        torch.nn.init.zeros_(one)
+    past = clips(1, 3, 8).requires_grad_()
+    (slopes,) = torch.autograd.grad(generator(past)[0, 0, 1, 4, 4], past)
+    assert (slopes[0, 0].abs().sum((1, 2)) > 0).all()
+    seen = slopes[0, 0].abs().sum(0).nonzero()
+    assert (seen.min().item(), seen.max().item()) == (4 - 2, 4 + 2)  # two cubes, one on each side
 
 
 def test_a_generator_of_changes_begins_with_none() -> None:
@@ -94,7 +109,7 @@ def test_the_order_in_memory_changes_nothing_but_rounding() -> None:
     for layout in (torch.contiguous_format, torch.channels_last_3d):
         torch.manual_seed(1)
         pair = Generator(SMALL, layout), Discriminator(SMALL, spread(4, "2"), layout)
-        assert pair[0].blocks[0][2].weight.is_contiguous(memory_format=layout)
+        assert pair[0].blocks[0][1][0].weight.is_contiguous(memory_format=layout)
         made = torch.cat([clips(2, 3), pair[0](clips(2, 3), 0.5)], 2)
         scores = pair[1](made, 0.5)
         (slopes,) = torch.autograd.grad(scores.sum(), made, create_graph=True)

@@ -57,6 +57,10 @@ class TrainSettings:
     residual: bool = option(
         False, "the generator makes what changes against the last frame, not the frame"
     )
+    skip: int = option(
+        0, "features in which the generator's decoder gets what its encoder had at each size, past "
+        "the middle; 0: it does not", non_negative_int,
+    )
     stddev_group: int = option(
         4, "clips whose deviation the discriminator sees; with fewer on a rank, those of all ranks",
         up_to(4096),
@@ -88,6 +92,10 @@ class TrainSettings:
     drift: float = option(0.001, "weight of the squared scores (wgan-gp)", non_negative_float)
     reconstruction: float = option(
         0.0, "weight of the mean squared error in the generator's loss", non_negative_float
+    )
+    pretraining_epochs: int = option(
+        0, "epochs at first in which the generator learns from that error alone, without a "
+        "discriminator, which takes most of a step's time", non_negative_int,
     )
     # The optimizers.
     base_lr: float = option(0.001, "learning rate of both networks at first", positive_float)
@@ -145,6 +153,11 @@ class TrainSettings:
             raise ArgumentError(
                 f"--base-size {self.base_size}, --first-size {self.first_size} and --size "
                 f"{self.size} must not fall"
+            )
+        if self.pretraining_epochs and not self.reconstruction:
+            raise ArgumentError(
+                f"--pretraining-epochs {self.pretraining_epochs} needs a --reconstruction: without "
+                "a discriminator there is nothing else to learn from"
             )
         if self.backend is not None and self.strategy != "ddp":
             raise ArgumentError(f"--backend {self.backend} belongs to --strategy ddp")

@@ -142,11 +142,13 @@ class Training:
         share = self.strategy.size / batch.count
         whole = len(parts) == 1
         drafts = [self.draft(real, moment, keep=whole) for real, _ in parts]
-        lost = [
-            self.criticise(real, made.detach(), between, moment, share)
-            for (real, between), made in zip(parts, drafts, strict=True)
-        ]
-        self.update("discriminator", rate)
+        lost = []
+        if at.epoch >= self.settings.pretraining_epochs:
+            lost += [
+                self.criticise(real, made.detach(), between, moment, share)
+                for (real, between), made in zip(parts, drafts, strict=True)
+            ]
+            self.update("discriminator", rate)
         lost += [
             self.persuade(real, made if whole else self.draft(real, moment), moment, share)
             for (real, _), made in zip(parts, drafts, strict=True)
@@ -198,11 +200,12 @@ class Training:
     def persuade(self, real: Tensor, made: Tensor, moment: Moment, share: float) -> Tensor:
         """Add to the generator's gradients; return what a step tells of it."""
         settings = self.settings
-        with self.autocast():
-            scores = self.discriminator(made, moment.fade)
-        losses = method.generator_losses(settings.loss, scores)
         errors = (made - real)[:, :, settings.past :].square().flatten(1).mean(1)
-        losses = losses + settings.reconstruction * errors
+        losses = settings.reconstruction * errors
+        if self.session.at.epoch >= settings.pretraining_epochs:
+            with self.autocast():
+                scores = self.discriminator(made, moment.fade)
+            losses = losses + method.generator_losses(settings.loss, scores)
         self.backward("generator", losses.sum() * share)
         zero = losses.new_zeros(())
         return torch.stack([zero, losses.sum(), zero, zero, errors.sum()]).detach().double()
