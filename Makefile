@@ -17,7 +17,7 @@ export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.ca
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev quickstart test test-unit test-standing test-apps test-apps-quick test-integration test-long mutants lint apptainer generate generate-apps lock prune clean
+.PHONY: help setup dev quickstart test test-unit test-standing test-apps test-apps-quick test-integration test-long test-faults mutants lint apptainer cluster cluster-stop generate generate-apps lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -50,11 +50,14 @@ mutants: $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice
 	$(BIN)/python scripts/mutants.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
 test-integration: $(DEV_STAMP) ## Run the tests with real engines (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
-	$(PYTEST) tests/integration -m "not long and not trains" -n 2 --durations=8
-	$(PYTEST) tests/integration -m "trains and not long" --durations=8
+	$(PYTEST) tests/integration -m "not long and not faults and not trains" -n 2 --durations=8
+	$(PYTEST) tests/integration -m "trains and not long and not faults" --durations=8
 
 test-long: $(DEV_STAMP) ## Run the tests that take minutes each (EVIDENCE=FILE: write what came of them)
 	$(BIN)/python scripts/long_tests.py $(if $(EVIDENCE),--json $(EVIDENCE))
+
+test-faults: $(DEV_STAMP) ## Disturb trainings on a real cluster in every way (EVIDENCE=FILE, as above)
+	$(BIN)/python scripts/long_tests.py --file tests/integration/test_faults.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
 lint: $(DEV_STAMP) ## Check style and types
 	$(BIN)/ruff check .
@@ -63,6 +66,12 @@ lint: $(DEV_STAMP) ## Check style and types
 apptainer: $(DEV_STAMP) ## Install Apptainer without root on a Debian family system that lacks it
 	$(BIN)/python scripts/apptainer.py
 
+cluster: $(TOOL_STAMP) ## Start a Slurm cluster of two nodes on this machine, without root
+	@$(BIN)/python scripts/cluster.py start
+
+cluster-stop: $(TOOL_STAMP) ## End it
+	@$(BIN)/python scripts/cluster.py stop
+
 generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile, schema, help)
 	$(BIN)/trimaran render --recipes tests/toys
 	$(BIN)/trimaran schema
@@ -70,6 +79,8 @@ generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile
 	PYTHONPATH=tests $(BIN)/python tests/data/test_golden_shards.py
 	PYTHONPATH=tests $(BIN)/python tests/images/test_render.py
 	PYTHONPATH=tests $(BIN)/python tests/bundles/test_runscript.py
+	PYTHONPATH=tests $(BIN)/python tests/cluster/test_script.py
+	PYTHONPATH=tests $(BIN)/python tests/cluster/test_forms.py
 
 generate-apps: $(TOOL_STAMP) ## Write options.json of each app anew, from its settings
 	$(APPS) options

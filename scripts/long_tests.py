@@ -1,8 +1,9 @@
-"""Run the tests that are marked `long`, and write what came of each as evidence.
+"""Run the tests marked `long`, or all of one file, and write what came of each as evidence.
 
 They take minutes each and are no part of `make test`: the last result is committed instead.
 
-    python scripts/long_tests.py                                          # all of them
+    python scripts/long_tests.py                                          # all marked ones
+    python scripts/long_tests.py --file tests/integration/test_faults.py  # all of a file
     python scripts/long_tests.py --json site/results/tests/DATE-HOST.json
     python scripts/long_tests.py --list
 
@@ -53,10 +54,12 @@ def run(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the evidence")
     parser.add_argument("--list", action="store_true", help="only name them")
+    parser.add_argument("--file", help="all tests of this file, in place of the marked ones")
     asked = parser.parse_args(words)
     outcomes = Outcomes()
     options = ["--collect-only", "-q"] if asked.list else ["-v"]
-    code = pytest.main([str(ROOT / FOLDER), "-m", "long", *options], plugins=[outcomes])
+    which = [asked.file] if asked.file else [str(ROOT / FOLDER), "-m", "long"]
+    code = pytest.main([*which, *options], plugins=[outcomes])
     if asked.json and not asked.list:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
         asked.json.write_text(evidence(outcomes, words), encoding="utf-8")

@@ -26,8 +26,8 @@ for name, *below in (
     ("data", "net"), ("recipes", "data"),
     ("images", "net"), ("engines", "images"), ("supply", "engines"),
     ("runs", "supply", "recipes"),
-    ("bundles", "runs"), ("survey", "runs"),
-    ("cli", "bundles", "survey"),
+    ("bundles", "runs"), ("cluster", "runs"), ("survey", "runs"),
+    ("cli", "bundles", "cluster", "survey"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 

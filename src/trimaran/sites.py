@@ -19,6 +19,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    StrictStr,
     TypeAdapter,
     ValidationError,
     model_validator,
@@ -107,6 +108,77 @@ class Signatures(strict.Model):
         return self
 
 
+OWN_VARIABLES = re.compile(r"(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|TRIMARAN)_?|LD_|PATH$|HOME$")
+"""Variables that the batch system, the engine or Trimaran set."""
+
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]*$")]
+"""What a batch system calls a partition, an account, or a module: no blank, no quote."""
+
+Constraint = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:+&|*()\[\],=-]+$")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute() or any(ord(character) < ord(" ") for character in str(path)):
+        raise ValueError("not an absolute path without control characters")
+    return path
+
+
+def _free(name: str) -> str:
+    if OWN_VARIABLES.match(name):
+        raise ValueError(f"{name} is set by the batch system, the engine or Trimaran")
+    return name
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+
+
+class Cluster(strict.Model):
+    """The facts of one cluster; nothing of them is in a recipe.
+
+    Attributes:
+        scheduler: its batch system.
+        partition: where jobs are queued (PBS, LSF: the queue); the default one if left out.
+        account: whose hours are used.
+        qos: quality of service (LSF: the service class).
+        constraint: features that the nodes must have (PBS: more of the chunk, LSF: -R).
+        gres: what Slurm calls a GPU there, such as `gpu` or `gpu:a100`.
+        modules: environment modules that a job loads, such as Apptainer's.
+        apptainer: path of Apptainer on the nodes, if it is not on PATH there.
+        flags: options that Apptainer needs there beside those of every run.
+        mpi: what `srun --mpi=` needs for Open MPI; `srun --mpi=list` shows the choice.
+        env: variables for the network, such as NCCL_SOCKET_IFNAME; they reach the ranks.
+        data: folder with packed data sets by name, taken where `--data` names no other.
+        scratch: folder in which run directories are made, on a file system that the nodes share.
+        local_storage: folder of a node's own disk, into which the image is copied.
+        stage_data: whether the data are copied there as well.
+        signal_seconds: how long before the time limit a run is told to write its checkpoint.
+    """
+
+    scheduler: Literal["slurm", "pbs", "lsf"] = "slurm"
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    constraint: Constraint | None = None
+    gres: Word = "gpu"
+    modules: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./+-]*$")], ...] = ()
+    apptainer: AbsolutePath | None = None
+    flags: tuple[Annotated[str, Field(pattern=r"^--[a-z][A-Za-z0-9=,:/._-]*$")], ...] = ()
+    mpi: Word = "pmix"
+    env: dict[Annotated[Variable, AfterValidator(_free)], StrictStr] = Field(default_factory=dict)
+    data: AbsolutePath | None = None
+    scratch: AbsolutePath | None = None
+    local_storage: AbsolutePath | None = None
+    stage_data: bool = False
+    signal_seconds: Annotated[int, Field(ge=5, le=3600)] = 120
+
+    @model_validator(mode="after")
+    def _staged_somewhere(self) -> Cluster:
+        if self.stage_data and self.local_storage is None:
+            raise ValueError("stage_data needs local_storage, the folder to copy the data to")
+        return self
+
+
 class Site(strict.Model):
     """The facts of one site; every key may be left out.
 
@@ -116,6 +188,8 @@ class Site(strict.Model):
         proxy: address of the proxy for all downloads.
         recipes: folders of the user's own recipes, targets, data sets, apps and images.
         binds: folders of the host to show read-only in containers, and where inside.
+        clusters: clusters that `submit` can give jobs to, by name; the first is taken unless
+            `--cluster` names another.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -125,6 +199,9 @@ class Site(strict.Model):
     signatures: Signatures = Field(default_factory=Signatures)
     recipes: tuple[Path, ...] = ()
     binds: dict[Path, Inside] = Field(default_factory=dict)
+    clusters: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Cluster] = Field(
+        default_factory=dict
+    )
 
 
 def fingerprint(text: str) -> str:

@@ -95,14 +95,6 @@ absolute() {
     printf '%s' "$path"
 }
 
-# check FOLDER SUMS: compare the files of FOLDER with their checksums.
-check() {
-    printf 'verifying %s\n' "$1" >&2
-    if ! (cd -- "$1" && sha256sum --check --strict --quiet -- "$2" >&2); then
-        fail 65 "$1 is damaged or incomplete: the lines above name the files" "copy it again"
-    fi
-}
-
 # Path of Apptainer; some sites know it by its older name.
 find_engine() {
     other=
@@ -207,6 +199,28 @@ hashes() {
     json_object "$@"
 }
 
+now() { date -u +%Y-%m-%dT%H:%M:%SZ; }
+
+# machine_flags: what the engine has to be told on this machine; sets userns.
+machine_flags() {
+    # As root that lacks this capability, Apptainer would set limits that it may not set.
+    userns=
+    while read -r key value; do
+        if [ "$key" = CapEff: ] && [ "$(id -u)" -eq 0 ] &&
+            [ $((0x$value >> 24 & 1)) -eq 0 ]; then
+            userns=yes
+        fi
+    done </proc/self/status
+}
+
+# check FOLDER SUMS: compare the files of FOLDER with their checksums.
+check() {
+    printf 'verifying %s\n' "$1" >&2
+    if ! (cd -- "$1" && sha256sum --check --strict --quiet -- "$2" >&2); then
+        fail 65 "$1 is damaged or incomplete: the lines above name the files" "copy it again"
+    fi
+}
+
 # record STATUS ENDED SECONDS EXIT_STATUS FILES: write run.json, whole at every moment.
 record() {
     status=$1
@@ -223,7 +237,8 @@ record() {
     "name": "resnet-imagenet/cpu-quickstart",
     "sha256": "1111111111111111111111111111111111111111111111111111111111111111",
     "card_sha256": "6666666666666666666666666666666666666666666666666666666666666666",
-    "changed": {}
+    "changed": {},
+    "nodes": null
   },
   "image": {
     "name": "resnet-imagenet-torch-cpu",
@@ -252,6 +267,7 @@ record() {
     "env": ${environment},
     "shell": ${shell}
   },
+  "job": null,
   "host": {
     "hostname": ${hostname},
     "os": ${os},
@@ -264,6 +280,7 @@ record() {
     "accelerators": ${accelerators},
     "python": null
   },
+  "nodes": [],
   "environment": null,
   "started": ${started},
   "resumed": [],
@@ -275,8 +292,6 @@ record() {
 END
     mv -f -- "$out/.run.json.part" "$out/run.json"
 }
-
-now() { date -u +%Y-%m-%dT%H:%M:%SZ; }
 
 data=
 out=
@@ -324,14 +339,7 @@ fi
 
 engine=$(find_engine)
 engine_folder=$(dirname -- "$engine")
-# As root that lacks this capability, Apptainer would set limits that it may not set.
-userns=
-while read -r key value; do
-    if [ "$key" = CapEff: ] && [ "$(id -u)" -eq 0 ] &&
-        [ $((0x$value >> 24 & 1)) -eq 0 ]; then
-        userns=yes
-    fi
-done </proc/self/status
+machine_flags
 
 # The exact command that `trimaran run` gives: first the whole environment, then the words.
 # A path in --mount is quoted as CSV wants it.

@@ -16,10 +16,12 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
+import cluster
 import tinyapp
 from trimaran import hostfacts, paths
 from trimaran.engines import apptainer
 from trimaran.engines.oci import STORAGE
+from trimaran.errors import UsageError
 from trimaran.images import definition
 
 USER_CACHE = paths.cache()
@@ -43,8 +45,16 @@ def missing(engine: str) -> str | None:
         return "strace is not installed"
     if engine == "registry" and shutil.which("docker-registry") is None:
         return "docker-registry is not installed"
+    if engine == "openmpi" and shutil.which("mpirun.openmpi") is None:
+        return "Open MPI is not installed"
     if engine == "mpich" and shutil.which("mpirun.mpich") is None:
         return "MPICH is not installed"
+    if engine == "slurm":
+        try:
+            for daemon in cluster.DAEMONS:
+                cluster.find(daemon)
+        except UsageError as error:
+            return f"{error} ({error.hint})"
     if engine in ("apptainer", "podman") and hostfacts.root_lacks_capabilities():
         return "this root has no CAP_SYS_RESOURCE: run the tests as an ordinary user"
     return None
@@ -110,9 +120,8 @@ def _podman(*words: str) -> str:
     ).stdout
 
 
-@pytest.fixture(scope="module")
-def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache without images, which shares verified downloads with the user's own."""
+def new_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a cache without images, which shares verified downloads with the user's own."""
     cache = tmp_path_factory.mktemp("cache")
     for name in ("bases", "wheelhouse", "apptainer"):
         (USER_CACHE / name).mkdir(parents=True, exist_ok=True)
@@ -121,11 +130,38 @@ def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Path:
-    """A checkout with a small app and its image built, and the data packed."""
-    root = tmp_path_factory.mktemp("tinyapp")
-    tinyapp.build(root, tmp_path_factory.mktemp("sources"), engine_cache)
+def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache without images, which shares verified downloads with the user's own."""
+    return new_cache(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A checkout with a small app, and the cache with its image and data: made once."""
+    root, cache = tmp_path_factory.mktemp("tinyapp"), new_cache(tmp_path_factory)
+    tinyapp.build(root, tmp_path_factory.mktemp("sources"), cache)
+    return root, cache
+
+
+@pytest.fixture(scope="module")
+def place(
+    tmp_path_factory: pytest.TempPathFactory, engine_cache: Path, pattern: tuple[Path, Path]
+) -> Path:
+    """A checkout of the module's own with a small app, and its image and data in the cache."""
+    checkout, cache = pattern
+    root = tmp_path_factory.mktemp("place")
+    shutil.copytree(checkout, root, dirs_exist_ok=True)
+    copy_cache(cache, engine_cache)
     return root
+
+
+def copy_cache(cache: Path, to: Path) -> None:
+    """Copy what was made in `cache`; the records of its images name where they are."""
+    for path in cache.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, to / path.name, symlinks=True, dirs_exist_ok=True)
+    for record in (to / "images").glob("*.json"):
+        record.write_text(record.read_text().replace(str(cache), str(to)))
 
 
 @pytest.fixture

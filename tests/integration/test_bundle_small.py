@@ -18,14 +18,6 @@ from trimaran.engines.apptainer import Apptainer
 pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Path:
-    """A checkout with the app and its image built, and the data packed."""
-    root = tmp_path_factory.mktemp("tinyapp")
-    tinyapp.build(root, tmp_path_factory.mktemp("sources"), engine_cache)
-    return root
-
-
 def bundle(env: dict[str, str], folder: Path, *words: str) -> Path:
     """Pack the recipe with its data and unpack it at `folder`; return its script."""
     tar = folder.with_suffix(".tar")

@@ -19,10 +19,27 @@ def blocks(document: str) -> list[str]:
 
 
 README = blocks("README.md")
+GUIDE = blocks("docs/cluster.md")
 
 
 def test_the_readme_shows_its_two_commands_first() -> None:
     assert [block.strip() for block in README[:2]] == ["make quickstart", "make test"]
+
+
+@pytest.mark.trains
+@pytest.mark.engine("apptainer")
+@pytest.mark.engine("slurm")
+@pytest.mark.usefixtures("user_cache")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("block", GUIDE)
+def test_block_of_the_guide_to_clusters_runs(block: str) -> None:
+    done = subprocess.run(
+        ["sh", "-e"], input=block, text=True, capture_output=True, cwd=ROOT, check=False,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    subprocess.run(["make", "cluster-stop"], cwd=ROOT, check=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "VERDICT PASS" in done.stdout
 
 
 # `make test` is what runs this test, so it is the one block that is not run here.

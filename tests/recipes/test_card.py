@@ -90,4 +90,4 @@ def test_units_and_what_depends_on_the_machine() -> None:
     units = {name: metric.unit for name, metric in found.metrics.items() if metric.unit}
     assert units == {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
     assert [n for n, metric in found.metrics.items() if metric.hardware_bound] == ["throughput"]
-    assert found.neutral_options == ["seed"]
+    assert found.neutral_options == ["seed", "watchdog"]

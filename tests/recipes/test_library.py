@@ -81,8 +81,16 @@ def test_a_recipe_says_what_it_expects_if_only_that_it_is_nothing_yet(checkout: 
             "launcher: 'none' does not start 2 tasks",
         ),
         (
-            {"resources": {**GOOD["resources"], "nodes": 2}, "launcher": "torchrun"},
-            "torchrun starts the tasks of one node",
+            {"resources": {**GOOD["resources"], "nodes": 2}, "launcher": "horovodrun"},
+            "horovodrun reaches other nodes by ssh",
+        ),
+        (
+            {"resources": {**GOOD["resources"], "nodes": 4, "min_nodes": 3}, "launcher": "srun"},
+            "min_nodes: 3 is no smaller divisor of 4",
+        ),
+        (
+            {"resources": {**GOOD["resources"], "tasks_per_node": 3, "mps": 2}, "launcher": "srun"},
+            "mps: 3 tasks with gpus_per_task 0 do not share GPUs by 2",
         ),
         ({"surprise": 1}, "surprise: unknown key (allowed: schema, summary, app"),
         ({"data": {}}, "data: resnet-imagenet reads one data set(s), here are 0"),

@@ -91,6 +91,7 @@ def test_run_json_is_written_at_the_start_and_completed_at_the_end(
     assert begun["recipe"] == {
         "name": "resnet-imagenet/cpu-smoke", "sha256": recipe.sha256,
         "card_sha256": recipe.card.sha256, "changed": {"seed": 3},
+        "nodes": None,
     }
     assert begun["command"] == {
         "argv": list(exact.argv), "env": {"K": "v"},

@@ -155,13 +155,13 @@ def test_another_number_of_ranks_is_another_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = train(tmp_path / "run", monkeypatch, ranks=2, precision="fp32", max_bad_records=0)
-    with pytest.raises(ArgumentError, match="ranks: 2 then, 1 now"):
+    with pytest.raises(ArgumentError, match="global_batch: 8 then, 4 now; parts: 4 then, 2 now"):
         go_on(out, 8, monkeypatch, precision="fp32", max_bad_records=0)
 
 
 FREE = (
     "data out threads resume checkpoint_every keep log_every max_steps backend compile_cache "
-    "profile stage max_bad_records"
+    "profile stage max_bad_records ranks watchdog"
 )
 
 

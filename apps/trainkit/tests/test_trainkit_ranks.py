@@ -26,6 +26,11 @@ from trainkit.ranks import Ranks
         {"PMI_RANK": "2", "PMI_SIZE": "3", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "1"},
         Ranks("Cray MPICH", 2, 3, 0, 1),
     ),
+    (
+        {"JSM_NAMESPACE_RANK": "7", "JSM_NAMESPACE_SIZE": "12", "JSM_NAMESPACE_LOCAL_RANK": "1",
+         "JSM_NAMESPACE_LOCAL_SIZE": "6"},
+        Ranks("jsrun", 7, 12, 1, 6),
+    ),
     # one task of a Slurm job that has not been told its place by srun
     ({"SLURM_JOB_ID": "77", "SLURM_NTASKS": "6"}, Ranks()),
 ])
@@ -65,3 +70,15 @@ def test_every_launcher_has_ways_out() -> None:
 def test_where_sizes_agree_or_nobody_tells_one_nothing_is_refused() -> None:
     ranks.check_size(Ranks("MPICH", 0, 2), 2, "Horovod")
     ranks.check_size(Ranks(), 2, "Horovod")  # by a launcher that only Horovod knows
+
+
+@pytest.mark.parametrize(
+    ("planned", "size", "each"), [(None, 3, 1), (8, 8, 1), (8, 4, 2), (6, 1, 6)]
+)
+def test_fewer_ranks_share_the_work(planned: int | None, size: int, each: int) -> None:
+    assert ranks.share(planned, size) == each
+
+
+def test_work_that_cannot_be_shared_names_a_number_of_ranks_that_can() -> None:
+    with pytest.raises(ArgumentError, match="5 ranks cannot share the work of 8 evenly; start 4"):
+        ranks.share(8, 5)

@@ -27,7 +27,7 @@ from trimaran.files import sha256
 from trimaran.images import definition
 from trimaran.recipes import targets
 from trimaran.reporting import Reporter
-from trimaran.runs import inputs, pipeline, rundir
+from trimaran.runs import inputs, pipeline, rundir, shell
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import (
     DataRecord,
@@ -170,7 +170,7 @@ def _members(
         {one.name: one.sha256 for one in data}, any(one.included for one in manifest.data),
         manifest.git,
     )
-    readme = runscript.template("bundle-readme.txt.j2", {
+    readme = shell.fill("trimaran.bundles", "bundle-readme.txt.j2", {
         "manifest": manifest, "recipe": request.recipe.recipe, "target": targets.load(target),
         "contracts": [cache.load(one.name) for one in data], "included": contents.included,
     })

@@ -15,16 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from trimaran import __version__, hostfacts
-from trimaran.engines import BuiltImage, commands, gpu
-from trimaran.engines.apptainer import USERNS, Apptainer
-from trimaran.errors import UsageError
+from trimaran import __version__
+from trimaran.engines import BuiltImage, Command, commands
+from trimaran.engines.apptainer import Apptainer
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import inputs, pipeline
+from trimaran.runs import inputs, pipeline, shell
 from trimaran.runs.record import (
     CommandRecord,
     DataRecord,
@@ -34,7 +31,7 @@ from trimaran.runs.record import (
     RunRecord,
     SignatureRecord,
 )
-from trimaran.runs.rundir import CARD, LOCK, METRICS, RECIPE, RESULT
+from trimaran.runs.rundir import CARD, LOCK, RECIPE
 
 IMAGE = "image.sif"
 DATA_SUMS = "data.sha256"
@@ -70,8 +67,8 @@ def render(contents: Contents) -> str:
         UsageError: an argument or variable of the recipe has control characters.
     """
     words, environment = _command(contents)
-    vendor = gpu.vendor(contents.built.name)
     values = {
+        "script": "run.sh",
         "version": __version__,
         "recipe": contents.recipe.name,
         "recipe_word": shlex.quote(f"runs/{contents.recipe.name}"),
@@ -81,79 +78,33 @@ def render(contents: Contents) -> str:
         "image": IMAGE,
         "data_sums": DATA_SUMS,
         "signers": contents.recipe.recipe.image.signed_by,
-        "kfd": hostfacts.KFD, "drm": hostfacts.DRM, "amd": hostfacts.AMD,
-        "flags": [flag for flags in hostfacts.FLAGS.values() for flag in flags],
-        "capability": hostfacts.CAP_SYS_RESOURCE,
-        "device": None if vendor is None else shlex.quote(str(gpu.DEVICES[vendor])),
+        **shell.values(contents.built.name),
         "passed_on": commands.PASSED_ON,
         "environment": environment,
         "words": words,
         "record": _record(contents),
         "copies": (RECIPE, CARD),
-        "outcome": (METRICS, RESULT),
         "lock": LOCK,
     }
-    return template("run.sh.j2", values)
-
-
-def template(name: str, values: Mapping[str, object]) -> str:
-    """Fill a template of plain text; an unknown variable in it is an error."""
-    environment = Environment(
-        loader=PackageLoader("trimaran.bundles"), undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - no HTML; what reaches the shell is quoted word by word
-    )
-    return environment.get_template(name).render(values)
+    return shell.fill("trimaran.bundles", "run.sh.j2", values)
 
 
 def _command(contents: Contents) -> tuple[list[str], list[str]]:
     """Return the words of the command and of its environment, as shell source."""
-    # A random name, so that nothing in a recipe can be taken for a stand-in. The comma
-    # has the engine quote the field of --mount, whatever the path will be.
-    own = f"/{secrets.token_hex(16)}"
-    variables = {
-        f"{own}/apptainer": "engine", own: "engine_folder", f"{own}-image": "image",
-        f"{own},data": "data_csv", f"{own},out": "out_csv",
-    }
-    engine = Apptainer(f"{own}/apptainer")
-    exact = pipeline.command(
-        pipeline.Request(contents.recipe, engine, dict(contents.changes)),
-        BuiltImage(contents.built.name, engine.name, f"{own}-image", contents.built.digest,
-                   contents.built.inputs, contents.built.size),
-        {
-            name: Path(f"{own},data{inputs.below(contents.recipe.recipe, name)}")
+    recipe = contents.recipe
+    # The comma has the engine quote the field of --mount, whatever the path will be.
+    own = shell.stand_in()
+
+    def exact(engine: Apptainer, built: BuiltImage) -> Command:
+        folders = {
+            name: Path(f"{own},data{inputs.below(recipe.recipe, name)}")
             for name in contents.datasets
-        },
-        Path(f"{own},out"),
-    )
-    # What depends on the machine is for the other one to say.
-    machine = {USERNS, *gpu.APPTAINER.values()}
-    at = exact.argv.index("--pwd")
-    words = [_shell_word(word, variables) for word in exact.argv[:at] if word not in machine]
-    words.append(f"${{userns:+{USERNS}}}")
-    if (vendor := gpu.vendor(contents.built.name)) is not None:
-        words.append(f"${{gpu:+{gpu.APPTAINER[vendor]}}}")
-    words += [_shell_word(word, variables) for word in exact.argv[at:]]
-    environment = [
-        _shell_word(f"{name}={value}", variables)
-        for name, value in exact.env.items()
-        if name not in commands.PASSED_ON
-    ]
-    return words, environment
+        }
+        request = pipeline.Request(recipe, engine, dict(contents.changes))
+        return pipeline.command(request, built, folders, Path(f"{own},out"))
 
-
-def _shell_word(word: str, variables: Mapping[str, str]) -> str:
-    """Return `word` as shell source: quoted, with variables in place of stand-ins."""
-    if any(ord(character) < ord(" ") or ord(character) == 127 for character in word):
-        raise UsageError(f"control characters cannot be put into a bundle: {word!r}")
-    longest = sorted(variables, key=len, reverse=True)
-    parts = re.split("|".join(f"({re.escape(stand_in)})" for stand_in in longest), word)
-    source = [
-        f'"${variables[part]}"' if part in variables else shlex.quote(part)
-        for part in parts
-        if part
-    ]
-    return "".join(source) or "''"
+    stand_ins = {f"{own},data": "data_csv", f"{own},out": "out_csv"}
+    return shell.command(contents.built, exact, stand_ins)
 
 
 def _record(contents: Contents) -> str:

@@ -13,6 +13,7 @@ import sys
 from trimaran.cli import (  # noqa: F401
     bundles,
     cache,
+    cluster,
     containers,
     data,
     definitions,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -21,7 +21,7 @@ from trimaran.cli.common import (
     say,
     terminal,
 )
-from trimaran.errors import ExitCode
+from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from trimaran.sites import Site
@@ -114,12 +114,18 @@ def resume_run(
     """Let a stopped run go on from its newest checkpoint, and judge it.
 
     Recipe, data and image must be those that it began with. Each time that it goes on
-    is told in run.json and in the report.
+    is told in run.json and in the report. One that was submitted is queued again.
 
     Example: trimaran resume runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
-    from trimaran.runs import resume
+    from trimaran.cluster import jobs
+    from trimaran.runs import resume, rundir
 
+    if rundir.load(run_dir).job is not None:
+        done = jobs.again(run_dir)
+        terminal().note(f"job {done.job}")
+        say(done.directory)
+        return
     record, verdict = resume.resume(run_dir, site, terminal())
     conclude(run_dir, record, verdict)
 
@@ -133,16 +139,41 @@ def report_run(
         typer.Option(metavar="FILE", help="Also write the evidence, to publish in site/results/."),
     ] = None,
 ) -> None:
-    """Judge a finished run again and rewrite its report.
+    """Judge a finished run again and rewrite its report; of a scaling series, all of its runs.
 
     Example: trimaran report runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
-    from trimaran.runs import report
+    from trimaran.runs import report, scaling
 
+    if (run_dir / scaling.FILE).is_file():
+        _conclude_series(run_dir, evidence, as_json)
     record, verdict = report.write(run_dir)
     if evidence is not None:
         report.write_evidence(record, verdict, evidence)
     conclude(run_dir, record, verdict, as_json)
+
+
+def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:
+    """Print speed-up and efficiency of a series, and exit with the worst of its verdicts."""
+    from trimaran.runs import scaling
+    from trimaran.runs.verdict import EXIT_CODES as VERDICT_CODES
+    from trimaran.runs.verdict import worst
+
+    if evidence is not None:
+        raise UsageError(f"{folder} is a series: evidence is of a run",
+                         hint="name one of its folders")
+    points = scaling.write(folder)
+    emit([
+        {
+            "nodes": one.nodes, "ranks": one.ranks,
+            "throughput": f"{one.throughput:,.1f} {one.unit}", "speed-up": f"{one.speedup:.2f}",
+            "efficiency": f"{one.efficiency:.0%}", "verdict": one.outcome,
+        }
+        for one in points
+    ], f"scaling of {scaling.load(folder).recipe}", as_json)
+    if not as_json:
+        say(f"report  {folder / 'scaling.md'}")
+    raise typer.Exit(VERDICT_CODES[worst([one.outcome for one in points])])
 
 
 @app.command("doctor")

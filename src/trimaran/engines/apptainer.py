@@ -32,6 +32,8 @@ from trimaran.images.parts import VENV
 from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
+_APART = "--containall"
+
 USERNS = "--userns"
 """Apptainer's option to run in a user namespace even where it could do without."""
 
@@ -211,12 +213,23 @@ def _isolation() -> list[str]:
     # --containall: own /tmp, /dev, processes and no host folders; --no-home: not even an
     # empty home; --cleanenv: no variable of the host but those given on purpose.
     # --no-eval: else a shell in the container expands `$` and backquotes in their values.
-    flags = ["--containall", "--no-home", "--cleanenv", "--no-eval"]
+    flags = [_APART, "--no-home", "--cleanenv", "--no-eval"]
     if hostfacts.root_lacks_capabilities():
         # As root, Apptainer would set limits that this root may not set; in a user
         # namespace it does not try.
         flags.append(USERNS)
     return flags
+
+
+def beside_others(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a run for one of several ranks on a node, each in its own container.
+
+    They meet in the node's /dev/shm: with one of its own each, MPI and NCCL would go over the
+    network, or fail. Home, working folder and /tmp of the host stay out as ever.
+    """
+    shared = ["--no-mount", "home,cwd,tmp,hostfs", "--scratch", "/tmp"]  # noqa: S108
+    at = argv.index(_APART)
+    return (*argv[:at], *shared, *argv[at + 1 :])
 
 
 def _given(env: Mapping[str, str]) -> dict[str, str]:
@@ -235,6 +248,11 @@ def _mount(bind: Bind) -> str:
         fields.append("image-src=/")
     if not bind.writable:
         fields.append("ro")
+    return csv_line(fields)
+
+
+def csv_line(fields: Sequence[str]) -> str:
+    """Return fields as `--mount` reads them: comma separated, quoted where need be."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(fields)
     return text.getvalue()

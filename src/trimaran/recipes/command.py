@@ -67,15 +67,29 @@ def app_arguments(
 
 
 def launcher(recipe: Recipe) -> list[str]:
-    """Return the words that start the tasks of one node, up to and with the interpreter.
+    """Return the words that start the tasks inside a container, up to and with the interpreter.
 
-    They are a command of the image, whose own torchrun or Open MPI starts all tasks inside
-    one container. Without a launcher there are none: the image's entry point is run.
+    They are a command of the image: its own torchrun, Open MPI or Horovod starts all tasks of the
+    node inside one container. Where the batch system or the host's mpirun starts them, one in each
+    container, there are none: the image's entry point is run.
     """
-    tasks = str(recipe.resources.tasks_per_node)
+    wanted = recipe.resources
+    tasks = str(wanted.tasks_per_node)
+    if recipe.launcher == "torchrun" and wanted.nodes > 1:
+        # Where they meet is told by PET_RDZV_ENDPOINT, once it is known which nodes there are.
+        nodes, restarts = str(wanted.nodes), []
+        if wanted.min_nodes:
+            nodes = f"{wanted.min_nodes}:{nodes}"
+            restarts = ["--max-restarts", str(wanted.nodes - wanted.min_nodes)]
+        return ["python", "-m", "torch.distributed.run", "--nnodes", nodes,
+                "--nproc-per-node", tasks, "--rdzv-backend", "c10d", *restarts]
     if recipe.launcher == "torchrun":
         return ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", tasks]
-    if recipe.launcher == "mpirun":
+    if recipe.launcher == "mpirun" and wanted.nodes == 1:
         # Threads are placed by the recipe's env; Open MPI would give each task one core.
         return ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", tasks, "python"]
+    if recipe.launcher == "horovodrun":
+        # Its cache of checks would be in the home, which is not there.
+        return ["horovodrun", "--gloo", "--disable-cache", "--network-interfaces", "lo",
+                "-np", tasks, "python"]
     return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimaran import paths, strict
@@ -27,6 +27,7 @@ class RecipeFile:
         sha256: that of the file's bytes.
         recipe: what the file says, of a series at that point.
         card: the card of its app.
+        nodes: on how many nodes it is run instead of those that it says; None: on those.
     """
 
     name: str
@@ -34,6 +35,7 @@ class RecipeFile:
     sha256: str
     recipe: Recipe
     card: CardFile
+    nodes: int | None = None
 
 
 def names() -> list[str]:
@@ -80,6 +82,34 @@ def load(name: str) -> RecipeFile:
     file = name.partition("@")[0]
     app = definition(file).app
     return load_copy(files()[file], name, cards.load(app))
+
+
+def sized(name: str, nodes: int) -> RecipeFile:
+    """Load the recipe called `name` for so many nodes: the largest such point of a series.
+
+    Raises:
+        UsageError: as `load`; or the series has no such point.
+    """
+    base, _, point = name.partition("@")
+    series = definition(base).series
+    if point or series is None:
+        return on_nodes(load(name), nodes)
+    fitting = [
+        number for number in series.points if definition(base).at(number).resources.nodes == nodes
+    ]
+    if not fitting:
+        raise UsageError(f"{base} has no point with {nodes} nodes (points over {series.over}:"
+                         f" {', '.join(map(str, series.points))})")
+    return load(f"{base}@{max(fitting)}")
+
+
+def on_nodes(file: RecipeFile, nodes: int | None) -> RecipeFile:
+    """Return a recipe as it is run on so many nodes, which another number makes another one."""
+    if nodes is None or nodes == file.recipe.resources.nodes:
+        return file
+    resources = file.recipe.resources.model_copy(update={"nodes": nodes, "min_nodes": None})
+    recipe = file.recipe.model_copy(update={"resources": resources})
+    return replace(file, recipe=recipe, nodes=nodes)
 
 
 def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:

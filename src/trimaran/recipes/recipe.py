@@ -17,7 +17,8 @@ from trimaran.sites import Fingerprint
 from trimaran.strict import Digest
 
 Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]
-Launcher = Literal["none", "torchrun", "mpirun", "srun"]
+Launcher = Literal["none", "torchrun", "mpirun", "horovodrun", "srun"]
+"""What starts the ranks: `srun` stands for the batch system's own launcher, whichever it is."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Option = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -128,6 +129,28 @@ class Resources(strict.Model):
     cpus_per_task: Annotated[int, Field(ge=1)]
     gpus_per_task: Annotated[int, Field(ge=0)] = 0
     walltime: WallTime
+    mps: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="tasks that share a GPU, under NVIDIA's MPS"
+    )
+    min_nodes: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="an elastic run goes on with so few nodes where others are lost"
+    )
+
+    @model_validator(mode="after")
+    def _shared(self) -> Resources:
+        if self.mps and (self.gpus_per_task != 1 or self.tasks_per_node % self.mps):
+            raise ValueError(f"mps: {self.tasks_per_node} tasks with gpus_per_task"
+                             f" {self.gpus_per_task} do not share GPUs by {self.mps}: say"
+                             " gpus_per_task: 1, and whole GPUs")
+        if self.min_nodes and (self.min_nodes >= self.nodes or self.nodes % self.min_nodes):
+            raise ValueError(f"min_nodes: {self.min_nodes} is no smaller divisor of {self.nodes}"
+                             " nodes: the ranks that are left share the batch evenly")
+        return self
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs that the tasks of a node have together."""
+        return self.gpus_per_task * self.tasks_per_node // (self.mps or 1)
 
 
 class PointResources(strict.Model):
@@ -211,8 +234,9 @@ class Recipe(strict.Model):
         ranks = self.resources.nodes * self.resources.tasks_per_node
         if (self.launcher == "none") != (ranks == 1):
             raise ValueError(f"launcher: '{self.launcher}' does not start {ranks} tasks")
-        if self.launcher == "torchrun" and self.resources.nodes > 1:
-            raise ValueError("launcher: torchrun starts the tasks of one node; say srun or mpirun")
+        if self.launcher == "horovodrun" and self.resources.nodes > 1:
+            raise ValueError("launcher: horovodrun reaches other nodes by ssh, which containers"
+                             " have none of: say srun or mpirun, by which Horovod starts as well")
         return self
 
     @model_validator(mode="after")

@@ -20,6 +20,9 @@ class Node(strict.Model):
     cores: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="cores that the run may use; null: any number, none is known"
     )
+    sockets: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="sockets, over which a job spreads its tasks"
+    )
     memory_gib: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="least memory; null: none is known"
     )

@@ -96,8 +96,10 @@ def _result(path: Path) -> Mapping[str, object]:
 def _ended(record: RunRecord) -> Iterator[str]:
     if record.exit_status != 0:
         yield f"run.json: completed, but the exit status is {record.exit_status}"
-    if record.ended is None or record.ended < record.started:
-        yield f"run.json: started {record.started}, ended {record.ended}"
+    # Of its last part: clocks of two machines may differ.
+    begun = record.resumed[-1].started if record.resumed else record.started
+    if record.ended is None or record.ended < begun:
+        yield f"run.json: started {begun}, ended {record.ended}"
 
 
 def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
@@ -143,7 +145,8 @@ def _image(record: RunRecord) -> Iterator[str]:
         return
     if image.digest is None:
         yield "run.json: the image has no digest"
-    if not words or Path(words[0]).name not in engine.programs:
+    starts = words if record.job else words[:1]  # of a job the launcher's words come first
+    if not any(Path(word).name in engine.programs for word in starts):
         yield f"run.json: the command does not run {image.engine}"
     if image.reference not in words:
         yield f"run.json: the command does not run {image.reference}"

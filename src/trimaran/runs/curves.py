@@ -16,6 +16,7 @@ from trimaran.runs.verdict import Event
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's, which readers with any colour vision tell apart."""
@@ -80,10 +81,38 @@ def draw(title: str, events: Sequence[Event], card: Card) -> Picture | None:
         for axes, (panel, found) in zip(row, panels, strict=True):
             _panel(axes, panel, found)
         figure.suptitle(title)
-        svg, png = io.BytesIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-        figure.set_layout_engine("none")  # that of the one is good for the other
-        figure.savefig(png, format="png", dpi=110)
+        return _saved(figure)
+
+
+def speedup(title: str, points: Sequence[tuple[int, float]]) -> Picture:
+    """Draw the speed-up of a scaling series over its nodes, beside what is possible at the most.
+
+    Args:
+        title: of the drawing.
+        points: nodes and speed-up over the first of them, in the order of the nodes.
+    """
+    with _defaults():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(5, 3.6), layout="constrained")
+        axes = figure.subplots()
+        nodes, found = zip(*points, strict=True)
+        axes.plot(nodes, [count / nodes[0] for count in nodes], color="0.6", linestyle="--",
+                  label="linear")
+        axes.plot(nodes, found, color=COLORS[0], marker="o", markersize=4, label="measured")
+        axes.set(title=title, xlabel="nodes", ylabel="speed-up", ylim=(0, None))
+        axes.set_xticks(nodes)
+        _plain(axes.xaxis)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+        return _saved(figure)
+
+
+def _saved(figure: Figure) -> Picture:
+    svg, png = io.BytesIO(), io.BytesIO()
+    figure.savefig(svg, format="svg", metadata={"Date": None})
+    figure.set_layout_engine("none")  # that of the one is good for the other
+    figure.savefig(png, format="png", dpi=110)
     return Picture(svg.getvalue(), png.getvalue())
 
 

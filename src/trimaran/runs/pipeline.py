@@ -18,7 +18,7 @@ from trimaran.reporting import Reporter
 from trimaran.runs import initial, inputs, report, rundir, training
 from trimaran.runs.agreement import OUT_INSIDE
 from trimaran.runs.extending import Extension
-from trimaran.runs.record import ImageRecord, RunRecord, SignatureRecord
+from trimaran.runs.record import DataRecord, ImageRecord, RunRecord, SignatureRecord
 from trimaran.runs.verdict import Verdict
 from trimaran.sites import Site
 from trimaran.supply import registry
@@ -39,6 +39,7 @@ class Request:
         offline: never touch the network.
         site: what holds on this machine: its registry, accepted signers, extra binds.
         extension: what is added to the image.
+        queued: whether a batch system starts the tasks, on as many nodes as the recipe has.
     """
 
     recipe: RecipeFile
@@ -51,6 +52,7 @@ class Request:
     offline: bool = False
     site: Site = field(default_factory=Site)
     extension: Extension = field(default_factory=Extension)
+    queued: bool = False
 
     @property
     def pinned(self) -> str | None:
@@ -108,23 +110,7 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
     """
     check(request)
     with rundir.claim(request.recipe, request.out) as (directory, lock):
-        if unchecked := options.unchecked(request.recipe.recipe.app):
-            reporter.warn(unchecked)
-        image = definition.load(request.recipe.recipe.image.name)
-        with reporter.step(1, STEPS, data_title(request.recipe)):
-            data = inputs.prepare(
-                request.recipe, request.folders, offline=request.offline, reporter=reporter
-            )
-            request = replace(request, initial=initial.prepare(
-                request.recipe, request.initial, offline=request.offline, reporter=reporter
-            ))
-        with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
-            built = prepare_image(request, image, reporter)
-            signature = check_signature(request, built)
-        used = ImageRecord(
-            name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
-            inputs=built.inputs, signature=signature,
-        )
+        request, data, built, used = prepare(request, reporter)
         folders = {one.name: Path(one.path) for one in data}
         exact = command(request, built, folders, directory)
         with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
@@ -137,6 +123,37 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
         with reporter.step(4, STEPS, "verdict and report"):
             record, verdict = report.write(directory)
     return directory, record, verdict
+
+
+def prepare(
+    request: Request, reporter: Reporter
+) -> tuple[Request, list[DataRecord], BuiltImage, ImageRecord]:
+    """Get what the run needs: its data, what it begins with, its image.
+
+    Returns:
+        The request with the file that the run begins with, the data, and the image.
+
+    Raises:
+        BuildError, RunError: something could not be had.
+    """
+    if unchecked := options.unchecked(request.recipe.recipe.app):
+        reporter.warn(unchecked)
+    image = definition.load(request.recipe.recipe.image.name)
+    with reporter.step(1, STEPS, data_title(request.recipe)):
+        data = inputs.prepare(
+            request.recipe, request.folders, offline=request.offline, reporter=reporter
+        )
+        request = replace(request, initial=initial.prepare(
+            request.recipe, request.initial, offline=request.offline, reporter=reporter
+        ))
+    with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
+        built = prepare_image(request, image, reporter)
+        signature = check_signature(request, built)
+    used = ImageRecord(
+        name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
+        inputs=built.inputs, signature=signature,
+    )
+    return request, data, built, used
 
 
 def data_title(recipe: RecipeFile) -> str:
@@ -216,11 +233,12 @@ def check(request: Request) -> None:
     if faults:
         raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()))
     resources, starter = recipe.resources, recipe.launcher
-    if resources.nodes > 1 or starter == "srun":
+    if not request.queued and (resources.nodes > 1 or starter == "srun"):
         raise UsageError(
             f"{request.recipe.name} needs {resources.nodes} nodes and {starter}:"
             " `run` starts the tasks of one node",
-            hint="its arguments are in its file; on one node: trimaran list recipes",
+            hint=f"on a cluster: trimaran submit {request.recipe.name}; for one node:"
+            " trimaran list recipes",
         )
     if _accepted(request) and request.engine.form != "sif":
         raise UsageError(

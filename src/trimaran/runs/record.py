@@ -13,20 +13,21 @@ from trimaran.recipes.options import Argument
 from trimaran.runs.extending import Modification
 from trimaran.runs.initial import InitialRecord
 
-Status = Literal["running", "completed", "failed", "interrupted"]
+Status = Literal["queued", "running", "completed", "failed", "interrupted"]
 
 
 class RecipeRecord(BaseModel):
     """Which recipe was run, by content, and what was changed on the command line.
 
     `card_sha256` is that of the app's card, by which the run is judged; a run of an older version
-    has none.
+    has none. `nodes` is on how many it was run instead of those that it says; None: on those.
     """
 
     name: str
     sha256: str
     card_sha256: str | None = None
     changed: dict[str, Argument]
+    nodes: int | None = None
 
 
 class SignatureRecord(BaseModel):
@@ -76,13 +77,22 @@ class CommandRecord(BaseModel):
     shell: str
 
 
+class JobRecord(BaseModel):
+    """How a batch system was asked to run it."""
+
+    scheduler: str
+    cluster: str
+    script_sha256: str
+
+
 class ResumptionRecord(BaseModel):
-    """When, where and by which revision a stopped run went on."""
+    """When, where and by which revision a stopped run went on; `nodes` are the further ones."""
 
     started: datetime
     trimaran: str
     git: GitRecord
     host: HostFacts
+    nodes: list[HostFacts] = Field(default_factory=list)
 
 
 def as_list(data: object) -> object:
@@ -95,7 +105,7 @@ class RunRecord(BaseModel):
 
     `seconds` are those of the training command: of all its parts, but for a part that was
     killed together with the tool and could not tell. `files` has the SHA-256 of what the app
-    left, from the moment on when it ended.
+    left, from the moment on when it ended. `nodes` are those besides `host`.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -108,7 +118,9 @@ class RunRecord(BaseModel):
     initial: InitialRecord | None = None
     git: GitRecord
     command: CommandRecord
+    job: JobRecord | None = None
     host: HostFacts
+    nodes: list[HostFacts] = Field(default_factory=list)
     environment: dict[str, object] | None = None
     started: datetime
     resumed: list[ResumptionRecord] = Field(default_factory=list)
@@ -120,4 +132,5 @@ class RunRecord(BaseModel):
     @property
     def hosts(self) -> list[HostFacts]:
         """Every machine that the run was on."""
-        return [self.host, *(part.host for part in self.resumed)]
+        parts = ((self.host, self.nodes), *((part.host, part.nodes) for part in self.resumed))
+        return [host for first, others in parts for host in (first, *others)]

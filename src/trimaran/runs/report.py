@@ -42,7 +42,8 @@ _PRIVATE: dict[str, IncEx | bool] = {
     "data": {"__all__": {"path"}},
     "initial": {"path"},
     "host": {"hostname"},
-    "resumed": {"__all__": {"host": {"hostname"}}},
+    "nodes": {"__all__": {"hostname"}},
+    "resumed": {"__all__": {"host": {"hostname"}, "nodes": {"__all__": {"hostname"}}}},
     "environment": {"argv"},
 }
 
@@ -97,7 +98,10 @@ def write(directory: Path) -> tuple[RunRecord, Verdict]:
         recipe.recipe,
         card,
         events,
-        changed=real_changes(recipe.recipe, card, record.recipe.changed),
+        changed=[
+            *real_changes(recipe.recipe, card, record.recipe.changed),
+            *(["nodes"] if record.recipe.nodes else []),
+        ],
         unlike=list(dict.fromkeys(unlike)),
         other_data=agreement.other_data(record),
         image_digest=record.image.digest,
@@ -155,7 +159,7 @@ def recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
         card = cards.load(said.name.partition("/")[0])
     else:
         card = cards.load_copy(_copy(directory / rundir.CARD, "card of the app", said.card_sha256))
-    return library.load_copy(recipe, said.name, card)
+    return library.on_nodes(library.load_copy(recipe, said.name, card), said.nodes)
 
 
 def _copy(path: Path, what: str, digest: str) -> Path:

@@ -29,6 +29,7 @@ from trimaran.hostfacts import host_facts
 from trimaran.parsing import parse_json
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
+from trimaran.runs import links
 from trimaran.runs.extending import Modification
 from trimaran.runs.initial import InitialRecord
 from trimaran.runs.record import (
@@ -36,6 +37,7 @@ from trimaran.runs.record import (
     DataRecord,
     GitRecord,
     ImageRecord,
+    JobRecord,
     RecipeRecord,
     ResumptionRecord,
     RunRecord,
@@ -56,8 +58,10 @@ RECIPE, CARD = "recipe.yaml", "app.yaml"
 """What a run is judged by: copies, for both may change."""
 
 
-def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
+def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = None) -> Path:
     """Return the path of a run directory that does not exist yet (or is empty); not created.
+
+    Without `out` it is one below `runs` in `place`, by default the working directory.
 
     Raises:
         UsageError: `out` holds something: a run is never overwritten.
@@ -66,7 +70,7 @@ def new_directory(recipe: RecipeFile, out: Path | None) -> Path:
         _refuse_used(out)
         return out.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    base = Path.cwd() / "runs" / recipe.name / stamp
+    base = (place or Path.cwd()) / "runs" / recipe.name / stamp
     path, number = base, 1
     while path.exists():
         number += 1
@@ -143,22 +147,27 @@ def start(
     command: Command,
     modified: Sequence[Modification] = (),
     initial: InitialRecord | None = None,
+    job: JobRecord | None = None,
 ) -> RunRecord:
     """Fill `directory` with recipe and card, and a `run.json` that says "running".
+
+    One for a batch system, `job`, says "queued".
 
     Raises:
         RunError: it cannot be written, or another run began there, on a file system without locks.
     """
     record = RunRecord(
-        status="running",
+        status="running" if job is None else "queued",
         trimaran=__version__,
         recipe=RecipeRecord(
-            name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256, changed=changed
+            name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256,
+            changed=changed, nodes=recipe.nodes,
         ),
         image=image,
         modified=list(modified),
         data=data,
         initial=initial,
+        job=job,
         git=git_state(recipe.path.parent),
         command=CommandRecord(
             argv=list(command.argv), env=dict(command.env), shell=paste_line(command)
@@ -170,7 +179,8 @@ def start(
         directory.mkdir(parents=True, exist_ok=True)
         _copy(recipe.path, directory / RECIPE)
         _copy(recipe.card.path, directory / CARD)
-        _reserve(directory)
+        if job is None:
+            _reserve(directory)
         _write(directory, record)
     except OSError as error:
         raise RunError(
@@ -278,6 +288,7 @@ def load(directory: Path) -> RunRecord:
         raise unreadable(path, error) from error
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+    record = links.fold(record, directory)
     if record.environment is None:  # run.sh of a bundle cannot tell whether the file is JSON
         record = record.model_copy(update={"environment": _environment(directory)})
     return record

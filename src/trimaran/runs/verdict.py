@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -23,6 +24,16 @@ EXIT_CODES: dict[Outcome, ExitCode] = {
     "FAIL": ExitCode.FAIL,
     "NO REFERENCE": ExitCode.NO_REFERENCE,
 }
+
+
+def worst(outcomes: Collection[Outcome]) -> Outcome:
+    """Return the outcome of several together."""
+    order: tuple[Outcome, ...] = ("FAIL", "NO REFERENCE", "PASS")
+    return next(one for one in order if one in outcomes)
+
+
+BEGINNINGS = ("run_start", "resumed_from_step")
+"""Keys by which an app tells that it begins or goes on; their `ranks` say with how many."""
 
 
 class Event(BaseModel):
@@ -184,14 +195,9 @@ def judge(
         reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
     if not rows:
         reasons.append("the recipe expects nothing yet: nobody has measured it")
-    outcomes = {row.outcome for row in rows}
-    outcome: Outcome = "PASS" if rows else "NO REFERENCE"
-    if "FAIL" in outcomes:
-        outcome = "FAIL"
-    elif "NO REFERENCE" in outcomes:
-        outcome = "NO REFERENCE"
     return Verdict(
-        outcome=outcome, reasons=reasons, notes=_other_images(recipe, image_digest),
+        outcome=worst([row.outcome for row in rows] or ["NO REFERENCE"]), reasons=reasons,
+        notes=[*_other_images(recipe, image_digest), *_ranks(events)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
 
@@ -226,6 +232,17 @@ def _other_images(recipe: Recipe, digest: str | None) -> list[str]:
         f" this run used {_image(digest)}"
         for expected in recipe.expected
         if expected.measured is not None and expected.measured.image_digest != digest
+    ]
+
+
+def _ranks(events: Sequence[Event]) -> list[str]:
+    """Return where a run went on with another number of ranks than before."""
+    begun = [event for event in events if event.key in BEGINNINGS and event.number("ranks")]
+    return [
+        f"from step {now.number('step')} on {now.number('ranks')} ranks, before"
+        f" {before.number('ranks')}"
+        for before, now in pairwise(begun)
+        if before.number("ranks") != now.number("ranks")
     ]
 
 

@@ -125,6 +125,7 @@ def course(settings: TrainSettings, steps: int) -> Course:
     return Course(
         steps, planned, last, log_every=settings.log_every,
         checkpoint_every=settings.checkpoint_every or last, eval_every=every,
+        patience=settings.watchdog,
     )
 
 

@@ -21,9 +21,13 @@ from trainkit.torch.strategy import TorchStrategy
 
 FREE = {
     "data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
-    "backend", "compile_cache", "profile", "stage", "max_bad_records",
+    "backend", "compile_cache", "profile", "stage", "watchdog",
+    "ranks", "batch_size_per_rank", "accumulation", "max_bad_records",
 }
-"""Settings that may change when a training goes on; all others shape its weights or its curve."""
+"""Settings that may change when a training goes on; all others shape its weights or its curve.
+
+Of batch and accumulation the products stay the same: global batch, and its parts.
+"""
 
 
 def identity(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> dict[str, Any]:
@@ -31,7 +35,11 @@ def identity(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> 
     values = dataclasses.asdict(settings)
     if settings.warmup_epochs is None:
         values["warmup_epochs"] = WARMUP_EPOCHS
-    facts = {"data": data.name, "ranks": strategy.size, "initial": str(settings.initial)}
+    facts = {
+        "data": data.name, "initial": str(settings.initial),
+        "global_batch": settings.batch_size_per_rank * strategy.size,
+        "parts": settings.accumulation * strategy.size,
+    }
     return {key: values[key] for key in values if key not in FREE} | facts
 
 

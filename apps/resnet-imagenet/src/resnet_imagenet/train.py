@@ -32,6 +32,7 @@ from resnet_imagenet.state import Trained, identity
 from trainkit import metrics, outputs, session
 from trainkit.journal import Evaluation, Words
 from trainkit.outputs import Outputs
+from trainkit.ranks import share
 from trainkit.session import Session
 from trainkit.signals import StopFlag
 from trainkit.torch import optim, precision
@@ -64,8 +65,11 @@ def main(settings: TrainSettings) -> None:
     with strategy.explained(), StopFlag() as stop:
         if session.has_finished(folder, settings.resume, strategy):
             return
+        work = share(settings.ranks, strategy.size)
         settings = dataclasses.replace(
-            settings, precision=precision.settle(settings.precision, strategy)
+            settings, precision=precision.settle(settings.precision, strategy),
+            batch_size_per_rank=settings.batch_size_per_rank * work,
+            accumulation=settings.accumulation * work,
         )
         precision.prepare(
             settings.precision, strategy.device, seed=settings.seed,

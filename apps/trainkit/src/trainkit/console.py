@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -91,13 +91,16 @@ class Counter:
         unit: name of the things, in the plural.
         quiet: say nothing (ranks other than 0).
         stream: where to write.
+        moved: is called each time that more is done.
     """
 
     EVERY = 5.0  # seconds
 
     def __init__(
-        self, what: str, total: int, unit: str, *, quiet: bool = False, stream: TextIO | None = None
+        self, what: str, total: int, unit: str, *, quiet: bool = False,
+        stream: TextIO | None = None, moved: Callable[[], object] = lambda: None,
     ) -> None:
+        self._moved = moved
         self._what, self._total, self._unit = what, total, unit
         self._stream = sys.stdout if stream is None else stream
         self._quiet, self._done = quiet, 0
@@ -113,6 +116,7 @@ class Counter:
 
     def add(self, count: int = 1) -> None:
         """Count `count` more as done."""
+        self._moved()
         self._done += count
         if self._bar is not None:
             with _unheard(self._stream):

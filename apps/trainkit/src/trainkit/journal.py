@@ -61,15 +61,15 @@ class Journal:
         self.log, self.console, self.words = log, console, words
         self.epochs, self.last_step = epochs, last_step
 
-    def began(self, facts: Mapping[str, int]) -> None:
-        """Log the start of a training, and `facts` about it."""
-        self.log.start(metrics.RUN_START)
+    def began(self, facts: Mapping[str, int], ranks: int) -> None:
+        """Log the start of a training by so many ranks, and `facts` about it."""
+        self.log.start(metrics.RUN_START, ranks=ranks)
         for key, value in facts.items():
             self.log.event(key, value)
 
-    def resumed(self, at: Progress) -> None:
-        """Log where a training goes on."""
-        self.log.event(metrics.RESUMED, at.steps_done, step=at.steps_done)
+    def resumed(self, at: Progress, ranks: int) -> None:
+        """Log where a training goes on, and by how many ranks."""
+        self.log.event(metrics.RESUMED, at.steps_done, step=at.steps_done, ranks=ranks)
         self.console.line(f"going on from step {at.steps_done} of {self.last_step}")
 
     def stepped(self, at: Progress, rates: Mapping[str, float]) -> None:

@@ -20,6 +20,10 @@ LAUNCHERS: dict[str, tuple[str, str, str, str]] = {
     ),
     "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     "Cray MPICH": ("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
+    "jsrun": (
+        "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK",
+        "JSM_NAMESPACE_LOCAL_SIZE",
+    ),
     "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 }
 """Launcher -> variables of rank, world size, local rank, local size. The innermost comes first:
@@ -36,6 +40,7 @@ WAYS_OUT = {
     "mpirun of an Open MPI on the host, or srun --mpi=pmix",
     "Cray MPICH": "it cannot start the Open MPI that the images have: say --strategy ddp, take "
     "srun --mpi=pmix, or the mpirun of an Open MPI on the host",
+    "jsrun": "it tells the ranks of IBM's MPI only: say --strategy ddp",
     "Slurm": "it has not told MPI of them: take srun --mpi=pmix, say --strategy ddp, or start the "
     "ranks by the mpirun of an Open MPI inside the job",
 }
@@ -100,6 +105,29 @@ def _parse(launcher: str, names: Sequence[str], given: Sequence[str | None]) -> 
     if not 0 <= rank < size:
         raise ArgumentError(f"{names[0]}={rank} is no rank of {names[1]}={size}")
     return Ranks(launcher, rank, size, local_rank, max(1, local_size))
+
+
+def share(planned: int | None, size: int) -> int:
+    """Return how many ranks' work each of `size` ranks does, where a training was meant for more.
+
+    Where a node is lost, the ranks that are left share the batch: each takes what several took,
+    in as many parts, so that global batch, batch statistics and losses stay the same.
+
+    Args:
+        planned: ranks that the training is meant for; None: as many as there are.
+        size: ranks that there are.
+
+    Raises:
+        ArgumentError: the work cannot be shared evenly.
+    """
+    if planned is None:
+        return 1
+    if planned % size:
+        raise ArgumentError(
+            f"--ranks {planned}: {size} ranks cannot share the work of {planned} evenly; start "
+            f"{max(n for n in range(1, size + 1) if planned % n == 0)}"
+        )
+    return planned // size
 
 
 def check_size(ranks: Ranks, seen: int, framework: str) -> None:

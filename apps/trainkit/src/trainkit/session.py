@@ -34,6 +34,7 @@ from trainkit.progress import Progress, Step
 from trainkit.signals import StopFlag
 from trainkit.strategy import Pending, Strategy
 from trainkit.training import Course, Training, Watch
+from trainkit.watchdog import Watchdog
 
 T = TypeVar("T")
 
@@ -81,6 +82,9 @@ class Session:
             self.at = Progress.of(out.state["progress"])
         console = Console(course.last_step, self.at.steps_done, quiet=not strategy.is_main)
         self.journal = Journal(out.log, console, words, course.epochs, course.last_step)
+        self._watchdog = Watchdog(
+            strategy.rank, strategy.size, out.folder / "hanging", course.patience
+        )
         self._under_way: list[Step] = []
         self._stopping = self._agreed = False
         self._started = self._waited = self._communicated = 0.0
@@ -105,13 +109,15 @@ class Session:
     def running(self) -> Iterator[None]:
         """Tell the begin and the end of the run, whichever it is; the loop is inside."""
         if self._out.state is None:
-            self.journal.began(self._training.facts())
+            self.journal.began(self._training.facts(), self._strategy.size)
         else:
-            self.journal.resumed(self.at)
+            self.journal.resumed(self.at, self._strategy.size)
         try:
-            yield
-            self._check_agreement()
-            self._out.checkpoints.wait()
+            with self._watchdog:
+                yield
+                self._check_agreement()
+                self._watchdog.beat("writing the last checkpoint")
+                self._out.checkpoints.wait()
             memory = self._strategy.gather(self._strategy.peak_memory())
         except AppError:
             with contextlib.suppress(OSError):  # a full disk must not hide the first error
@@ -132,7 +138,9 @@ class Session:
         if self._watch is not None:
             self._watch.before()
         self._started, self._communicated = time.perf_counter(), self._strategy.communicating
+        self._watchdog.beat("reading data")
         batch = next(batches)
+        self._watchdog.beat("making a step")
         self._waited = time.perf_counter() - self._started
         return batch
 
@@ -150,6 +158,7 @@ class Session:
             StoppedError: a signal asked some rank to stop; there is a checkpoint.
         """
         at, watch = self.at, self._watch
+        self._watchdog.beat("waiting for the sums of all ranks")
         at.step += 1
         self._under_way.append(Step(at.epoch, at.steps_done, samples, rates, sums))
         due = at.steps_done % self._course.log_every == 0 or at.epoch_is_over
@@ -160,6 +169,7 @@ class Session:
             self._strategy.communicating - self._communicated,
         )
         at.window.add_time(*took)
+        self._watchdog.step()
         self.journal.console.step()
         if watch is not None and (told := watch.after(*took)):
             self.journal.console.line(told)
@@ -199,7 +209,10 @@ class Session:
 
     def counter(self, what: str, total: int, unit: str) -> Counter:
         """Return what tells how far something is, such as an evaluation; on rank 0."""
-        return Counter(what, total, unit, quiet=not self._strategy.is_main)
+        return Counter(
+            what, total, unit, quiet=not self._strategy.is_main,
+            moved=lambda: self._watchdog.beat(what),
+        )
 
     def _between_steps(self) -> None:
         if not self._agreed:
@@ -243,6 +256,7 @@ class Session:
 
         A framework that does not average the gradients says nothing, and learns something.
         """
+        self._watchdog.beat("comparing the weights of the ranks")
         own = self._training.digest()
         if self._strategy.any(own != self._strategy.share(own)):
             raise RanksDifferError(
@@ -275,6 +289,7 @@ class Session:
                 these would be found too late, and take the place of a checkpoint that is good.
         """
         self._settle()
+        self._watchdog.beat("writing a checkpoint")
         self._training.before_save()
         kept = parts.snapshot(self._training.parts())  # on all ranks: some gather
         self._check_finite(kept)

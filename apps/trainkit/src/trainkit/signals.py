@@ -1,7 +1,8 @@
 """Early stop: batch systems announce the end of the time limit by a signal.
 
 Slurm sends SIGTERM before SIGKILL, or any signal earlier by `--signal=B:USR1@120`; a closed
-terminal sends SIGHUP.
+terminal sends SIGHUP. SIGURG is for whoever signals all processes of a job, as Slurm does: those
+that have no handler for it, such as torchrun and the file system of an image, it leaves alone.
 The handler only sets a flag, because a checkpoint is consistent only between two
 steps; the loop reads the flag there, writes the checkpoint and exits with 75.
 """
@@ -14,7 +15,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG, signal.SIGINT, signal.SIGHUP)
 INTERRUPTED = 130  # exit status
 
 

@@ -21,6 +21,7 @@ class Course:
         log_every: steps between lines of progress.
         checkpoint_every: steps between checkpoints within an epoch.
         eval_every: epochs between evaluations, 0 for none.
+        patience: seconds without progress after which ranks end that hang; 0: they wait for ever.
     """
 
     steps_per_epoch: int | Sequence[int]
@@ -29,6 +30,7 @@ class Course:
     log_every: int
     checkpoint_every: int
     eval_every: int
+    patience: float = 0
 
     def steps_in(self, epoch: int) -> int:
         """Return the batches of `epoch`, counted from 0."""

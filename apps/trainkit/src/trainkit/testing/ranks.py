@@ -12,7 +12,7 @@ import pytest
 from trainkit import metrics
 from trainkit.testing import reading
 from trainkit.testing.fixtures import Fixtures
-from trainkit.testing.program import Program, launcher
+from trainkit.testing.program import LIMIT, Program, launcher, until
 
 LOST = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 """What torchrun tells the first of two ranks."""
@@ -57,6 +57,39 @@ class RankContract(Fixtures):
                 close = [(step, pytest.approx(one, rel=rel, abs=rel / 10))
                          for step, one in expected]
                 assert found == close
+
+    @pytest.mark.slow
+    def test_one_rank_goes_on_with_the_work_of_two(
+        self, strategy: str, program: Program, alone: Path, tmp_path: Path
+    ) -> None:
+        """As where a node was lost; for apps that are elastic."""
+        if "ranks" not in self.app.options["train"]:
+            pytest.skip("the app is not elastic")
+        words = [*self.app.shared.split(), "--strategy", strategy, "--ranks", "2"]
+        out = tmp_path / "run"
+        both = program.start(out, *words, launcher=launcher(strategy))
+        until(lambda: bool(reading.checkpoints(out)), both)
+        both.terminate()
+        both.communicate(timeout=LIMIT)
+        program.train(out, *words, "--resume", "auto", launcher=launcher(strategy, 1))
+        begun = (metrics.RUN_START, metrics.RESUMED)
+        assert [one["metadata"]["ranks"] for one in reading.lines(out) if one["key"] in begun] == [
+            2, 1
+        ]
+        found, expected = (reading.values(run, metrics.TRAIN_LOSS) for run in (out, alone))
+        assert found == [(step, pytest.approx(one, rel=1e-5, abs=1e-6)) for step, one in expected]
+        one, other = self.weights(alone), self.weights(out)
+        for name, array in one.items():
+            np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
+
+    @pytest.mark.slow
+    def test_work_that_cannot_be_shared_is_refused(self, program: Program, tmp_path: Path) -> None:
+        if "ranks" not in self.app.options["train"]:
+            pytest.skip("the app is not elastic")
+        words = [*self.app.shared.split(), "--ranks", "3"]
+        said = program.train(tmp_path / "run", *words, "--strategy", self.app.strategies[0],
+                             launcher=launcher(self.app.strategies[0]), code=1)
+        assert "2 ranks cannot share the work of 3 evenly; start 1" in said
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", ["single", "horovod"])

@@ -18,7 +18,7 @@ from trainkit.testing.program import Program, ended, until
 
 ENVIRONMENT = {"python", "packages", "strategy", "cpu", "gpu", "allocator", "threads"}
 KILLS = 2
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGURG)
 
 
 class RunContract(Fixtures):

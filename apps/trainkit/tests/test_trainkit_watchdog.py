@@ -1,0 +1,139 @@
+"""Ranks that hang are noticed, named with the place in the code, and ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from trainkit import watchdog
+from trainkit.watchdog import Watchdog, spans, summary
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr(watchdog, "GATHER", 0.0)
+    return Clock()
+
+
+@pytest.fixture
+def ends() -> list[int]:
+    return []
+
+
+def dogs(folder: Path, clock: Clock, ends: list[int], size: int = 2) -> list[Watchdog]:
+    return [Watchdog(rank, size, folder, 300, end=ends.append, clock=clock) for rank in range(size)]
+
+
+def test_a_wait_is_told_once_with_what_each_rank_does(
+    tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = dogs(tmp_path / "hanging", clock, ends)
+    first.beat("waiting for the sums of all ranks")
+    second.beat("reading data")
+    second.look(clock.now + 19)
+    assert capsys.readouterr().err == ""
+    second.look(clock.now + 21)
+    first.look(clock.now + 21)
+    said = capsys.readouterr().err
+    assert said.count("nothing has moved for 21 s") == 1
+    assert "rank 1 is reading data (" in said
+    assert "watchdog.py:" in said
+    assert "rank 0 is silent" in said  # it had not yet written what it does
+    assert ends == []
+
+
+def test_ranks_end_after_their_patience_and_one_that_is_stopped_is_named(
+    tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = dogs(tmp_path / "hanging", clock, ends, size=4)
+    for rank in ranks:
+        rank.step()
+        rank.beat("making a step")
+    for rank in (*ranks[:1], *ranks[2:]):  # the second one was stopped by somebody
+        rank.look(clock.now + 301)
+    assert ends == [69, 69, 69]
+    said = capsys.readouterr().err
+    assert said.count("the training ends") == 1
+    assert "silent: stopped, or its node is gone" in said
+
+
+def test_before_the_first_step_there_is_more_patience(
+    tmp_path: Path, clock: Clock, ends: list[int]
+) -> None:
+    [rank, _] = dogs(tmp_path / "hanging", clock, ends)
+    rank.beat("making a step")
+    rank.look(1100)
+    assert ends == []
+    rank.look(1201)
+    assert ends == [69]
+
+
+def test_a_training_of_long_steps_is_left_alone(
+    tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    [rank, _] = dogs(tmp_path / "hanging", clock, ends)
+    clock.now = 10
+    rank.beat("making a step")  # ten seconds since the last word
+    rank.look(10 + 199)
+    assert capsys.readouterr().err == ""
+    rank.look(10 + 201)
+    assert "nothing has moved" in capsys.readouterr().err
+
+
+def test_what_moves_again_is_forgotten(tmp_path: Path, clock: Clock, ends: list[int]) -> None:
+    [rank, _] = dogs(tmp_path / "hanging", clock, ends)
+    rank.look(30)
+    assert list((tmp_path / "hanging").iterdir())
+    clock.now = 31
+    rank.beat("making a step")
+    rank.look(32)
+    assert not list((tmp_path / "hanging").iterdir())
+
+
+def test_a_folder_that_cannot_be_written_hinders_nobody(
+    tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    [rank, _] = dogs(tmp_path / "file" / "hanging", clock, ends)
+    rank.step()
+    rank.look(301)
+    assert ends == [69]
+    assert "nothing has moved" in capsys.readouterr().err
+
+
+def test_its_thread_watches_and_stops_with_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "GATHER", 0.0)
+    ended = threading.Event()
+    with Watchdog(0, 2, tmp_path / "hanging", 0.2, end=lambda _: ended.set()) as rank:
+        rank.step()
+        assert ended.wait(10)
+    single = Watchdog(0, 1, tmp_path / "hanging", 0.2, end=pytest.fail)
+    with single:
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"), [([0], "0"), ([0, 1, 2], "0-2"), ([0, 2, 3, 7], "0, 2-3, 7"), ([], "")]
+)
+def test_spans(ranks: list[int], text: str) -> None:
+    assert spans(ranks) == text
+
+
+def test_those_that_fewest_do_come_first() -> None:
+    found: dict[int, tuple[str, str] | None] = {0: ("a", "x"), 1: ("b", "y"), 2: ("a", "x")}
+    assert summary(found) == "rank 1 is b (y); ranks 0, 2 are a (x)"

@@ -1,0 +1,215 @@
+"""Commands for clusters: submit, status, logs, cancel."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimaran.cli.common import (
+    Json,
+    Offline,
+    RecipeName,
+    Settings,
+    app,
+    command,
+    emit,
+    say,
+    terminal,
+)
+from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder
+from trimaran.errors import UsageError
+
+if TYPE_CHECKING:
+    from trimaran.sites import Site
+
+ClusterName = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="NAME", help="One of the site file's; default: its first."),
+]
+NodeCounts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N[,N]...",
+        help="Run it on so many nodes; several numbers: a scaling series, one job for each.",
+    ),
+]
+RunDirectories = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[RUN]...", help="Run directories; default: all below runs/."),
+]
+
+
+def _complete_form(incomplete: str) -> list[str]:
+    from trimaran.cluster import forms
+
+    return [name for name in forms.FORMS if name.startswith(incomplete)]
+
+
+site_app = typer.Typer(
+    help="The site file: what holds on this machine.\n\nExample: trimaran site show",
+    no_args_is_help=True, rich_markup_mode=None,
+)
+app.add_typer(site_app, name="site")
+
+
+@site_app.command("init")
+def init_site(
+    name: Annotated[str, typer.Option("--cluster", help="What to call the cluster.")] = "here",
+    file: Annotated[
+        Path | None,
+        typer.Option("--site", envvar="TRIMARAN_SITE", metavar="FILE", help="Site file to make."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Ask nothing: take what the batch system says.")
+    ] = False,
+) -> None:
+    """Make a site file with what this login node tells of its cluster; none is ever changed.
+
+    What it tells is asked for on a terminal: Enter takes it, another answer replaces it.
+
+    Example: trimaran site init --cluster ourcluster
+    """
+    from trimaran import sites
+    from trimaran.cluster import detect
+
+    place = file or sites.default_path()
+    detect.refuse_old(place, name)
+    facts = detect.found()
+    if not yes and sys.stdin.isatty():
+        for key, question in detect.QUESTIONS.items():
+            answer = typer.prompt(question, default=str(facts.get(key, "")), err=True)
+            facts = {**facts, key: answer.strip() or None}
+    detect.write(place, name, facts)
+    say(place)
+    say(place.read_text().rstrip())
+
+
+@command(site_app, "show")
+def show_site(site: Site) -> None:
+    """Print what the site file says, with the defaults of what it leaves out.
+
+    Example: trimaran site show
+    """
+    import yaml
+
+    say(yaml.safe_dump(site.model_dump(mode="json", by_alias=True), sort_keys=False).rstrip())
+
+
+@command(app, network=True)
+def submit(
+    site: Site,
+    recipe: RecipeName,
+    cluster: ClusterName = None,
+    nodes: NodeCounts = None,
+    data: DataFolders = None,
+    initial: Initial = None,
+    out: RunFolder = None,
+    settings: Settings = None,
+    offline: Offline = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the batch script and queue nothing.")
+    ] = False,
+    form: Annotated[
+        str | None,
+        typer.Option(metavar="FORM", autocompletion=_complete_form,
+                     help="With --dry-run: for docker, pyxis, shifter or kubernetes instead."),
+    ] = None,
+) -> None:
+    """Give a recipe to the cluster's batch system, and go on with it at its time limit.
+
+    Slurm, PBS or LSF, as the site file says. Data and image are made here first. The nodes need
+    Apptainer and the run directory's file system, no Python. Its verdict: trimaran report RUN.
+
+    Example: trimaran submit resnet-imagenet/cpu-2node-smoke
+    """
+    from trimaran.cluster import forms, jobs
+    from trimaran.engines import apptainer
+    from trimaran.recipes import library
+    from trimaran.recipes.command import parse_changes
+    from trimaran.runs import inputs
+    from trimaran.runs.pipeline import Request
+
+    name, facts = jobs.choose(site, cluster)
+    elsewhere = dry_run and apptainer.program() is None
+    engine = apptainer.Apptainer("apptainer" if elsewhere else None)
+    counts = _counts(nodes) if nodes else [None]
+    requests = [
+        Request(
+            recipe=file, engine=engine, changes=parse_changes(settings or []),
+            folders=inputs.given(file, data or []), initial=initial, out=out, offline=offline,
+            site=site, queued=True,
+        )
+        for count in counts
+        for file in [library.load(recipe) if count is None else library.sized(recipe, count)]
+    ]
+    if form is not None and not dry_run:
+        raise UsageError(f"--form {form} is only printed: what runs it is not Trimaran's",
+                         hint="add --dry-run")
+    if dry_run:
+        for request in requests:
+            text = jobs.preview(request, facts) if form is None else forms.render(
+                form, request, facts
+            )
+            say(text.removesuffix("\n"))
+    elif len(requests) == 1:
+        done = jobs.submit(requests[0], name, facts, terminal())
+        terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
+        say(done.directory)
+    else:
+        say(jobs.submit_series(requests, name, facts, terminal()))
+
+
+def _counts(text: str) -> list[int]:
+    """Return the numbers of nodes that `--nodes` names."""
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
+        raise UsageError(f"--nodes {text}: not numbers of nodes", hint="such as --nodes 1,2,4,8")
+    return sorted({int(word) for word in words})
+
+
+@command(app)
+def status(runs: RunDirectories = None, as_json: Json = False) -> None:
+    """Tell how submitted runs stand: queued, running, at which step, ended and why.
+
+    Example: trimaran status
+    """
+    from trimaran.cluster import watch
+
+    rows = watch.look(runs or watch.found(Path("runs")))
+    emit([
+        {
+            "name": str(row.directory), "job": row.job, "state": row.state, "nodes": row.nodes,
+            "links": row.links, "step": "" if row.step is None else row.step, "why": row.reason,
+        }
+        for row in rows
+    ], "submitted runs", as_json)
+
+
+@command(app)
+def logs(
+    run: RunDirectory,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until the job ends.")
+    ] = False,
+) -> None:
+    """Print what a submitted run says.
+
+    Example: trimaran logs -f runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
+    """
+    from trimaran.cluster import watch
+
+    watch.follow(run, say, on=follow)
+
+
+@command(app)
+def cancel(run: RunDirectory) -> None:
+    """End the job of a submitted run; its checkpoints stay, and `resume` goes on with it.
+
+    Example: trimaran cancel runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
+    """
+    from trimaran.cluster import jobs
+
+    say(f"job {jobs.cancel(run)} cancelled")

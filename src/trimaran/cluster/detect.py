@@ -1,0 +1,115 @@
+"""What a login node tells of its cluster, for a site file to begin with."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trimaran import process, sites
+from trimaran.cluster.script import SCHEDULERS
+from trimaran.errors import RunError, UsageError
+from trimaran.files import write_atomic
+from trimaran.parsing import Malformed, parse_json
+
+FLAVOURS = ("pmix", "pmi2", "cray_shasta", "none")
+"""Of `srun --mpi=`, the best for the images' Open MPI first."""
+
+QUESTIONS = {
+    "partition": "Partition or queue (empty: the default one)",
+    "account": "Account whose hours are used (empty: none)",
+    "local_storage": "A node's own disk, to copy images to (empty: none)",
+    "scratch": "Folder for runs, which all nodes see (empty: where trimaran is called)",
+}
+"""What is asked, by the key of the site file."""
+
+
+def found() -> dict[str, Any]:
+    """Return the keys of a cluster, as the batch system's commands tell them.
+
+    Raises:
+        UsageError: no batch system's commands are here.
+        RunError: it does not answer.
+    """
+    for name, scheduler in SCHEDULERS.items():
+        if shutil.which(scheduler.programs[0]):
+            scheduler.check()
+            return {"scheduler": name, **_ASK[name]()}
+    programs = ", ".join(one.programs[0] for one in SCHEDULERS.values())
+    raise UsageError(f"no batch system is here: none of {programs} is on PATH",
+                     hint="log in to the cluster's login node; make cluster starts one to learn"
+                     " with")
+
+
+def _slurm() -> dict[str, Any]:
+    told = process.run(["sinfo", "--noheader", "--format=%P"], timeout=60, check=RunError).stdout
+    partitions = told.split()
+    default = next((name for name in partitions if name.endswith("*")), *partitions[:1])
+    facts: dict[str, Any] = {"partition": default.rstrip("*")}
+    user = str(os.environ.get("USER") or os.getuid())
+    words = ["sacctmgr", "-nP", "show", "user", user, "format=DefaultAccount"]
+    if account := _said(words):
+        facts["account"] = account
+    listed = process.run(["srun", "--mpi=list"], timeout=60)
+    flavours = re.findall(r"[\w-]+", listed.stdout + listed.stderr)
+    facts["mpi"] = next((name for name in FLAVOURS if name in flavours), "none")
+    resources = _said(["sinfo", "--noheader", "--format=%G"])
+    if gpus := re.search(r"\b(gpu(?::[A-Za-z][\w.-]*)?):\d", resources):
+        facts["gres"] = gpus[1]
+    return facts
+
+
+def _pbs() -> dict[str, Any]:
+    try:
+        servers = parse_json(_said(["qstat", "-B", "-f", "-F", "json"]))["Server"]
+        queue = next(iter(servers.values()))["default_queue"]
+    except (Malformed, ValueError, LookupError, TypeError, StopIteration):
+        return {}
+    return {"partition": str(queue)}
+
+
+def _lsf() -> dict[str, Any]:
+    queue = re.search(r"DEFAULT_QUEUE\s*=\s*(\S+)", _said(["bparams", "-a"]))
+    return {"partition": queue[1]} if queue else {}
+
+
+_ASK = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf}
+
+
+def _said(words: list[str]) -> str:
+    """Return what a command says; nothing where it is not here, or fails."""
+    if shutil.which(words[0]) is None:
+        return ""
+    done = process.run(words, timeout=60)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def refuse_old(path: Path, name: str) -> None:
+    """Raise UsageError where there is a site file: it is the user's own."""
+    if path.exists():
+        raise UsageError(
+            f"{path} is there, and is not changed",
+            hint=f"add clusters: {{{name}: ...}} to it by hand: docs/cluster.md has the keys",
+        )
+
+
+def write(path: Path, name: str, facts: Mapping[str, object]) -> None:
+    """Write a site file with one cluster; one that is there stays as it is.
+
+    Raises:
+        UsageError: it is there, or a fact is none that a site file may hold; nothing is left then.
+    """
+    refuse_old(path, name)
+    cluster = {key: value for key, value in facts.items() if value is not None}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, yaml.safe_dump({"schema": 1, "clusters": {name: cluster}}, sort_keys=False))
+    try:
+        sites.load(path)
+    except UsageError:
+        path.unlink()
+        raise

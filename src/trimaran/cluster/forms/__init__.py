@@ -1,0 +1,59 @@
+"""A recipe for containers that Trimaran does not run itself: text, to look at and to adapt.
+
+Docker on one machine, Enroot with Pyxis and Shifter in a job of Slurm, Kubeflow's PyTorchJob in
+Kubernetes. All take the OCI image from a registry. Golden texts test them; none is run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trimaran.cluster import jobs
+from trimaran.cluster.forms.docker import docker
+from trimaran.cluster.forms.jobs_of_slurm import pyxis, shifter
+from trimaran.cluster.forms.kubernetes import kubernetes
+from trimaran.cluster.forms.parts import Parts
+from trimaran.engines import Bind, gpu
+from trimaran.errors import UsageError, nearest
+from trimaran.images import definition
+from trimaran.recipes.command import app_arguments, launcher
+from trimaran.runs import inputs, pipeline, rundir
+from trimaran.runs.agreement import OUT_INSIDE
+from trimaran.runs.pipeline import Request
+from trimaran.sites import Cluster
+from trimaran.supply import registry
+
+FORMS: Mapping[str, Callable[[Parts], str]] = {
+    "docker": docker, "pyxis": pyxis, "shifter": shifter, "kubernetes": kubernetes,
+}
+"""The forms, by their names on the command line."""
+
+
+def render(form: str, request: Request, cluster: Cluster) -> str:
+    """Return the command, script or manifest of a recipe for `form`.
+
+    Raises:
+        UsageError: no such form, no registry is known, or the form cannot say what is asked.
+    """
+    if form not in FORMS:
+        raise UsageError(f"--form {form}: there is none ({nearest(form, FORMS)})")
+    request = jobs.at_home(request, cluster)
+    pipeline.check(request)
+    place = registry.configured(None, request.site)
+    if place is None:
+        raise UsageError(f"--form {form} takes the image from a registry, and none is known",
+                         hint="registry: HOST/NAMESPACE in the site file, or TRIMARAN_REGISTRY")
+    recipe = request.recipe.recipe
+    image = definition.load(recipe.image.name)
+    if image.app is None:
+        raise UsageError(f"{image.name} has no app to launch")
+    folders = inputs.places(request.recipe, request.folders)
+    data = inputs.argument(recipe, folders, container=True)
+    words = app_arguments(recipe, request.changes, data=data, out=OUT_INSIDE)
+    out = rundir.new_directory(request.recipe, request.out)
+    return FORMS[form](Parts(
+        request.recipe.name, recipe, cluster, f"{place}/{image.name}:{image.tag}",
+        launcher(recipe) or ["python"], ["-m", image.app.module, *words],
+        [*inputs.binds(recipe, folders), Bind(out, OUT_INSIDE, writable=True)],
+        gpu.vendor(image.name),
+    ))

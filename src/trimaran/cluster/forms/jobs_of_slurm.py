@@ -1,0 +1,57 @@
+"""Jobs of Slurm whose containers are Enroot's, by Pyxis, or Shifter's."""
+
+from __future__ import annotations
+
+from trimaran.cluster.forms.parts import Parts, source, text
+from trimaran.cluster.script import SCHEDULERS
+from trimaran.errors import UsageError
+from trimaran.process import quoted, shell_line
+from trimaran.runs.agreement import OUT_INSIDE
+
+
+def pyxis(parts: Parts) -> str:
+    """Return a script for sbatch with Pyxis' options of srun."""
+    host, _, path = parts.image.partition("/")
+    mounts = ",".join(
+        f"{source(bind, ',:', 'Pyxis')}:{bind.target}:{'rw' if bind.writable else 'ro'}"
+        for bind in parts.binds
+    )
+    return _job(parts, "Enroot and Pyxis", [], [
+        f"--container-image={host}#{path}", f"--container-mounts={mounts}",
+        f"--container-workdir={OUT_INSIDE}", "--no-container-mount-home",
+        "--no-container-entrypoint",
+    ])
+
+
+def shifter(parts: Parts) -> str:
+    """Return a script for sbatch that starts Shifter in each task."""
+    image = f"docker:{parts.image}"
+    volumes = ";".join(
+        f"{source(bind, ';:', 'Shifter')}:{bind.target}{'' if bind.writable else ':ro'}"
+        for bind in parts.binds
+    )
+    return _job(parts, "Shifter", [f"--image={image}"], [
+        "shifter", f"--image={image}", f"--volume={volumes}", f"--workdir={OUT_INSIDE}",
+    ])
+
+
+def _job(parts: Parts, title: str, options: list[str], container: list[str]) -> str:
+    """Return a script that exports the environment and starts the ranks in a `container`."""
+    if parts.cluster.scheduler != "slurm":
+        raise UsageError(
+            f"{title} are rendered for Slurm, and this cluster has {parts.cluster.scheduler}"
+        )
+    slurm, shape = SCHEDULERS["slurm"], parts.shape
+    own = [one for one in slurm.options(parts.name, shape, parts.cluster, elastic=False)
+           if not one.startswith("--output")]  # its folder is that of a run of Trimaran
+    starts = slurm.ranks(shape, parts.cluster, str(shape.nodes), str(shape.tasks))
+    return text(parts, title, [
+        *(f"#SBATCH {option}" for option in (*own, *options)),
+        "set -eu",
+        shell_line(["mkdir", "-p", str(parts.out)]),
+        *(f"export {name}={quoted(value)}" for name, value in parts.env.items()),
+        "MASTER_ADDR=$(uname -n)",
+        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))",
+        'export MASTER_ADDR MASTER_PORT PET_RDZV_ENDPOINT="$MASTER_ADDR:$MASTER_PORT"',
+        shell_line([*starts, *container, *parts.starter, *parts.app]),
+    ])

@@ -1,0 +1,99 @@
+"""A PyTorchJob of Kubeflow's training operator (kubeflow.org/v1).
+
+The operator tells torchrun in each pod, by variables, of nodes, ranks and where they meet.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from trimaran.cluster.forms.parts import Parts
+from trimaran.errors import UsageError
+from trimaran.images.parts import Gpu
+from trimaran.runs.agreement import OUT_INSIDE
+from trimaran.runs.resume import OPTION
+
+GPUS: dict[Gpu, str] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+"""What the vendors' device plugins call a GPU."""
+
+USER = 1000
+"""Who owns what is written, as the claims must allow."""
+
+
+class _Whole(yaml.SafeDumper):
+    """Writes equal parts out each time: master and workers are alike."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Return True: no part refers to another one."""
+        return True
+
+
+def kubernetes(parts: Parts) -> str:
+    """Return the manifest."""
+    recipe, wanted = parts.recipe, parts.recipe.resources
+    if recipe.args.get("strategy") == "horovod":
+        raise UsageError(
+            f"{parts.name} trains with Horovod, whose pods meet by ssh (MPIJob): the images have"
+            " none", hint="--set strategy=ddp, for apps that have it",
+        )
+    replicas = {"Master": _replica(parts, 1)}
+    if wanted.nodes > 1:
+        replicas["Worker"] = _replica(parts, wanted.nodes - 1)
+    manifest = {
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
+        "metadata": {"name": parts.name.replace("/", "-").replace("@", "-")},
+        "spec": {
+            "nprocPerNode": str(wanted.tasks_per_node),
+            "runPolicy": {"backoffLimit": 3, "cleanPodPolicy": "Running"},
+            "pytorchReplicaSpecs": replicas,
+        },
+    }
+    return (
+        f"# {parts.name} as a job of Kubeflow's training operator. Not run by Trimaran.\n"
+        "# Claims: trimaran-data has the packed data sets by name, trimaran-runs the runs.\n"
+        + yaml.dump(manifest, Dumper=_Whole, sort_keys=False)
+    )
+
+
+def _replica(parts: Parts, count: int) -> dict[str, Any]:
+    claims = {("runs" if bind.writable else "data") for bind in parts.binds}
+    volumes: list[dict[str, Any]] = [
+        {"name": name, "persistentVolumeClaim": {"claimName": f"trimaran-{name}"}}
+        for name in sorted(claims)
+    ]
+    volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+    pod = {
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "fsGroup": USER},
+        "containers": [_container(parts)],
+        "volumes": volumes,
+    }
+    return {"replicas": count, "restartPolicy": "OnFailure", "template": {"spec": pod}}
+
+
+def _container(parts: Parts) -> dict[str, Any]:
+    wanted = parts.recipe.resources
+    limits = {"cpu": str(wanted.cpus_per_task * wanted.tasks_per_node)}
+    if parts.gpu and wanted.gpus_per_node:
+        limits[GPUS[parts.gpu]] = str(wanted.gpus_per_node)
+    places = [*parts.recipe.data, f"{parts.name}/{parts.out.name}"]
+    mounts = [
+        {
+            "name": "runs" if bind.writable else "data", "mountPath": bind.target,
+            "subPath": place, "readOnly": not bind.writable,
+        }
+        for bind, place in zip(parts.binds, places, strict=True)
+    ]
+    return {
+        "name": "pytorch",  # the operator looks for this one
+        "image": parts.image,
+        # A pod that is started again goes on from the newest checkpoint.
+        "command": ["python", "-m", "torch.distributed.run", *parts.app, OPTION],
+        "workingDir": OUT_INSIDE,
+        "env": [{"name": name, "value": value} for name, value in parts.env.items()],
+        "resources": {"limits": limits},
+        "volumeMounts": [*mounts, {"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }

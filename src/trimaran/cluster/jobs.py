@@ -1,0 +1,226 @@
+"""A recipe becomes a job: everything is made here, on the login node, and then queued."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trimaran.cluster import script
+from trimaran.cluster.scheduler import Scheduler, State
+from trimaran.cluster.script import SCHEDULERS, SCRIPT, Job
+from trimaran.data.dataset_json import DATASET
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import UsageError
+from trimaran.files import sha256, write_atomic
+from trimaran.images import definition
+from trimaran.reporting import Reporter
+from trimaran.runs import initial, inputs, links, pipeline, rundir, scaling
+from trimaran.runs.pipeline import Request
+from trimaran.runs.record import DataRecord, JobRecord, RunRecord
+from trimaran.sites import Cluster, Site
+
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that is queued."""
+
+    directory: Path
+    job: str
+
+
+def choose(site: Site, name: str | None) -> tuple[str, Cluster]:
+    """Return the cluster called `name` in the site file, or its first; Slurm as it is, if none.
+
+    Raises:
+        UsageError: there is no such.
+    """
+    if name is None:
+        return next(iter(site.clusters.items()), ("slurm", Cluster()))
+    if name not in site.clusters:
+        known = ", ".join(site.clusters) or "none"
+        raise UsageError(f"the site file has no cluster '{name}': {known}",
+                         hint="trimaran site show prints it")
+    return name, site.clusters[name]
+
+
+def at_home(request: Request, cluster: Cluster) -> Request:
+    """Return the request with the cluster's own data sets, where none are given, and run folder."""
+    known = {
+        name: cluster.data / name
+        for name in request.recipe.recipe.data
+        if cluster.data is not None and (cluster.data / name).exists()
+    }
+    out = request.out
+    if out is None and cluster.scratch is not None:
+        out = rundir.new_directory(request.recipe, None, cluster.scratch)
+    return replace(request, folders={**known, **request.folders}, out=out)
+
+
+def preview(request: Request, cluster: Cluster) -> str:
+    """Return the script that `submit` would queue; nothing is made, fetched or queued."""
+    request = at_home(request, cluster)
+    pipeline.check(request)
+    engine = _engine(request)
+    planned = pipeline.plan(request)
+    image = definition.load(request.recipe.recipe.image.name)
+    built = engine.find(image, request.pinned) or engine.planned(image)
+    data = [
+        DataRecord(name=name, path=str(path), sha256=_digest(path))
+        for name, path in inputs.places(request.recipe, request.folders).items()
+    ]
+    text = script.render(Job(request, engine, cluster, built, data, planned.directory))
+    shebang, _, rest = text.partition("\n")
+    return "\n".join([shebang, *(f"# first: {what}" for what in planned.missing), rest])
+
+
+def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) -> Submitted:
+    """Prepare data and image, make the run directory, and queue the job.
+
+    Raises:
+        UsageError: the recipe cannot be run so.
+        BuildError, RunError: image or data could not be had, or the batch system refuses the job.
+    """
+    request = at_home(request, cluster)
+    pipeline.check(request)
+    SCHEDULERS[cluster.scheduler].check()
+    engine = _engine(request)
+    with rundir.claim(request.recipe, request.out) as (directory, _lock):
+        request, data, built, used = pipeline.prepare(request, reporter)
+        job = Job(request, engine, cluster, built, data, directory)
+        text = script.render(job)
+        with reporter.step(3, STEPS, f"job: {request.recipe.name}"):
+            begun = JobRecord(scheduler=cluster.scheduler, cluster=name,
+                              script_sha256=hashlib.sha256(text.encode()).hexdigest())
+            rundir.start(
+                directory, request.recipe, request.changes, used, data, job.command(),
+                request.extension.modifications(), initial.record(request.initial), begun,
+            )
+            (directory / links.FOLDER).mkdir()
+            write_atomic(directory / SCRIPT, text)
+            (directory / "log.txt").touch()
+            return _queue(directory, job.scheduler)
+
+
+def submit_series(
+    requests: list[Request], name: str, cluster: Cluster, reporter: Reporter
+) -> Path:
+    """Queue a job for each of the requests, which differ in their nodes; return their folder.
+
+    A job each: the tasks of a Slurm array all have the same number of nodes.
+
+    Raises:
+        UsageError, BuildError, RunError: as `submit`; the jobs that were queued before stay.
+    """
+    first = requests[0]
+    name_of_all = first.recipe.name.partition("@")[0]
+    folder = first.out or rundir.new_directory(
+        replace(first.recipe, name=f"{name_of_all}/scaling"), None, cluster.scratch
+    )
+    places = scaling.begin(
+        folder, name_of_all, [one.recipe.recipe.resources.nodes for one in requests]
+    )
+    for request in requests:
+        place = places[request.recipe.recipe.resources.nodes]
+        done = submit(replace(request, out=place), name, cluster, reporter)
+        reporter.note(f"  job {done.job}: {place}")
+    return folder
+
+
+def again(directory: Path) -> Submitted:
+    """Queue the job of a run that was stopped once more: it goes on from its newest checkpoint.
+
+    Raises:
+        UsageError: the run has come to its end, or its job has not ended.
+        RunError: the batch system refuses the job.
+    """
+    directory = directory.absolute()
+    record = rundir.load(directory)
+    scheduler = scheduler_of(record)
+    scheduler.check()
+    if record.status == "completed":
+        raise UsageError(f"the run in {directory} has come to its end",
+                         hint=f"trimaran report {directory} judges it")
+    with rundir.alone(directory):
+        if active := still_active(directory, scheduler):
+            job, state = active
+            raise UsageError(f"job {job} of the run in {directory} is {state.name}",
+                             hint=f"trimaran cancel {directory} ends it")
+        text = (directory / SCRIPT).read_bytes()
+        if record.job is None or hashlib.sha256(text).hexdigest() != record.job.script_sha256:
+            raise UsageError(f"{directory / SCRIPT} has changed since the run was submitted")
+        return _queue(directory, scheduler)
+
+
+def cancel(directory: Path) -> str:
+    """End the job of a run and return its number; what it has written stays.
+
+    Raises:
+        UsageError: it is no submitted run, or has ended.
+        RunError: the batch system refuses.
+    """
+    scheduler = scheduler_of(submitted(directory))
+    if active := still_active(directory, scheduler):
+        scheduler.cancel(active[0])
+        return active[0]
+    raise UsageError(f"no job of the run in {directory} is queued or running",
+                     hint=f"trimaran status {directory} says how it stands")
+
+
+def submitted(directory: Path) -> RunRecord:
+    """Return the record of a submitted run; UsageError where it is none."""
+    record = rundir.load(directory)
+    if record.job is None:
+        raise UsageError(f"the run in {directory} was not submitted: it ran on this machine",
+                         hint=f"trimaran report {directory}")
+    return record
+
+
+def scheduler_of(record: RunRecord) -> Scheduler:
+    """Return the batch system of a submitted run."""
+    name = record.job.scheduler if record.job else ""
+    if name not in SCHEDULERS:
+        raise UsageError(f"run.json: job: no batch system is called '{name}'")
+    return SCHEDULERS[name]
+
+
+def numbers(directory: Path) -> list[str]:
+    """Return the numbers of the jobs of a run, the newest last."""
+    try:
+        return (directory / links.FOLDER / "ids").read_text().split()
+    except FileNotFoundError:
+        return []
+
+
+def still_active(directory: Path, scheduler: Scheduler) -> tuple[str, State] | None:
+    """Return the newest job of a run that has not ended, and its state."""
+    own = numbers(directory)
+    known: Mapping[str, State] = scheduler.states(own)
+    return next(
+        ((job, known[job]) for job in reversed(own) if job in known and known[job].active), None
+    )
+
+
+def _queue(directory: Path, scheduler: Scheduler) -> Submitted:
+    job = scheduler.submit(Path(SCRIPT), directory)
+    with (directory / links.FOLDER / "ids").open("a") as file:
+        file.write(f"{job}\n")
+    return Submitted(directory, job)
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a data set's description; what is not there yet has none."""
+    description = path / DATASET
+    return sha256(description) if description.is_file() else "0" * 64
+
+
+def _engine(request: Request) -> Apptainer:
+    if not isinstance(request.engine, Apptainer):
+        raise UsageError(f"a job runs a SIF, which the engine {request.engine.name} does not make",
+                         hint="use --engine apptainer")
+    if request.extension.modifications():
+        raise UsageError("--overlay and --venv are for runs on this machine")
+    return request.engine

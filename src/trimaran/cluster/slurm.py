@@ -1,0 +1,93 @@
+"""Slurm's commands, as the user would type them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimaran import process
+from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun, queued
+from trimaran.errors import RunError
+
+if TYPE_CHECKING:
+    from trimaran.sites import Cluster
+
+ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED",
+          "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED")
+"""States of a job that has not ended (squeue(1), job state codes)."""
+
+
+class Slurm(Scheduler):
+    """Slurm; see `Scheduler`."""
+
+    name = "slurm"
+    programs = ("sbatch", "squeue", "scancel", "srun")
+    template = "slurm.sh.j2"
+    directive = "#SBATCH"
+    number = "SLURM_JOB_ID"
+
+    def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
+        """Return the words of the `#SBATCH` lines."""
+        named = {"partition": cluster.partition, "account": cluster.account, "qos": cluster.qos,
+                 "constraint": cluster.constraint}
+        return [
+            f"--job-name={name}", f"--nodes={shape.nodes}",
+            f"--ntasks-per-node={shape.tasks_per_node}", f"--cpus-per-task={shape.cpus_per_task}",
+            f"--time={shape.walltime}",
+            *([f"--gres={cluster.gres}:{shape.gpus_per_node}"] if shape.gpus_per_node else []),
+            *(f"--{key}={value}" for key, value in named.items() if value is not None),
+            "--output=job/slurm-%j.txt", "--open-mode=append",
+            f"--signal=B:USR1@{cluster.signal_seconds}", "--requeue", "--export=NONE",
+            *(["--no-kill"] if elastic else []),
+        ]
+
+    def ranks(self, shape: Shape, cluster: Cluster, nodes: str, tasks: str) -> tuple[str, ...]:
+        """Return srun, with the flavour of MPI that the site has, each task on cores of its own."""
+        if shape.mpirun:
+            return host_mpirun(shape, tasks)
+        sockets = shape.sockets or 0
+        spread = sockets and shape.tasks_per_node % sockets == 0
+        # torchrun's agents go on without a lost one, and start their ranks anew.
+        end = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0") if shape.restarts else (
+            "--kill-on-bad-exit=1",
+        )
+        return (
+            *self._srun(nodes, tasks, shape.tasks_per_node),
+            f"--cpus-per-task={shape.cpus_per_task}",
+            *([f"--ntasks-per-socket={shape.tasks_per_node // sockets}"] if spread else []),
+            *(["--cpu-bind=cores"] if shape.tasks_per_node > 1 else []),
+            *end, f"--mpi={cluster.mpi if shape.ranks_told else 'none'}",
+        )
+
+    def each_node(self, shape: Shape, nodes: str) -> tuple[str, ...]:
+        """Return srun, with one task a node."""
+        return (*self._srun(nodes, nodes, 1), "--kill-on-bad-exit=1", "--mpi=none")
+
+    @staticmethod
+    def _srun(nodes: str, tasks: str, per_node: int) -> tuple[str, ...]:
+        # A job's own variables reach its script; the tasks get them and the site's.
+        return ("srun", "--export=ALL", f"--nodes={nodes}", f"--ntasks={tasks}",
+                f"--ntasks-per-node={per_node}")
+
+    def warn(self, shape: Shape) -> str:
+        """Return the shell command that has all ranks stop: every process of their step."""
+        return WARN_MPIRUN if shape.mpirun else 'scancel --signal=URG "$job.$(cat job/.step)"'
+
+    def submit(self, script: Path, folder: Path) -> str:
+        """Queue `script`; return the job's number."""
+        # As arguments: a path in a line of the script would be read by Slurm's own rules.
+        words = ["sbatch", "--parsable", f"--chdir={folder}", str(script)]
+        return queued(words, folder).partition(";")[0]
+
+    def states(self, numbers: list[str]) -> dict[str, State]:
+        """Return the states of the user's jobs that Slurm still knows."""
+        words = ["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r"]
+        done = process.run(words, timeout=60, check=RunError)
+        rows = [line.split("|") for line in done.stdout.splitlines()]
+        return {
+            row[0]: State(row[1], row[2], active=row[1] in ACTIVE) for row in rows if len(row) == 3
+        }
+
+    def cancel(self, job: str) -> None:
+        """End a job: its ranks are told to stop, and killed after the cluster's KillWait."""
+        process.run(["scancel", job], check=RunError)

@@ -1,0 +1,145 @@
+"""Submitted runs: where each is, and what it says."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimaran.cluster import jobs
+from trimaran.cluster.scheduler import State
+from trimaran.cluster.script import SCHEDULERS
+from trimaran.parsing import Malformed, parse_json
+from trimaran.runs import links, rundir
+from trimaran.runs.record import RunRecord
+from trimaran.runs.training import LOG
+
+TAIL = 4096
+"""Bytes at the end of a metrics file in which its last line is looked for."""
+
+POLL_SECONDS = 0.5
+"""How often a log is looked at, and every fourth time the batch system is asked."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One submitted run.
+
+    Attributes:
+        state: what `run.json`, its links and the batch system say together.
+        step: the last one in its metrics; None before the first.
+        reason: why it waits, ended or was stopped.
+    """
+
+    directory: Path
+    recipe: str
+    job: str
+    state: str
+    nodes: int
+    links: int
+    step: int | None
+    reason: str
+
+
+def found(folder: Path) -> list[Path]:
+    """Return the run directories below `folder` that were submitted, the oldest first."""
+    return sorted(path.parent.parent for path in folder.glob("**/job/job.sh"))
+
+
+def look(directories: list[Path]) -> list[Watched]:
+    """Return how each run stands; each batch system is asked once.
+
+    Raises:
+        UsageError: one is no submitted run.
+        RunError: a batch system does not answer.
+    """
+    records = [(directory, jobs.submitted(directory)) for directory in directories]
+    asked: dict[str, list[str]] = {}
+    for directory, record in records:
+        if record.status != "completed" and record.job:  # one that failed may be queued again
+            asked.setdefault(record.job.scheduler, []).extend(jobs.numbers(directory)[-1:])
+    known = {
+        number: state
+        for name, numbers in asked.items()
+        for number, state in SCHEDULERS[name].states(numbers).items()
+    }
+    return [_watched(directory, record, known) for directory, record in records]
+
+
+def _watched(directory: Path, record: RunRecord, known: Mapping[str, State]) -> Watched:
+    chain, own = links.read(directory), jobs.numbers(directory)
+    job = own[-1] if own else "-"
+    state: str = record.status
+    reason = chain[-1].end.reason if chain and chain[-1].end else ""
+    now = known.get(job)
+    if state != "completed" and now is not None and now.active:
+        state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
+    elif state in ("queued", "running"):
+        state, reason = _fate(directory, now)
+    nodes = len(chain[-1].hosts) if chain else 0
+    return Watched(
+        directory, record.recipe.name, job, state, nodes, len(chain), _last_step(directory), reason,
+    )
+
+
+def _fate(directory: Path, now: State | None) -> tuple[str, str]:
+    """Return state and reason of a run whose job ended without a word in the run directory."""
+    if now is None:
+        return "lost", "the batch system knows its job no more"
+    with (directory / LOG).open(encoding="utf-8", errors="replace") as log:
+        said = [line.strip() for line in log if line.startswith("job.sh: ")]
+    state = "cancelled" if now.name == "CANCELLED" else "failed"
+    return state, said[-1] if said and state == "failed" else now.name.lower().replace("_", " ")
+
+
+def _last_step(directory: Path) -> int | None:
+    try:
+        with (directory / rundir.METRICS).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return None
+    for line in reversed(lines):
+        try:
+            step = parse_json(line)["metadata"]["step"]
+        except (Malformed, ValueError, KeyError, TypeError):
+            continue
+        if isinstance(step, int):
+            return step
+    return None
+
+
+def follow(directory: Path, say: Callable[[str], None], *, on: bool) -> None:
+    """Say the lines of a run's log; with `on`, those that come, until its job has ended.
+
+    Raises:
+        UsageError: it is no submitted run.
+    """
+    jobs.submitted(directory)
+    for line in _lines(directory, on=on):
+        say(line)
+
+
+def _lines(directory: Path, *, on: bool) -> Iterator[str]:
+    with (directory / LOG).open(encoding="utf-8", errors="replace") as log:
+        turn, rest = 0, ""
+        while True:
+            ended = on and turn % 4 == 0 and _ended(directory)
+            for line in log:
+                rest += line
+                if rest.endswith("\n"):
+                    yield rest.removesuffix("\n")
+                    rest = ""
+            if not on or ended:
+                break
+            turn += 1
+            time.sleep(POLL_SECONDS)
+        if rest:
+            yield rest
+
+
+def _ended(directory: Path) -> bool:
+    [now] = look([directory])
+    return now.state in ("completed", "failed", "interrupted", "cancelled", "lost")

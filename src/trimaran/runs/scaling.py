@@ -1,0 +1,130 @@
+"""A scaling series: one recipe on more and more nodes, its speed-up and its efficiency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import BaseModel, Field, ValidationError
+
+from trimaran.errors import RunError, UsageError
+from trimaran.files import read_plain, write_atomic
+from trimaran.recipes.card import Metric
+from trimaran.runs import curves, report, rundir, verdict
+from trimaran.runs.verdict import Outcome
+
+FILE = "scaling.json"
+"""Makes a folder a series: which run is on how many nodes."""
+
+THROUGHPUT = "throughput"
+"""The key of the metric that a series is about (app contract)."""
+
+
+class Series(BaseModel):
+    """The runs of a series: folders beside the file, by their number of nodes."""
+
+    recipe: str
+    runs: dict[int, str] = Field(min_length=1)
+
+
+class Point(BaseModel):
+    """One run of a series, compared with the smallest.
+
+    `speedup` is the throughput over that of the smallest run, `efficiency` the share of the
+    speed-up that so many times its nodes could give at the most.
+    """
+
+    nodes: int
+    ranks: int
+    throughput: float
+    unit: str
+    speedup: float
+    efficiency: float
+    outcome: Outcome
+
+
+def begin(directory: Path, recipe: str, nodes: list[int]) -> dict[int, Path]:
+    """Make the folder of a series, and return where each of its runs shall be.
+
+    Raises:
+        UsageError: the folder is there and not empty.
+    """
+    runs = {count: f"nodes-{count:04}" for count in nodes}
+    if directory.exists() and any(directory.iterdir()):
+        raise UsageError(f"{directory} exists and is not empty: a run is never overwritten",
+                         hint="choose another --out, or leave it out")
+    directory.mkdir(parents=True, exist_ok=True)
+    series = Series(recipe=recipe, runs=runs)
+    write_atomic(directory / FILE, series.model_dump_json(indent=2) + "\n")
+    return {count: directory / name for count, name in runs.items()}
+
+
+def load(directory: Path) -> Series:
+    """Read which runs a series has.
+
+    Raises:
+        UsageError: its file is damaged, or names a folder elsewhere.
+    """
+    path = directory / FILE
+    try:
+        series = Series.model_validate_json(read_plain(path))
+    except ValidationError as error:
+        raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+    for name in series.runs.values():
+        if "/" in name or name in ("", ".", ".."):
+            raise UsageError(f"{path} is damaged: '{name}' is no folder beside it")
+    return series
+
+
+def write(directory: Path) -> list[Point]:
+    """Judge each run of a series, and write `scaling.md`, `scaling.svg` and `scaling.png`.
+
+    Raises:
+        UsageError: one has not completed.
+        RunError: one has reported no throughput, or its files disagree.
+    """
+    series = load(directory)
+    points: list[Point] = []
+    for nodes in sorted(series.runs):
+        run = directory / series.runs[nodes]
+        record, judged = report.write(run)
+        recipe = report.recipe_as_run(run, record)
+        found = _throughput(verdict.read_events(run / rundir.METRICS), recipe.card.card.metrics)
+        if found is None:
+            raise RunError(f"the run in {run} has reported no throughput")
+        value, unit = found
+        first = points[0] if points else None
+        speedup = value / first.throughput if first else 1.0
+        points.append(Point(
+            nodes=nodes, ranks=nodes * recipe.recipe.resources.tasks_per_node, throughput=value,
+            unit=unit, speedup=speedup, outcome=judged.outcome,
+            efficiency=speedup * (first.nodes if first else nodes) / nodes,
+        ))
+    _render(directory, series, points)
+    return points
+
+
+def _throughput(
+    events: list[verdict.Event], metrics: Mapping[str, Metric]
+) -> tuple[float, str] | None:
+    metric = next((one for one in metrics.values() if one.key == THROUGHPUT), None)
+    if metric is None:
+        return None
+    for when in ("median-after-epoch-1", "median-after-epoch-0"):
+        value = verdict.measure(events, metric, when)
+        if value is not None and value > 0:
+            return value, metric.unit
+    return None
+
+
+def _render(directory: Path, series: Series, points: list[Point]) -> None:
+    drawn = curves.speedup(series.recipe, [(one.nodes, one.speedup) for one in points])
+    write_atomic(directory / "scaling.svg", drawn.svg)
+    write_atomic(directory / "scaling.png", drawn.png)
+    environment = Environment(  # noqa: S701 - Markdown; names of recipes and numbers only
+        loader=PackageLoader("trimaran.runs"), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )
+    text = environment.get_template("scaling.md.j2").render(series=series, points=points)
+    write_atomic(directory / "scaling.md", text)

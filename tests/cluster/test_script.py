@@ -1,0 +1,420 @@
+"""The script of a job, run by the shell with stand-ins for Slurm's commands and Apptainer.
+
+tests/integration/test_cluster.py has the real ones. Run as a script, this file writes the golden
+`job.sh` anew.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimaran.cluster import script
+from trimaran.cluster.scheduler import Scheduler, Shape
+from trimaran.cluster.script import SCRIPT, Job
+from trimaran.engines import BuiltImage
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import UsageError
+from trimaran.files import sha256
+from trimaran.recipes import library
+from trimaran.recipes.options import Argument
+from trimaran.recipes.recipe import Resources
+from trimaran.runs import links, pipeline, rundir
+from trimaran.runs.pipeline import Request
+from trimaran.runs.record import DataRecord, ImageRecord, JobRecord
+from trimaran.sites import Cluster
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+RECIPE = "resnet-imagenet/cpu-2node-smoke"
+SITE = Cluster(
+    partition="main", account="project-1", qos="normal", constraint="ib&avx512",
+    modules=("apptainer/1.4",), env={"NCCL_SOCKET_IFNAME": "ib0"}, signal_seconds=60,
+    local_storage=Path("/local/scratch"),
+)
+SRUN = r"""#!/bin/sh
+case $* in *--mpi=list*) echo "pmix none pmi2"; exit ;; esac
+for word; do
+    case $word in
+    --ntasks=*) tasks=${word#*=}; shift ;;
+    --*) shift ;;
+    *) break ;;
+    esac
+done
+trap : USR1  # the real one passes it on to the tasks, as does Slurm itself
+worst=0 rank=0
+while [ "$rank" -lt "$tasks" ]; do
+    SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=$tasks "$@" || worst=$?
+    rank=$((rank + 1))
+done
+exit "$worst"
+"""
+ENGINE = r"""#!/bin/sh
+case $1 in --version) echo "apptainer version 1.4.5"; exit ;; esac
+case $2 in exec) exit 0 ;; esac
+here=$(dirname "$0")
+for word; do printf '%s\0' "$word"; done >"$here/argv"
+env -0 >"$here/env"
+echo "to the log"
+. "$here/act"
+"""
+
+
+@dataclass
+class Place:
+    """A run directory with a job to run, and stand-ins on PATH."""
+
+    root: Path
+    job: Job
+
+    @property
+    def out(self) -> Path:
+        return self.job.directory
+
+    def start(self, act: str, number: str) -> subprocess.Popen[str]:
+        """Begin the job, as `number`; `act` is what the stand-in does in place of training."""
+        (self.root / "bin/act").write_text(act)
+        return subprocess.Popen(
+            ["sh", str(self.out / SCRIPT)], cwd=self.out, text=True, start_new_session=True,
+            env={"HOME": "/home/x y", "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
+                 "SLURM_JOB_ID": number, "SLURM_JOB_NODELIST": "n[1-2]", "LEAK": "1",
+                 "PMIX_RANK": "a b $(touch owned)"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+
+    def run(self, act: str = "", number: str = "7") -> tuple[int, str]:
+        """Run the job to its end; return its exit status and what it said."""
+        with self.start(act, number) as child:
+            said, _ = child.communicate(timeout=60)
+        return child.returncode, said
+
+    def recorded(self, name: str) -> list[str]:
+        return (self.root / "bin" / name).read_text().split("\0")[:-1]
+
+    @property
+    def requeued(self) -> bool:
+        return (self.root / "bin/requeued").exists()
+
+
+def describe(root: Path, name: str, changes: dict[str, Argument], cluster: Cluster) -> Job:
+    """Return a job of the recipe whose files are below `root`."""
+    recipe = library.load(RECIPE)
+    image, data = root / "image.sif", root / "data"
+    built = BuiltImage(recipe.recipe.image.name, "apptainer", str(image), "sha256:" + "2" * 64,
+                       "3" * 64, 1)
+    engine = Apptainer(str(root / "bin/apptainer"))
+    request = Request(recipe, engine, changes, queued=True)
+    known = DataRecord(name="fashion-mnist", path=str(data), sha256="4" * 64)
+    return Job(request, engine, cluster, built, [known], root / name)
+
+
+def make(
+    root: Path, name: str = "run", changes: dict[str, Argument] | None = None,
+    cluster: Cluster | None = None,
+) -> Place:
+    job = describe(root, name, changes or {}, cluster or Cluster(mpi="pmi2"))
+    for folder in (root / "bin", root / "data", job.directory / links.FOLDER):
+        folder.mkdir(parents=True)
+    (root / "data/dataset.json").write_text("{}")
+    Path(job.built.reference).write_text("sif")
+    built = replace(job.built, digest=f"sha256:{sha256(root / 'image.sif')}")
+    data = [job.data[0].model_copy(update={"sha256": sha256(root / "data/dataset.json")})]
+    job = replace(job, built=built, data=data)
+    requeued = root / "bin/requeued"
+    for stand_in, text in {
+        "srun": SRUN, "apptainer": ENGINE, "squeue": f'#!/bin/sh\ncat "{root}/bin/queue"\n',
+        "scancel": "#!/bin/sh\n",  # the real one signals the ranks
+        "scontrol": f'#!/bin/sh\n[ "$1" = requeue ] && touch "{requeued}"\n',
+    }.items():
+        (root / "bin" / stand_in).write_text(text)
+        (root / "bin" / stand_in).chmod(0o755)
+    (root / "bin/queue").touch()
+    used = ImageRecord(name=built.name, engine=built.engine, reference=built.reference,
+                       digest=built.digest, inputs=built.inputs)
+    begun = JobRecord(scheduler="slurm", cluster="test", script_sha256="0" * 64)
+    rundir.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
+                 job.command(), job=begun)
+    (job.directory / SCRIPT).write_text(script.render(job))
+    return Place(root, job)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return make(tmp_path / "a place")
+
+
+PBS = Cluster(
+    scheduler="pbs", partition="workq", account="project-1", constraint="cpu_type=skl",
+    data=Path("/project/data"), scratch=Path("/scratch"), signal_seconds=60,
+)
+LSF = Cluster(scheduler="lsf", partition="batch", account="ABC123", signal_seconds=90)
+VARIANTS: dict[str, tuple[Cluster, dict[str, object], str]] = {
+    "job.sh": (SITE, {}, "srun"),
+    "job-pbs.sh": (PBS, {}, "srun"),
+    "job-lsf.sh": (LSF, {}, "srun"),
+    "elastic": (SITE, {"min_nodes": 1}, "srun"),
+    "elastic-torchrun": (SITE, {"min_nodes": 1}, "torchrun"),
+    "mps": (SITE, {"tasks_per_node": 4, "gpus_per_task": 1, "mps": 2}, "srun"),
+    "mpirun": (SITE, {"tasks_per_node": 2}, "mpirun"),
+    "mpirun-pbs": (PBS, {"tasks_per_node": 2}, "mpirun"),
+    "staged": (SITE.model_copy(update={"stage_data": True}), {}, "srun"),
+}
+"""What is rendered of the recipe, by name; those called `job*.sh` are golden files."""
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith(".sh")])
+def test_the_script_is_the_golden_file(name: str) -> None:
+    assert variant(name) == (GOLDEN / name).read_text(), "run: make generate"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
+    script_file = tmp_path / "job.sh"
+    script_file.write_text(variant(name))
+    done = subprocess.run(
+        ["shellcheck", "--shell=sh", str(script_file)], capture_output=True, text=True,
+        check=False,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )
+    assert done.stdout == ""
+    assert done.returncode == 0
+
+
+def variant(name: str) -> str:
+    """Return the script of a variant, for an example site."""
+    cluster, resources, launcher = VARIANTS[name]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
+        job = describe(Path("/example"), "runs/1", {"note": "a b"}, cluster)
+        return script.render(shaped(job, launcher, **resources))
+
+
+def shaped(job: Job, launcher: str = "srun", **resources: object) -> Job:
+    """Return a job of the same recipe with other resources."""
+    file = job.request.recipe
+    wanted = Resources.model_validate({**file.recipe.resources.model_dump(), **resources})
+    recipe = file.recipe.model_copy(update={"resources": wanted, "launcher": launcher})
+    return replace(job, request=replace(job.request, recipe=replace(file, recipe=recipe)))
+
+
+def test_each_rank_gets_the_exact_command_and_what_its_launcher_says(place: Place) -> None:
+    code, said = place.run()
+    assert code == 0, said
+    exact = pipeline.command(place.job.request, place.job.built, place.job.folders, place.out)
+    assert place.recorded("argv") == list(exact.argv[1:])
+    passed = dict(entry.split("=", 1) for entry in place.recorded("env"))
+    assert passed["APPTAINERENV_SLURM_PROCID"] == "1"
+    assert passed["APPTAINERENV_SLURM_STEP_NUM_TASKS"] == "2"
+    assert passed["APPTAINERENV_PMIX_RANK"] == "a b $(touch owned)"
+    assert passed["APPTAINERENV_MASTER_PORT"] == "20017"
+    assert passed["APPTAINERENV_OMP_NUM_THREADS"] == "1"
+    assert "LEAK" not in passed
+    assert not list(place.root.rglob("owned"))
+
+
+def test_a_run_says_queued_then_on_which_nodes_it_was_and_how_it_ended(place: Place) -> None:
+    assert rundir.load(place.out).status == "queued"
+    place.run('echo "{}" >metrics.jsonl')
+    found = rundir.load(place.out)
+    assert (found.status, found.exit_status) == ("completed", 0)
+    assert len(found.hosts) == 2
+    assert found.command.argv[0] == "srun"
+    [link] = links.read(place.out)
+    assert (link.job, link.number) == ("7", 1)
+    assert (place.out / "log.txt").read_text().count("to the log\n") == 2
+
+
+@pytest.mark.parametrize(("code", "status"), [(4, "failed"), (75, "interrupted"), (1, "failed")])
+def test_another_end_is_told_and_not_gone_on_with(place: Place, code: int, status: str) -> None:
+    ended, _said = place.run(f"exit {code}")
+    found = rundir.load(place.out)
+    assert (ended, found.exit_status, found.status) == (code, code, status)
+    assert not place.requeued
+
+
+def test_the_first_rank_that_ended_badly_is_the_cause(place: Place) -> None:
+    """Slurm's srun has the highest status: of the rank that it killed thereupon."""
+    code, said = place.run("""
+        echo 'srun: error: n1: task 0: Exited with exit code 3'
+        echo 'srun: error: n2: task 1: Exited with exit code 143'
+        exit 143""")
+    assert code == 3, said
+    assert rundir.load(place.out).exit_status == 3
+
+
+def test_what_slurm_has_ended_is_queued_again(place: Place) -> None:
+    save = CHECKPOINT.format(step=5)
+    ended = "slurmstepd-n1: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-24T12:00:00 ***"
+    _code, said = place.run(f"{save}; echo '{ended}'; exit 143")
+    assert place.requeued, said
+    [link] = links.read(place.out)
+    assert link.end is not None
+    assert (link.end.exit_status, link.end.reason) == (75, "preempted: it goes on from step 5")
+
+
+def test_what_srun_has_ended_is_not(place: Place) -> None:
+    place.run("""
+        echo 'srun: launch/slurm: _step_signal: Terminating StepId=7.1'
+        echo 'slurmstepd-n1: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-24T12:00:00 ***'
+        exit 143""")
+    assert not place.requeued
+
+
+def test_an_elastic_run_goes_on_with_the_nodes_that_are_left(tmp_path: Path) -> None:
+    place = make(tmp_path / "p")
+    job = shaped(place.job, min_nodes=1)
+    (place.out / SCRIPT).write_text(script.render(job))
+    (place.root / "bin/scontrol").write_text(
+        '#!/bin/sh\ncase $1 in show) printf "n1\\nn2\\n" ;; esac\n'
+    )
+    shebang, rest = SRUN.split("\n", 1)
+    (place.root / "bin/srun").write_text("\n".join([
+        shebang, 'echo "$*" >>"$0.calls"', "case $* in *--nodelist=n2*) exit 1 ;; esac", rest,
+    ]))
+    once = f"if [ -e {place.root}/lost ]; then exit 0; fi; touch {place.root}/lost; exit 69"
+    code, said = place.run(f"{CHECKPOINT.format(step=9)}; {once}")
+    assert code == 0, said
+    first, second = links.read(place.out)
+    assert (len(first.hosts), len(second.hosts), second.step) == (2, 1, 9)
+    assert first.end is not None
+    assert "goes on with 1 of 2 nodes from step 9" in first.end.reason
+    assert place.recorded("argv")[-2:] == ["--resume=auto", "--ranks=2"]
+    launches = [line for line in (place.root / "bin/srun.calls").read_text().splitlines()
+                if "job.sh task" in line]
+    assert "--nodes=2" in launches[0]
+    assert "--exclude=n2" in launches[1]
+    assert "--nodes=1 --ntasks=1" in launches[1]
+    assert len(rundir.load(place.out).resumed) == 1
+
+
+CHECKPOINT = "mkdir -p checkpoints; touch checkpoints/step-{step:08d}.npz"
+
+
+def warn(place: Place, act: str, number: str = "7") -> tuple[int, str]:
+    """Run the job, and give its batch shell the signal that comes before the time limit."""
+    (place.out / "up").unlink(missing_ok=True)
+    with place.start(f"touch up; {act}", number) as child:
+        end = time.monotonic() + 30
+        while not (place.out / "up").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        os.kill(child.pid, signal.SIGUSR1)
+        said, _ = child.communicate(timeout=60)
+    return child.returncode, said
+
+
+def test_before_its_time_limit_it_is_requeued_and_goes_on(place: Place) -> None:
+    save = CHECKPOINT.format(step=12)
+    _code, said = warn(place, f"sleep 1; {save}; exit 75")
+    assert place.requeued, said
+    [link] = links.read(place.out)
+    assert link.end is not None
+    assert (link.step, link.end.step, link.end.exit_status) == (0, 12, 75)
+    assert "goes on from step 12" in link.end.reason
+    code, said = place.run()
+    assert code == 0, said
+    assert place.recorded("argv")[-1] == "--resume=auto"
+    found = rundir.load(place.out)
+    assert found.status == "completed"
+    assert len(found.resumed) == 1
+    assert len(found.hosts) == 4
+
+
+def test_a_signal_that_the_engine_passes_on_is_no_failure_where_there_is_a_checkpoint(
+    place: Place,
+) -> None:
+    _code, said = warn(place, f"sleep 1; {CHECKPOINT.format(step=3)}; exit 138")
+    assert place.requeued, said
+    assert rundir.load(place.out).status == "interrupted"
+
+
+def test_a_chain_without_progress_stops_with_the_reason(place: Place) -> None:
+    (place.out / "checkpoints").mkdir()
+    (place.out / "checkpoints/step-00000012.npz").touch()
+    code, said = warn(place, "sleep 1; exit 75")
+    assert code == 75
+    assert not place.requeued
+    assert "no progress" in said
+    assert "no progress" in (place.out / "log.txt").read_text()
+
+
+def test_a_changed_image_or_other_data_start_no_rank(place: Place) -> None:
+    (place.root / "data/dataset.json").write_text("[]")
+    code, said = place.run()
+    assert code == 65
+    assert "other data than those submitted" in said
+    (place.root / "data/dataset.json").write_text("{}")
+    Path(place.job.built.reference).write_text("another")
+    code, said = place.run(number="8")
+    assert code == 65
+    assert "has changed since it was submitted" in said
+    Path(place.job.built.reference).unlink()
+    code, said = place.run(number="9")
+    assert code == 66
+    assert "is not there" in said
+    assert rundir.load(place.out).status == "queued"
+    assert not (place.root / "bin/argv").exists()
+
+
+def test_an_unknown_mpi_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    code, said = make(tmp_path / "p", cluster=Cluster(mpi="openmpi")).run()
+    assert code == 64
+    assert "no --mpi=openmpi" in said
+    assert "srun --mpi=list" in said
+
+
+def test_a_second_job_of_a_run_that_goes_on_ends_at_once(place: Place) -> None:
+    place.run("exit 1", number="7")
+    (place.out / "job/link-0001.end.json").unlink()
+    (place.root / "bin/queue").write_text("7 RUNNING\n")
+    code, said = place.run(number="8")
+    assert code == 73
+    assert "job 7 runs in" in said
+
+
+ODD = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+
+
+@settings(max_examples=15, deadline=None)
+@given(value=ODD, note=ODD)
+def test_nothing_of_a_name_or_value_is_executed(
+    tmp_path_factory: pytest.TempPathFactory, value: str, note: str
+) -> None:
+    hostile = f"{value}'\"$(touch owned)`touch owned`;touch owned;"
+    place = make(
+        tmp_path_factory.mktemp("p") / "a $(touch owned) 'b'", "run `touch owned` \"c\", d",
+        {"note": f"{note}{hostile}"}, Cluster(mpi="none", env={"NCCL_NOTE": hostile}),
+    )
+    code, said = place.run()
+    assert code == 0, said
+    assert f"--note={note}{hostile}" in place.recorded("argv")
+    assert f"APPTAINERENV_NCCL_NOTE={hostile}" in place.recorded("env")
+    assert not list(place.root.rglob("owned"))
+
+
+def test_control_characters_are_refused() -> None:
+    with pytest.raises(UsageError, match="control characters"):
+        script.render(describe(Path("/example"), "a\nb", {}, Cluster()))
+
+
+def test_the_shape_of_a_job_for_the_largest_machines() -> None:
+    recipe = library.load(RECIPE).recipe
+    wanted = {"nodes": 2048, "tasks_per_node": 8, "cpus_per_task": 7, "gpus_per_task": 1}
+    large = recipe.model_copy(
+        update={"resources": recipe.resources.model_copy(update=wanted)}
+    )
+    assert Shape.of(large) == Shape(2048, 8, 7, 8, "00:10:00", ranks_told=True)
+    inside = large.model_copy(update={"launcher": "torchrun"})
+    assert Shape.of(inside) == Shape(2048, 1, 56, 8, "00:10:00")
+
+
+if __name__ == "__main__":
+    for golden in (name for name in VARIANTS if name.endswith(".sh")):
+        (GOLDEN / golden).write_text(variant(golden))

@@ -1,0 +1,260 @@
+"""Faults for runs on a real Slurm of two nodes: a training to disturb, and the ways to do it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import yaml
+
+import cluster
+import tinyapp
+from trimaran import paths
+from trimaran.runs import links
+
+NAME = "resnet-imagenet/cpu-2node-faults-smoke"
+STEPS = 48
+RECIPE: dict[str, Any] = {
+    "schema": 1, "summary": "A training of seconds on two nodes.", "app": "resnet-imagenet",
+    "target": "cpu-2node", "purpose": "smoke",
+    "image": {"name": "resnet-imagenet-torch-cpu", "digest": None},
+    "data": {"fashion-mnist": {"format": "webdataset", "samples": {"train": 60000, "test": 10000}}},
+    "resources": {"nodes": 2, "tasks_per_node": 1, "cpus_per_task": 1, "walltime": "00:10:00"},
+    "launcher": "srun", "env": {"OMP_NUM_THREADS": "1"},
+    "args": {
+        "model": "resnet20", "strategy": "ddp", "steps": STEPS, "batch-size-per-rank": 32,
+        "base-lr": 0.05, "warmup-steps": 4, "eval-every": 0, "precision": "fp32", "threads": 1,
+        "log-every": 4, "checkpoint-every": 8, "keep": 20, "watchdog": 25,
+    },
+    "expected": [],
+}
+"""Two ranks for about half a minute, with a checkpoint every few seconds, of which all are kept."""
+
+
+@dataclass
+class Place:
+    """A login node of a cluster: the tool, with recipes and a site file of the test's own."""
+
+    root: Path
+    folder: Path
+    site: dict[str, Any] = field(default_factory=lambda: {"mpi": "pmix"})
+    changes: list[str] = field(default_factory=list)
+
+    def env(self) -> dict[str, str]:
+        """Return the environment of a shell there."""
+        (self.root / "site.yaml").write_text(yaml.safe_dump({"clusters": {"own": self.site}}))
+        return {
+            **os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"),
+            "TRIMARAN_SITE": str(self.root / "site.yaml"),
+            "TRIMARAN_RECIPES": str(self.root / "recipes"),
+        }
+
+    def write(self, **more: Any) -> None:
+        """Write the recipe, with some of its keys replaced."""
+        path = self.root / "recipes/recipes" / f"{NAME}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump({**RECIPE, **more}, sort_keys=False))
+
+    def trimaran(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Call the tool."""
+        done = tinyapp.call(list(words), self.env())
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    def slurm(self, *words: str) -> str:
+        """Call one of Slurm's commands, and return what it prints."""
+        done = subprocess.run(list(words), env=self.env(), capture_output=True, text=True,
+                              check=True, cwd=self.root, timeout=60)
+        return done.stdout.strip()
+
+    def submit(self, *words: str, out: Path | None = None) -> Run:
+        """Queue the recipe."""
+        place = out or self.root / f"run-{len(list(self.root.glob('run-*')))}"
+        self.trimaran("submit", NAME, "--out", str(place), *words)
+        return Run(self, place)
+
+
+@dataclass
+class Run:
+    """A submitted run."""
+
+    place: Place
+    out: Path
+
+    @property
+    def job(self) -> str:
+        """The number of its newest job."""
+        return (self.out / "job/ids").read_text().split()[-1]
+
+    @property
+    def log(self) -> str:
+        """What it has said so far."""
+        return (self.out / "log.txt").read_text(errors="replace")
+
+    def state(self) -> dict[str, Any]:
+        """Return how it stands."""
+        [row] = json.loads(self.place.trimaran("status", str(self.out), "--json").stdout)
+        return dict(row)
+
+    def wait(self, until: Callable[[], bool], seconds: float = 120) -> float:
+        """Wait, and return how long it took."""
+        begun = time.monotonic()
+        while not until():
+            assert time.monotonic() - begun < seconds, f"{self.state()}\n{self.log[-3000:]}"
+            time.sleep(0.1)
+        return time.monotonic() - begun
+
+    def step(self) -> int:
+        """Return the last step that its metrics tell."""
+        lines = self.metrics()
+        return max((int(line["metadata"].get("step", 0)) for line in lines), default=0)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the lines of its metrics that are whole."""
+        found = []
+        with suppress(FileNotFoundError):
+            for line in (self.out / "metrics.jsonl").read_text().splitlines():
+                with suppress(ValueError):
+                    found.append(json.loads(line))
+        return found
+
+    def reach(self, step: int) -> None:
+        """Wait until it has made so many steps."""
+        self.wait(lambda: self.step() >= step)
+
+    def ended(self) -> bool:
+        """Return whether none of its jobs is queued or running."""
+        return self.state()["state"] not in (
+            "pending", "configuring", "running", "completing", "requeued"
+        )
+
+    def finish(self, seconds: float = 180) -> dict[str, Any]:
+        """Wait for its end, and return how it stands then."""
+        self.wait(self.ended, seconds)
+        return self.state()
+
+    def resume(self) -> dict[str, Any]:
+        """Let it go on, and wait for its end."""
+        self.place.trimaran("resume", str(self.out))
+        return self.finish()
+
+    def links(self) -> list[links.Link]:
+        """Return the links of its chain."""
+        return links.read(self.out)
+
+    def weights(self) -> Mapping[str, Any]:
+        """Return the weights and their velocities in its newest checkpoint, by their places in it.
+
+        The moving averages of batch normalization are averaged over the ranks at each checkpoint:
+        where there was one more, they agree to rounding only, and are left out.
+        """
+        newest = max((self.out / "checkpoints").glob("step-*.npz"))
+        assert newest.name == f"step-{STEPS:08}.npz"
+        with np.load(newest) as file:
+            tree = json.loads(file["state.json"])["parts"]
+            return {
+                place: file[str(number)] for place, number in _arrays(tree)
+                if "running_" not in place and "random" not in place
+            }
+
+    def check_whole(self, undisturbed: Run) -> None:
+        """Check that nothing was lost or doubled, and that the weights are the undisturbed ones."""
+        lines = [
+            (line["key"], line["metadata"]["step"]) for line in self.metrics()
+            if line["key"] in ("train_loss", "throughput")
+        ]
+        assert max(Counter(lines).values()) == 1
+        wanted = [line for line in undisturbed.metrics() if line["key"] == "train_loss"]
+        found = [line for line in self.metrics() if line["key"] == "train_loss"]
+        assert [(line["metadata"]["step"], line["value"]) for line in found] == [
+            (line["metadata"]["step"], line["value"]) for line in wanted
+        ]
+        assert not list(self.out.glob("checkpoints/*.corrupt"))
+        theirs = undisturbed.weights()
+        assert len(theirs) > 100
+        for name, value in self.weights().items():
+            np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def _arrays(tree: Any, place: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the place and the number of each array in the state of a checkpoint."""
+    if isinstance(tree, dict):
+        if "$array" in tree:
+            yield place, tree["$array"]
+        for name, branch in tree.items():
+            yield from _arrays(branch, f"{place}.{name}")
+    elif isinstance(tree, list):
+        for number, branch in enumerate(tree):
+            yield from _arrays(branch, f"{place}.{number}")
+
+
+def ranks(run: Run) -> dict[int, int]:
+    """Return the process of each rank's Python, by the number of the rank."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (place / "cmdline").read_bytes().split(b"\0")
+            if b"resnet_imagenet" not in words or b"--out=/out" not in words:
+                continue
+            if not Path(os.fsdecode(words[0])).name.startswith("python"):
+                continue
+            entries = (place / "environ").read_bytes().split(b"\0")
+            env = dict(entry.partition(b"=")[::2] for entry in entries)
+            if env.get(b"SLURM_JOB_ID", b"").decode() == run.job:
+                found[int(env[b"SLURM_PROCID"])] = int(place.name)
+    return found
+
+
+def lose(node: str, folder: Path) -> None:
+    """Kill a node: its slurmd, the steps that it has, and all that they have started."""
+    log = str(folder / f"slurmd-{node}.log")
+    for process in psutil.process_iter(["name", "cmdline"]):
+        with suppress(psutil.Error, OSError):
+            if not process.info["name"].startswith("slurm"):
+                continue
+            opened = {
+                str(fd.readlink()) for fd in Path(f"/proc/{process.pid}/fd").iterdir()
+            }
+            if log in opened:  # slurmd, or one of its slurmstepd
+                for one in (*process.children(recursive=True), process):
+                    with suppress(psutil.Error):
+                        one.kill()
+
+
+def revive(node: str, folder: Path) -> None:
+    """Start a node again: what it had in its own folders is gone, as after a reboot."""
+    for own in (*folder.glob(f"spool-{node}/pmix*"), *folder.glob(f"tmp-{node}/*")):
+        shutil.rmtree(own)
+    cluster.run([cluster.find("slurmd"), "-f", folder / "slurm.conf", "-N", node], folder)
+
+
+def small_disk(folder: Path, size_mb: int) -> Callable[[], None]:
+    """Mount a file system of so many megabytes at `folder`, as this user; return what ends it.
+
+    An ext4 image through FUSE, by the program that `make apptainer` brings.
+    """
+    program = next(paths.cache("apptainer").glob("*/usr/bin/fuse2fs"))
+    image = folder.with_suffix(".img")
+    image.write_bytes(b"")
+    os.truncate(image, size_mb << 20)
+    subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-E", f"root_owner={os.getuid()}:{os.getgid()}",
+                    str(image)], check=True)
+    folder.mkdir()
+    subprocess.run([str(program), "-o", "fakeroot", str(image), str(folder)], check=True)
+
+    def end() -> None:
+        subprocess.run([shutil.which("fusermount3") or "fusermount3", "-u", "-z", str(folder)],
+                       check=False)
+
+    return end

@@ -1,0 +1,490 @@
+#!/bin/sh
+# Runs resnet-imagenet/cpu-2node-smoke as a job, and goes on by itself where a time limit ends it.
+# Needs LSF, Apptainer, sh and coreutils; touches no network. Written by Trimaran 0.1.0.
+#BSUB -J resnet-imagenet/cpu-2node-smoke
+#BSUB -nnodes 2
+#BSUB -W 00:10
+#BSUB -q batch
+#BSUB -P ABC123
+#BSUB -o job/lsf-%J.txt
+#BSUB -wt 2
+#BSUB -wa USR1
+#BSUB -r
+set -eu
+LC_ALL=C
+# The batch system's own commands may be where only the login node's PATH says.
+PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}:/opt/batch/bin
+export LC_ALL PATH
+unset CDPATH
+
+out=/example/runs/1
+image=/example/image.sif
+data1=/example/data
+nodes=2
+
+# fail CODE LINE...
+fail() {
+    code=$1
+    shift
+    printf 'job.sh: %s\n' "$@" >&2
+    exit "$code"
+}
+
+# replace TEXT OLD NEW: TEXT with NEW in place of each OLD.
+replace() {
+    rest=$1
+    made=
+    while :; do
+        case $rest in
+        *"$2"*) made=$made${rest%%"$2"*}$3 ;;
+        *) break ;;
+        esac
+        rest=${rest#*"$2"}
+    done
+    printf '%s' "$made$rest"
+}
+
+# json TEXT: as a JSON string; control characters, which no path here has, are left out.
+json() {
+    text=$(printf '%s' "$1" | tr -d '\000-\037\177')
+    text=$(replace "$text" "\\" "\\\\")
+    printf '"%s"' "$(replace "$text" '"' "\\\"")"
+}
+
+# json_list WORD...
+json_list() {
+    comma=
+    printf '['
+    for word; do
+        printf '%s%s' "$comma" "$(json "$word")"
+        comma=', '
+    done
+    printf ']'
+}
+
+# json_object NAME=VALUE...
+json_object() {
+    comma=
+    printf '{'
+    for word; do
+        printf '%s%s: %s' "$comma" "$(json "${word%%=*}")" "$(json "${word#*=}")"
+        comma=', '
+    done
+    printf '}'
+}
+
+# shell_line WORD...: one line to paste into a shell.
+shell_line() {
+    space=
+    for word; do
+        case $word in
+        '' | *[!A-Za-z0-9_@%+=:,./-]*) word="'$(replace "$word" "'" "'\\''")'" ;;
+        esac
+        printf '%s%s' "$space" "$word"
+        space=' '
+    done
+}
+
+# absolute PATH
+absolute() {
+    path=$1
+    case $path in
+    /*) ;;
+    *) path=$PWD/$path ;;
+    esac
+    case $path in
+    *[[:cntrl:]]*) fail 64 "a path with control characters: $path" ;;
+    esac
+    printf '%s' "$path"
+}
+
+# Path of Apptainer; some sites know it by its older name.
+find_engine() {
+    other=
+    for name in apptainer singularity; do
+        path=$(command -v "$name") || continue
+        version=$("$path" --version 2>/dev/null) || continue
+        case $version in
+        apptainer*)
+            absolute "$path"
+            return
+            ;;
+        esac
+        other=" ($path is $version)"
+    done
+    fail 69 "no Apptainer on PATH$other" "load your site's module, or ask for it to be installed"
+}
+
+# Why containers cannot start here, as far as the kernel tells.
+obstacle() {
+    for setting in user/max_user_namespaces=0 kernel/unprivileged_userns_clone=0 \
+        kernel/apparmor_restrict_unprivileged_userns=1; do
+        file=/proc/sys/${setting%=*}
+        if [ -r "$file" ] && [ "$(cat "$file")" = "${setting#*=}" ]; then
+            printf 'user namespaces are refused here (%s is %s): ' "$file" "${setting#*=}"
+            printf 'an administrator allows them, or installs Apptainer with setuid\n'
+            return
+        fi
+    done
+    printf 'user namespaces look allowed; the reason is in the lines above\n'
+}
+
+# Facts of this machine, as JSON values.
+host_facts() {
+    hostname=$(json "$(uname -n)")
+    # shellcheck source=/dev/null
+    os=$(json "$(if [ -r /etc/os-release ]; then . /etc/os-release; fi; printf '%s' "${PRETTY_NAME:-$(uname -s)}")")
+    kernel=$(json "$(uname -r)")
+    architecture=$(json "$(uname -m)")
+    cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+    model=$(uname -p)
+    flags=
+    while IFS=: read -r key value; do
+        case $key in
+        'model name'*) model=${value# } ;;
+        flags* | Features*) flags=$value ;;
+        '') break ;; # the next core
+        esac
+    done </proc/cpuinfo
+    processor=$(json "$model")
+    set --
+    for flag in avx avx2 f16c fma avx_vnni avx512f avx512bw avx512dq avx512vl avx512_bf16 avx512_fp16 avx512_vnni amx_tile amx_bf16 amx_fp16 amx_int8 asimd asimddp asimdhp bf16 i8mm sve sve2 sme; do
+        case " $flags " in
+        *" $flag "*) set -- "$@" "$flag" ;;
+        esac
+    done
+    cpu_flags=$(json_list "$@")
+    while read -r key value _; do
+        if [ "$key" = MemTotal: ]; then tenths=$(((value * 10 + 524288) / 1048576)); fi
+    done </proc/meminfo
+    memory_gib=$((tenths / 10)).$((tenths % 10))
+    set --
+    if command -v nvidia-smi >/dev/null && gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader); then
+        while IFS= read -r gpu; do set -- "$@" "$gpu"; done <<END
+$gpus
+END
+    fi
+    for node in /sys/class/kfd/kfd/topology/nodes/*/properties; do # AMD's driver; a processor has no compute units
+        if [ -r "$node" ] && amd_gpu "$node"; then set -- "$@" "$gpu"; fi
+    done
+    accelerators=$(json_list "$@")
+}
+
+# amd_gpu PROPERTIES: whether a node of the topology is a GPU; sets gpu to its name.
+amd_gpu() {
+    vendor=0 units=0 version=0 minor=
+    while read -r key value; do
+        case $key in
+        vendor_id) vendor=$value ;;
+        simd_count) units=$value ;;
+        gfx_target_version) version=$value ;;
+        drm_render_minor) minor=$value ;;
+        esac
+    done <"$1"
+    [ "$vendor" = 4098 ] && [ "$units" -gt 0 ] || return 1
+    product=
+    if [ -r "/sys/class/drm/renderD$minor/device/product_name" ]; then
+        read -r product <"/sys/class/drm/renderD$minor/device/product_name" || :
+    fi
+    product=${product#AMD }
+    gpu="AMD ${product:-GPU} (gfx$((version / 10000))$(printf '%x%x' $((version / 100 % 100)) $((version % 100))))"
+}
+
+# hashes: the SHA-256 of what the app has left here, as a JSON object.
+hashes() {
+    set --
+    for file in metrics.jsonl result.json; do
+        if [ -f "$file" ] && ! [ -L "$file" ]; then
+            sum=$(sha256sum <"$file")
+            set -- "$@" "$file=${sum%% *}"
+        fi
+    done
+    json_object "$@"
+}
+
+now() { date -u +%Y-%m-%dT%H:%M:%SZ; }
+
+# machine_flags: what the engine has to be told on this machine; sets userns.
+machine_flags() {
+    # As root that lacks this capability, Apptainer would set limits that it may not set.
+    userns=
+    while read -r key value; do
+        if [ "$key" = CapEff: ] && [ "$(id -u)" -eq 0 ] &&
+            [ $((0x$value >> 24 & 1)) -eq 0 ]; then
+            userns=yes
+        fi
+    done </proc/self/status
+}
+
+# active JOB: whether a job runs.
+active() { [ "$(bjobs -noheader -o stat "$1" 2>/dev/null)" = RUN ]; }
+
+# again: queue this job once more.
+again() { brequeue -r "$job"; }
+
+# cause CODE: mpirun and jsrun have the status of the task that was the first to end badly.
+cause() { printf '%s' "$1"; }
+
+# preempted CODE: a job that is killed is run again by itself (rerunnable).
+preempted() { return 1; }
+
+# explain: nothing more is known of an end.
+explain() { :; }
+
+# meeting: nobody says more than PMIX_SERVER_TMPDIR.
+meeting() { :; }
+
+# The number of the job, of its task, and of this node's task of all.
+job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
+rank=${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-${PMIX_RANK:-0}}}
+
+# ready: engine, image and data on this node.
+ready() {
+    engine=/example/bin/apptainer
+    if ! [ -x "$engine" ]; then engine=$(find_engine); fi
+    engine_folder=$(dirname -- "$engine")
+    machine_flags
+}
+
+# node LINK: what has to be right on this node before ranks are started; tells of the machine.
+node() {
+    name=$(uname -n)
+    if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
+    if ! sum=$(sha256sum <"$data1"/dataset.json) || [ "${sum%% *}" != 4444444444444444444444444444444444444444444444444444444444444444 ]; then
+        fail 65 "$name: other data than those submitted: $data1"
+    fi
+    ready
+    sum=$(sha256sum <"$image")
+    if [ "sha256:${sum%% *}" != sha256:2222222222222222222222222222222222222222222222222222222222222222 ]; then
+        fail 65 "$name: $image has changed since it was submitted: sha256:${sum%% *}"
+    fi
+    if ! : >"job/.$rank" || ! rm -f "job/.$rank"; then
+        fail 73 "$name: cannot write into the run directory"
+    fi
+    if ! env -i "PATH=$engine_folder:$PATH" "$engine" --quiet exec --containall --no-home --cleanenv \
+        ${userns:+--userns} --pwd / "$image" true >&2; then
+        fail 69 "$name: Apptainer cannot start a container here" "$(obstacle)"
+    fi
+    host_facts
+    cat >"$1.$rank" <<END
+{"hostname": $hostname, "os": $os, "kernel": $kernel, "architecture": $architecture, "processor": $processor, "cores": $cores, "memory_gib": $memory_gib, "cpu_flags": $cpu_flags, "accelerators": $accelerators, "python": null}
+END
+}
+
+# show FOLDER: let the container see it, too; adds to mounts.
+show() {
+    place=$(replace "$1" '"' '""')
+    mounts="${mounts:+$mounts
+}type=bind,\"source=$place\",\"destination=$place\""
+}
+
+# task WORD...: one rank. What its launcher tells it reaches the container, and nothing else does.
+task() {
+    ready
+    more=$#
+    if [ "$rank" -eq 0 ]; then printf '%s' "${SLURM_STEP_ID-}" >job/.step; fi
+    for name in $(env | sed -nE 's/^((SLURM|PMI|PMIX|OMPI|JSM)_[A-Za-z0-9_]*)=.*/\1/p'); do
+        eval "value=\${$name-}"
+        set -- "$@" "APPTAINERENV_$name=$value"
+    done
+    mounts=
+    # Where the ranks of a node meet each other and who has started them.
+    for place in "${PMIX_SERVER_TMPDIR-}" "$(meeting)"; do
+        if [ -d "$place" ]; then show "$place"; fi
+    done
+    if [ -n "${HOME+set}" ]; then set -- "$@" "HOME=$HOME"; fi
+    if [ -n "${LANG+set}" ]; then set -- "$@" "LANG=$LANG"; fi
+    if [ -n "${TMPDIR+set}" ]; then set -- "$@" "TMPDIR=$TMPDIR"; fi
+    if [ -n "${XDG_RUNTIME_DIR+set}" ]; then set -- "$@" "XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR"; fi
+    if [ -n "${SOURCE_DATE_EPOCH+set}" ]; then set -- "$@" "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH"; fi
+    if [ -n "$mounts" ]; then set -- "$@" "APPTAINER_MOUNT=$mounts"; fi
+    set -- "$@" \
+        APPTAINERENV_MASTER_ADDR="$TRIMARAN_FIRST" APPTAINERENV_MASTER_PORT="$TRIMARAN_PORT" \
+        PATH="$engine_folder":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
+        APPTAINERENV_OMP_NUM_THREADS=1 \
+        "$engine" \
+        --quiet \
+        run \
+        --containall \
+        --no-home \
+        --cleanenv \
+        --no-eval \
+        ${userns:+--userns} \
+        --pwd \
+        /out \
+        --mount \
+        type=bind,source=/example/data,destination=/data,ro \
+        --mount \
+        type=bind,source=/example/runs/1,destination=/out \
+        "$image" \
+        train \
+        --data=/data \
+        --out=/out \
+        --model=resnet20 \
+        --strategy=ddp \
+        --steps=120 \
+        --batch-size-per-rank=64 \
+        --base-lr=0.1 \
+        --base-batch=64 \
+        --warmup-steps=20 \
+        --schedule=cosine \
+        --momentum=0.9 \
+        --weight-decay=0.0001 \
+        --label-smoothing=0.0 \
+        --precision=auto \
+        --threads=1 \
+        --seed=17 \
+        '--note=a b'
+    # The words that were given come last: those of a link that goes on.
+    while [ "$more" -gt 0 ]; do
+        word=$1
+        shift
+        set -- "$@" "$word"
+        more=$((more - 1))
+    done
+    exec env -i "$@"
+}
+
+# newest: step of the newest checkpoint; 0 without one.
+newest() {
+    step=0
+    for file in checkpoints/step-*.npz; do
+        if [ -f "$file" ]; then
+            step=${file##*-}
+            step=${step%.npz}
+            step=${step#"${step%%[!0]*}"}
+        fi
+    done
+    printf '%s' "${step:-0}"
+}
+
+# end CODE REASON: write down how this link ended, whole at every moment.
+end() {
+    cat >"job/.end.part" <<END
+{"ended": "$(now)", "exit_status": $1, "step": $(newest), "reason": $(json "$2"), "files": $(hashes)}
+END
+    mv -f -- job/.end.part "$link.end.json"
+    printf 'job.sh: exit status %s%s\n' "$1" "${2:+: $2}" | tee -a log.txt >&2
+}
+
+# stopped CODE LINE...: end with a reason before any rank was started.
+stopped() {
+    code=$1
+    shift
+    printf 'job.sh: %s\n' "$@" >>log.txt
+    fail "$code" "$@"
+}
+
+# begin: a new link of the chain; sets link, number, and the step that it begins with.
+begin() {
+    number=0
+    for file in job/link-????.json; do if [ -e "$file" ]; then number=$((number + 1)); fi; done
+    if [ "$number" -gt 0 ]; then
+        link=job/link-$(printf %04d "$number")
+        other=$(sed -nE '1s/.*"job": "([^"]+)".*/\1/p' "$link.json")
+        if ! [ -e "$link.end.json" ] && [ -n "$other" ] && [ "$other" != "$job" ] && active "$other"; then
+            stopped 73 "the job $other runs in $out: this one ends"
+        fi
+    fi
+    number=$((number + 1))
+    link=job/link-$(printf %04d "$number")
+    if ! (set -C && : >"$link.json"); then stopped 73 "another job began in $out"; fi
+    before=$(newest)
+    began=$(now)
+}
+
+# stalled: whether the link before this one has made no progress, either.
+stalled() {
+    [ "$number" -gt 1 ] || return 1
+    one=job/link-$(printf %04d $((number - 1))).json
+    [ "$(sed -nE '1s/.*"step": ([0-9]+).*/\1/p' "$one")" = "$(newest)" ]
+}
+
+# look: check every node, and write down on which this link is.
+look() {
+    tasks=$nodes
+    jsrun --nrs "$nodes" --rs_per_host 1 --tasks_per_rs 1 --cpu_per_rs ALL_CPUS /bin/sh job/job.sh node "$link" >>log.txt 2>&1 || {
+        code=$?
+        tail -n 20 log.txt >&2
+        rm -f -- "$link.json" "$link".[0-9]*
+        exit "$code"
+    }
+    # The node of rank 0, which need not be the one that this script runs on.
+    TRIMARAN_FIRST=$(sed -nE 's/.*"hostname": "([^"]+)".*/\1/p' "$link.0")
+    export TRIMARAN_FIRST
+    hosts=
+    one=0
+    while [ "$one" -lt "$nodes" ]; do
+        hosts="$hosts${hosts:+, }$(cat "$link.$one")"
+        rm -f -- "$link.$one"
+        one=$((one + 1))
+    done
+    cat >"$link.part" <<END
+{"number": $number, "job": $(json "$job"), "started": "$began", "step": $before, "hosts": [$hosts]}
+END
+    mv -f -- "$link.part" "$link.json"
+}
+
+# train: start the ranks and wait for them; sets code to their exit status.
+train() {
+    tasks=$((nodes * 1))
+    set --
+    if [ "$number" -gt 1 ]; then
+        set -- --resume=auto
+    fi
+    set -- jsrun --nrs "$tasks" --rs_per_host 1 --tasks_per_rs 1 --cpu_per_rs 1 --bind packed:1 --launch_distribution packed /bin/sh job/job.sh task "$@"
+    printf 'job.sh: job %s, link %s: %s\n' "$job" "$number" "$(shell_line "$@")" >>log.txt
+    "$@" >>log.txt 2>&1 &
+    child=$!
+    # Of all signals SIGURG ends no process: what is signalled beside the app are torchrun, and the
+    # file system of the image, without which the app could write no checkpoint.
+    trap 'warned=yes; signalled=yes; kill -USR1 "$child" || :' USR1
+    trap 'told=yes; signalled=yes; kill -TERM "$child" 2>/dev/null || :' TERM INT HUP
+    while :; do
+        signalled=
+        code=0
+        wait "$child" || code=$?
+        # A signal ends the waiting, not yet the ranks, which may write their checkpoint.
+        if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
+    done
+    trap '' USR1 TERM INT HUP
+    # What starts ranks has statuses of its own where some were stopped.
+    if [ "$code" -ne 0 ] && [ -n "$warned$told" ] && [ "$(newest)" -gt "$before" ]; then code=75; fi
+    code=$(cause "$code")
+    if [ -z "$told" ] && preempted "$code"; then code=75 warned=preempted; fi
+}
+
+cd -- "$out" || fail 73 "the run directory $out is gone"
+case ${1-} in
+node)
+    node "$2"
+    exit
+    ;;
+task)
+    shift
+    task "$@"
+    ;;
+esac
+
+begin
+TRIMARAN_PORT=$(printf '%s' "$job" | tr -cd 0-9)
+TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
+export TRIMARAN_PORT
+warned=
+told=
+look
+train
+if [ "$code" -ne 75 ] || [ -z "$warned" ]; then
+    end "$code" "$(explain)"
+    exit "$code"
+fi
+case $warned in
+preempted) why="preempted" ;;
+*) why="the time limit came" ;;
+esac
+if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
+    end 75 "no progress: $why, and no checkpoint was written; ask for more time, then trimaran resume"
+    exit 75
+fi
+end 75 "$why: it goes on from step $(newest)"
+again

@@ -1,0 +1,183 @@
+"""A real Slurm of two nodes: a small app submitted, watched, stopped and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import cluster
+import tinyapp
+from trimaran.cluster.script import SCRIPT
+from trimaran.runs import rundir
+
+pytestmark = [
+    pytest.mark.engine("apptainer"), pytest.mark.engine("slurm"), pytest.mark.timeout(280)
+]
+
+Trimaran = tinyapp.Trimaran
+TWO = "hello/cpu-2core-2nodes-smoke"
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cluster of this module's own; its folder."""
+    folder = tmp_path_factory.mktemp("c")
+    cluster.start(folder)
+    try:
+        yield folder
+    finally:
+        cluster.stop(folder)
+
+
+@pytest.fixture
+def trimaran(place: Path, engine_cache: Path, slurm: Path, tmp_path: Path) -> Trimaran:
+    """The tool on a login node of the cluster, whose site file says how its srun connects ranks."""
+    site = tmp_path / "site.yaml"
+    site.write_text(yaml.safe_dump({"clusters": {"own": {"partition": "main", "mpi": "pmi2"}}}))
+    tinyapp.write_recipe(
+        place, name=TWO, launcher="srun", args={"sleep": 2},
+        resources={"nodes": 2, "cpus_per_task": 1, "walltime": "00:02:00"},
+    )
+    env = tinyapp.environment(
+        place, engine_cache, SLURM_CONF=str(slurm / "slurm.conf"), TRIMARAN_SITE=str(site)
+    )
+    return lambda *words, **more: tinyapp.call(list(words), {**env, **more})
+
+
+def submit(trimaran: Trimaran, out: Path, *words: str) -> str:
+    done = trimaran("submit", TWO, "--out", str(out), *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{out}\n"
+    [job] = (out / "job/ids").read_text().split()
+    return job
+
+
+def standing(trimaran: Trimaran, out: Path) -> dict[str, Any]:
+    done = trimaran("status", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)
+    assert isinstance(row, dict)
+    return row
+
+
+def wait(trimaran: Trimaran, out: Path, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Return how the run stands once it is as wanted."""
+    end = time.monotonic() + 60
+    while not until(row := standing(trimaran, out)):
+        assert time.monotonic() < end, row
+        time.sleep(0.2)
+    return row
+
+
+def ended(row: dict[str, Any]) -> bool:
+    return row["state"] not in ("pending", "configuring", "running", "completing")
+
+
+def test_the_cluster_connects_ranks_on_both_nodes(slurm: Path) -> None:
+    env = {**os.environ, "SLURM_CONF": str(slurm / "slurm.conf")}
+    for mpi, variable in (("pmix", "PMIX_RANK"), ("pmi2", "PMI_RANK")):
+        done = subprocess.run(
+            ["srun", "-N2", "-n2", f"--mpi={mpi}", "sh", "-c",
+             f'echo "$SLURMD_NODENAME ${variable} of $SLURM_NTASKS"'],
+            env=env, capture_output=True, text=True, check=False, timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == ["n1 0 of 2", "n2 1 of 2"]
+
+
+def test_starting_it_again_and_stopping_it_twice_do_no_harm(tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("d")
+    cluster.start(folder)
+    before = cluster.pids(folder)
+    cluster.start(folder)
+    assert cluster.pids(folder) == before
+    assert cluster.stop(folder)
+    assert not cluster.stop(folder)
+    assert cluster.pids(folder) == []
+
+
+def test_a_run_on_two_nodes_is_watched_and_judged(trimaran: Trimaran, tmp_path: Path) -> None:
+    out = tmp_path / "a run $(touch owned) 'of' \"mine\", ü"
+    job = submit(trimaran, out)
+    again = trimaran("submit", TWO, "--out", str(out))
+    assert again.returncode == 2
+    assert "a run is never overwritten" in again.stderr
+    busy = trimaran("resume", str(out))
+    assert busy.returncode == 2
+    assert f"job {job} of the run" in busy.stderr
+    said = trimaran("logs", "-f", str(out))
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.count("mounted False") == 2
+    row = wait(trimaran, out, ended)
+    assert (row["state"], row["nodes"], row["links"], row["step"]) == ("completed", 2, 1, 2)
+    judged = trimaran("report", str(out))
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert "VERDICT PASS" in judged.stdout
+    assert [host.hostname for host in rundir.load(out).hosts] == [os.uname().nodename] * 2
+    assert trimaran("status", str(out)).returncode == 0
+    assert not list(tmp_path.rglob("owned"))
+
+
+def test_what_is_cancelled_says_so(trimaran: Trimaran, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    job = submit(trimaran, out, "--set", "sleep=100")
+    wait(trimaran, out, lambda row: "mounted" in (out / "log.txt").read_text())
+    done = trimaran("cancel", str(out))
+    assert done.stdout == f"job {job} cancelled\n", done.stderr
+    row = wait(trimaran, out, ended)
+    assert row["state"] in ("cancelled", "interrupted", "failed"), row
+    assert trimaran("report", str(out)).returncode == 2
+    assert trimaran("cancel", str(out)).returncode == 2
+
+
+def test_an_image_that_changed_after_submission_starts_no_rank(
+    trimaran: Trimaran, tmp_path: Path, slurm: Path
+) -> None:
+    env = {**os.environ, "SLURM_CONF": str(slurm / "slurm.conf")}
+    hold = subprocess.run(["sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 100"],
+                          env=env, capture_output=True, text=True, check=True, cwd=tmp_path)
+    out = tmp_path / "run"
+    submit(trimaran, out)
+    image = Path(rundir.load(out).image.reference)
+    content = image.read_bytes()
+    try:
+        image.write_bytes(content + b"x")
+        subprocess.run(["scancel", hold.stdout.strip()], env=env, check=True)
+        row = wait(trimaran, out, ended)
+    finally:
+        image.write_bytes(content)
+    assert row["state"] == "failed"
+    assert "has changed since it was submitted" in row["why"]
+    resumed = trimaran("resume", str(out))
+    assert resumed.returncode == 0, resumed.stderr
+    assert wait(trimaran, out, ended)["state"] == "completed"
+
+
+def test_what_slurm_refuses_is_told_in_its_words(trimaran: Trimaran, tmp_path: Path) -> None:
+    site = tmp_path / "other.yaml"
+    site.write_text(yaml.safe_dump({"clusters": {"own": {"partition": "nowhere"}}}))
+    done = trimaran("submit", TWO, "--out", str(tmp_path / "run"), TRIMARAN_SITE=str(site))
+    assert done.returncode == 4
+    assert "sbatch refuses the job" in done.stderr
+    assert "invalid partition" in done.stderr
+    unknown = trimaran("submit", TWO, "--cluster", "moon")
+    assert unknown.returncode == 2
+    assert "no cluster 'moon': own" in unknown.stderr
+
+
+def test_the_preview_is_what_is_queued(trimaran: Trimaran, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    preview = trimaran("submit", TWO, "--out", str(out), "--dry-run")
+    assert preview.returncode == 0, preview.stderr
+    assert not out.exists()
+    submit(trimaran, out)
+    assert (out / SCRIPT).read_text() == preview.stdout
+    wait(trimaran, out, ended)

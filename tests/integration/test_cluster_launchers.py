@@ -1,0 +1,82 @@
+"""Every way in which `submit` starts ranks, in containers of resnet-imagenet on a real Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cluster
+from faults import NAME, RECIPE, Place, Run
+
+pytestmark = [
+    pytest.mark.engine("apptainer"), pytest.mark.engine("slurm"), pytest.mark.trains,
+    pytest.mark.usefixtures("user_cache"), pytest.mark.timeout(280),
+]
+SHORT = {
+    **{name: value for name, value in RECIPE["args"].items() if name != "checkpoint-every"},
+    "steps": 8, "batch-size-per-rank": 16, "log-every": 1,
+}
+BY_ONE = SHORT | {"strategy": "single", "accumulation": 2, "batch-size-per-rank": 32}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("c")
+    cluster.start(folder)
+    try:
+        yield Place(tmp_path_factory.mktemp("launchers"), folder)
+    finally:
+        cluster.stop(folder)
+
+
+def losses(place: Place, launcher: str, nodes: int, tasks: int, **args: Any) -> list[float]:
+    """Train on so many nodes and tasks of each; return the losses of all steps."""
+    place.write(
+        launcher=launcher, args=SHORT | args, resources={
+            "nodes": nodes, "tasks_per_node": tasks, "cpus_per_task": 1, "walltime": "00:05:00",
+        },
+    )
+    run = place.submit()
+    assert run.finish()["state"] == "completed", run.log
+    assert len(run.links()[0].hosts) == nodes
+    assert place.trimaran("report", str(run.out), check=False).returncode == 5  # never measured
+    return [line["value"] for line in run.metrics() if line["key"] == "train_loss"]
+
+
+@pytest.fixture(scope="module")
+def alone(place: Place) -> list[float]:
+    """One process that takes each batch in two parts."""
+    return losses(place, "none", 1, 1, **BY_ONE)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "nodes", "tasks", "strategy"),
+    [
+        ("srun", 2, 1, "ddp"), ("srun", 2, 1, "horovod"), ("srun", 1, 2, "horovod"),
+        ("torchrun", 2, 1, "ddp"), ("torchrun", 1, 2, "ddp"),
+        ("mpirun", 1, 2, "horovod"), ("horovodrun", 1, 2, "horovod"),
+        pytest.param("mpirun", 2, 1, "horovod", marks=pytest.mark.engine("openmpi")),
+    ],
+)
+def test_two_ranks_train_as_one_does_with_two_parts(
+    place: Place, alone: list[float], launcher: str, nodes: int, tasks: int, strategy: str
+) -> None:
+    found = losses(place, launcher, nodes, tasks, strategy=strategy)
+    assert found == pytest.approx(alone, rel=1e-5)
+
+
+def test_a_scaling_series_has_a_table_and_a_plot(place: Place) -> None:
+    place.write(args=SHORT)
+    out = place.root / "series"
+    place.trimaran("submit", NAME, "--nodes", "1,2", "--out", str(out))
+    rows = place.trimaran("status", str(out / "nodes-0001"), str(out / "nodes-0002")).stdout
+    assert "nodes-0002" in rows
+    for name in ("nodes-0001", "nodes-0002"):
+        assert Run(place, out / name).finish()["state"] == "completed"
+    done = place.trimaran("report", str(out), check=False)
+    assert done.returncode == 5
+    assert "efficiency" in done.stdout
+    assert (out / "scaling.png").is_file()
+    assert "| 2 | 2 |" in (out / "scaling.md").read_text()

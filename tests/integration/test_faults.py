@@ -1,0 +1,305 @@
+"""What can happen to a run on a cluster, each for real: nothing is lost, doubled or damaged.
+
+The two-node Slurm of `make cluster`, the image of resnet-imagenet, two ranks. `make test-faults`
+runs all of them, `make test` those under a minute; docs/cluster.md has the table of all.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cluster
+from faults import STEPS, Place, Run, lose, ranks, revive, small_disk
+from trimaran.runs import rundir
+
+pytestmark = [
+    pytest.mark.engine("apptainer"), pytest.mark.engine("slurm"), pytest.mark.trains,
+    pytest.mark.usefixtures("user_cache"), pytest.mark.timeout(600),
+]
+
+NOTICED = 30  # seconds
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cluster of this module's own; its folder."""
+    folder = tmp_path_factory.mktemp("c")
+    cluster.start(folder)
+    try:
+        yield folder
+    finally:
+        cluster.stop(folder)
+
+
+@pytest.fixture
+def place(slurm: Path, tmp_path: Path) -> Iterator[Place]:
+    cluster.start(slurm)  # where a test before has lost a node
+    here = Place(tmp_path, slurm)
+    here.write()
+    yield here
+    here.slurm("scancel", "--me")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(slurm: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same training without any fault."""
+    here = Place(tmp_path_factory.mktemp("undisturbed"), slurm)
+    here.write()
+    run = here.submit()
+    assert run.finish()["state"] == "completed", run.log
+    return run
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.faults) for seed in range(1, 10))]
+)
+def test_a_rank_is_killed_at_a_random_step(place: Place, undisturbed: Run, seed: int) -> None:
+    choice = random.Random(seed)  # noqa: S311 - which step, no secret
+    run = place.submit()
+    run.reach(choice.randrange(4, STEPS - 8))
+    time.sleep(choice.random())
+    os.kill(ranks(run)[choice.choice([0, 1])], signal.SIGKILL)
+    assert run.wait(run.ended) < NOTICED
+    assert run.state()["state"] == "failed"
+    assert run.resume()["state"] == "completed", run.log
+    run.check_whole(undisturbed)
+
+
+@pytest.mark.faults
+def test_a_node_is_lost_and_comes_back(place: Place, undisturbed: Run) -> None:
+    run = place.submit()
+    run.reach(12)
+    lose("n2", place.folder)
+    assert run.wait(lambda: "another rank ended" in run.log) < NOTICED
+    run.wait(lambda: run.state()["state"] != "running")
+    revive("n2", place.folder)
+    row = run.finish()
+    if row["state"] != "completed":  # the ranks noticed it before Slurm did
+        row = run.resume()
+    assert row["state"] == "completed", run.log
+    assert len(run.links()) > 1
+    run.check_whole(undisturbed)
+
+
+@pytest.mark.faults
+def test_an_elastic_run_goes_on_without_a_lost_node(place: Place, undisturbed: Run) -> None:
+    place.write(resources={"nodes": 2, "tasks_per_node": 1, "cpus_per_task": 1,
+                           "walltime": "00:10:00", "min_nodes": 1})
+    run = place.submit()
+    run.reach(20)
+    saved = max((run.out / "checkpoints").glob("step-*.npz")).name
+    lose("n2", place.folder)
+    assert run.finish()["state"] == "completed", run.log
+    first, second = run.links()
+    assert (len(first.hosts), len(second.hosts)) == (2, 1)
+    assert first.end is not None
+    assert "a node was lost" in first.end.reason
+    assert second.step >= int(saved[5:13]), "only what came after the last checkpoint is lost"
+    said = place.trimaran("report", str(run.out), check=False).stdout
+    assert f"from step {second.step} on 1 ranks, before 2" in said
+    losses = [line["value"] for line in run.metrics() if line["key"] == "train_loss"]
+    wanted = [line["value"] for line in undisturbed.metrics() if line["key"] == "train_loss"]
+    assert losses == pytest.approx(wanted, rel=1e-3), "the same batch, in the same parts"
+
+
+@pytest.mark.faults
+def test_torchrun_goes_on_without_a_lost_node(place: Place) -> None:
+    place.write(launcher="torchrun", resources={
+        "nodes": 2, "tasks_per_node": 1, "cpus_per_task": 1, "walltime": "00:10:00", "min_nodes": 1,
+    })
+    run = place.submit()
+    run.reach(20)
+    lose("n2", place.folder)
+    assert run.finish(300)["state"] == "completed", run.log
+    said = place.trimaran("report", str(run.out), check=False).stdout
+    assert "on 1 ranks, before 2" in said
+    assert run.step() == STEPS
+
+
+def test_the_scheduler_is_restarted(place: Place, undisturbed: Run) -> None:
+    run = place.submit()
+    run.reach(8)
+    for pid in cluster.pids(place.folder, ("slurmctld",)):
+        os.kill(pid, signal.SIGKILL)
+    run.reach(16)
+    cluster.run([cluster.find("slurmctld"), "-f", place.folder / "slurm.conf"], place.folder)
+    assert run.finish()["state"] == "completed", run.log
+    run.check_whole(undisturbed)
+
+
+def test_it_is_preempted(place: Place, undisturbed: Run) -> None:
+    place.site["partition"] = "low"
+    run = place.submit()
+    run.reach(12)
+    place.slurm("sbatch", "--parsable", "-phigh", "-N2", "--exclusive", "--wrap", "sleep 3")
+    run.wait(lambda: len(run.links()) > 1)
+    assert run.finish()["state"] == "completed", run.log
+    first, _second = run.links()
+    assert first.end is not None
+    assert first.end.reason.startswith("preempted: it goes on from step ")
+    run.check_whole(undisturbed)
+
+
+def test_it_is_killed_while_it_writes_a_checkpoint(place: Place, undisturbed: Run) -> None:
+    run = place.submit("--set", "checkpoint-every=1")
+    run.reach(12)
+    run.wait(lambda: any(
+        not path.name.endswith(".npz") for path in (run.out / "checkpoints").iterdir()
+    ))
+    place.slurm("scancel", "--full", "--signal=KILL", run.job)
+    run.wait(run.ended)
+    assert run.resume()["state"] == "completed", run.log
+    run.check_whole(undisturbed)
+
+
+def test_three_time_limits_are_one_run_with_one_verdict(place: Place, undisturbed: Run) -> None:
+    run = place.submit()
+    for step, number in ((8, 1), (20, 2), (32, 3)):
+        run.reach(step)
+        assert len(run.links()) == number
+        # As Slurm does, `signal_seconds` before the limit.
+        place.slurm("scancel", "--batch", "--signal=USR1", run.job)
+        run.wait(lambda: len(run.links()) > number)  # noqa: B023 - called within the turn
+    assert run.finish()["state"] == "completed", run.log
+    run.check_whole(undisturbed)
+    judged = place.trimaran("report", str(run.out), check=False)
+    assert judged.returncode == 5, judged.stderr  # nobody has measured it
+    assert len(rundir.load(run.out).resumed) == 3
+
+
+def test_the_disk_is_full_during_a_checkpoint(place: Place, undisturbed: Run) -> None:
+    disk = place.root / "disk"
+    end = small_disk(disk, 24)
+    try:
+        run = place.submit(out=disk / "run")
+        run.reach(12)
+        ballast = disk / "ballast"
+        with ballast.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(b"\0" * (1 << 16))
+            except OSError:
+                pass
+        run.wait(run.ended)
+        assert "cannot write checkpoint" in run.log, run.log
+        assert "go on" in run.log or "--resume auto" in run.log
+        ballast.unlink()
+        assert run.resume()["state"] == "completed", run.log
+        run.check_whole(undisturbed)
+    finally:
+        end()
+
+
+def test_the_run_directory_is_gone_before_it_starts(place: Place) -> None:
+    hold = place.slurm("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60")
+    run = place.submit()
+    shutil.rmtree(run.out)
+    place.slurm("scancel", hold)
+    deadline = time.monotonic() + NOTICED
+    job_left = True
+    while job_left and time.monotonic() < deadline:
+        job_left = bool(place.slurm("squeue", "-h", "--me"))
+        time.sleep(0.2)
+    assert not job_left
+    assert not run.out.exists()
+
+
+def test_the_run_directory_becomes_read_only(place: Place, undisturbed: Run) -> None:
+    hold = place.slurm("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60")
+    run = place.submit()
+    job_folder = run.out / "job"
+    job_folder.chmod(0o555)
+    place.slurm("scancel", hold)
+    try:
+        run.wait(run.ended)
+    finally:
+        job_folder.chmod(0o755)
+    assert run.state()["state"] == "failed"
+    assert run.resume()["state"] == "completed", run.log
+    run.check_whole(undisturbed)
+
+
+def test_a_rank_hangs_and_is_named(place: Place, undisturbed: Run) -> None:
+    run = place.submit()
+    run.reach(12)
+    stopped = ranks(run)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    took = run.wait(run.ended)
+    assert took < NOTICED + 5
+    assert "nothing has moved for" in run.log
+    assert "rank 1 is silent" in run.log
+    assert "rank 0 is " in run.log
+    assert run.resume()["state"] == "completed", run.log
+    run.check_whole(undisturbed)
+
+
+def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
+    from trimaran.data import cache
+
+    data = place.root / "data"
+    shutil.copytree(cache.folder(cache.load("fashion-mnist")), data)
+    run_words = ("--data", str(data))
+    hold = place.slurm("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60")
+    run = place.submit(*run_words)
+    for shard in sorted(data.glob("train*.tar")):
+        content = bytearray(shard.read_bytes())
+        at = 0
+        while (at := content.find(b"IDAT", at)) >= 0:  # the pixels of every image
+            content[at + 4 : at + 24] = b"\xff" * 20
+            at += 24
+        shard.write_bytes(content)
+    place.slurm("scancel", hold)
+    row = run.finish()
+    assert row["state"] == "failed"
+    assert rundir.load(run.out).exit_status == 3, run.log
+    assert "train" in run.log
+    assert ".tar" in run.log
+    assert "rank " in run.log
+
+
+@pytest.mark.parametrize("mpi", ["none", "pmi2"])
+def test_the_wrong_mpi_is_told_with_the_remedy(place: Place, mpi: str) -> None:
+    place.site["mpi"] = mpi
+    run = place.submit("--set", "strategy=horovod")
+    row = run.finish()
+    assert row["state"] == "failed"
+    assert "needs pmix (mpi in the site file)" in row["why"]
+    assert run.step() == 0
+
+
+def test_the_same_run_is_submitted_twice(place: Place, undisturbed: Run) -> None:
+    run = place.submit()
+    run.reach(4)
+    again = place.trimaran("resume", str(run.out), check=False)
+    assert again.returncode == 2
+    by_hand = subprocess.run(
+        ["sbatch", "--parsable", "--overcommit", "-N1", "-n1", "--wait", "job/job.sh"], cwd=run.out,
+        env=place.env(), capture_output=True, text=True, check=False, timeout=300,
+    )
+    assert by_hand.returncode != 0 or "ends" in run.log
+    assert run.finish()["state"] == "completed", run.log
+    run.check_whole(undisturbed)
+
+
+def test_the_image_is_gone(place: Place, tmp_path: Path) -> None:
+    hold = place.slurm("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60")
+    run = place.submit()
+    image = Path(rundir.load(run.out).image.reference)
+    aside = image.with_suffix(".aside")
+    image.rename(aside)
+    try:
+        place.slurm("scancel", hold)
+        assert run.finish()["state"] == "failed"
+        assert "is not there" in run.state()["why"]
+    finally:
+        aside.rename(image)
+    assert run.resume()["state"] == "completed", run.log

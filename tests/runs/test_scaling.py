@@ -1,0 +1,95 @@
+"""A scaling series: speed-up and efficiency of finished runs on more and more nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from finished import finish
+from trimaran.errors import RunError, UsageError
+from trimaran.recipes import library
+from trimaran.recipes.library import RecipeFile
+from trimaran.runs import report, scaling
+
+
+def run(directory: Path, recipe: RecipeFile, nodes: int, speed: float) -> None:
+    """Make a finished run on so many nodes, with this throughput."""
+    finish(directory, library.on_nodes(recipe, nodes))
+    path = directory / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["key"] == "throughput":
+            line["value"] = speed
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record = json.loads((directory / "run.json").read_text())
+    record["files"] = {}
+    (directory / "run.json").write_text(json.dumps(record))
+
+
+@pytest.fixture
+def series(recipe: RecipeFile, own_place: Path) -> Path:
+    folder = own_place / "series"
+    places = scaling.begin(folder, recipe.name, [1, 2, 4])
+    for nodes, speed in ((1, 100.0), (2, 180.0), (4, 300.0)):
+        run(places[nodes], recipe, nodes, speed)
+    return folder
+
+
+def test_speed_up_and_efficiency_are_those_over_the_smallest(series: Path) -> None:
+    points = scaling.write(series)
+    assert [one.nodes for one in points] == [1, 2, 4]
+    assert [one.speedup for one in points] == pytest.approx([1, 1.8, 3.0])
+    assert [one.efficiency for one in points] == pytest.approx([1, 0.9, 0.75])
+    text = (series / "scaling.md").read_text()
+    assert "| 4 | 4 | 300.0 img/s | 3.00 | 75% |" in text
+    assert (series / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    assert b"</svg>" in (series / "scaling.svg").read_bytes()
+
+
+def test_only_the_recipes_own_number_of_nodes_has_its_reference(series: Path) -> None:
+    outcomes = {one.nodes: one.outcome for one in scaling.write(series)}
+    assert outcomes == {1: "PASS", 2: "NO REFERENCE", 4: "NO REFERENCE"}
+    record, judged = report.write(series / "nodes-0002")
+    assert record.recipe.nodes == 2
+    assert judged.reasons == ["the recipe's arguments were changed (nodes)"]
+
+
+def test_a_run_that_has_not_ended_is_named(recipe: RecipeFile, own_place: Path) -> None:
+    folder = own_place / "series"
+    places = scaling.begin(folder, recipe.name, [1, 2])
+    run(places[1], recipe, 1, 100)
+    with pytest.raises(UsageError, match="nodes-0002 is no run directory"):
+        scaling.write(folder)
+
+
+def test_a_run_without_throughput_is_named(series: Path) -> None:
+    path = series / "nodes-0002/metrics.jsonl"
+    path.write_text("".join(
+        line + "\n" for line in path.read_text().splitlines() if "throughput" not in line
+    ))
+    with pytest.raises(RunError, match="nodes-0002 has reported no throughput"):
+        scaling.write(series)
+
+
+@pytest.mark.parametrize("name", ["", "..", "/etc", "a/b"])
+def test_a_series_names_no_folder_elsewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / scaling.FILE).write_text(json.dumps({"recipe": "a/b", "runs": {1: name}}))
+    with pytest.raises(UsageError, match="is no folder beside it"):
+        scaling.load(tmp_path)
+
+
+def test_a_damaged_series_is_named(tmp_path: Path) -> None:
+    (tmp_path / scaling.FILE).write_text("{}")
+    with pytest.raises(UsageError, match=r"scaling\.json is damaged"):
+        scaling.load(tmp_path)
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "mine").touch()
+    with pytest.raises(UsageError, match="never overwritten"):
+        scaling.begin(folder, "a/b", [1])
+    assert [path.name for path in folder.iterdir()] == ["mine"]
