@@ -2,6 +2,8 @@
 """FutureGAN's training step: the app against the plain loop and the ceiling.
 
     python benchmarks/futuregan_step.py --markdown benchmarks/README.md
+
+(A file `futuregan.py` here would be imported in place of the app.)
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 from sidebyside import cli, contestants, machine
 from sidebyside.contestants import Steps
 from sidebyside.report import Comparison, Plan
-from sidebyside.runner import BENCHMARKS, UNAVAILABLE, BenchmarkError
+from sidebyside.runner import BENCHMARKS, UNAVAILABLE, BenchmarkError, Contestant
 
 APP = "futuregan"
 UNIT = "clips/s"
@@ -44,8 +46,9 @@ def parser() -> argparse.ArgumentParser:
                      help="side of the frames and clips per step (default: 32:16 64:4)")
     top.add_argument("--width", type=cli.positive, default=32,
                      help="features up to 32 pixels, published: 512 (default: %(default)s)")
-    top.add_argument("--precision", choices=("fp32", "bf16", "fp16", "tf32"), default="fp32",
-                     help="of ours; plain is fp32 (default: %(default)s)")
+    top.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"),
+                     default=("fp32", "bf16"), metavar="PRECISION",
+                     help="of ours; plain is fp32 (default: fp32 bf16)")
     top.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     top.add_argument("--window", type=cli.positive, default=2,
                      help="steps per window; the first window warms up (default: %(default)s)")
@@ -73,32 +76,60 @@ def size(
     steps = Steps(clips, options.window, options.windows)
     plain = ("--size", str(side), "--width", str(options.width), "--batch", str(clips),
              "--device", options.device)
-    work = gflop(plain, environment)
-    ceiling = contestants.ceiling(
-        options.precision, environment, "--device", options.device,
-        gflop=work, what=f"clip at {side} px", unit=UNIT,
-    )
-    stock = contestants.program(
-        f"plain loop at {side} px: eager, fp32, NCDHW, default malloc",
-        machine.stock_environment(os.environ), "baselines.stock_futuregan", *plain,
-        "--window", str(steps.window), "--windows", str(steps.windows), unit=UNIT,
-    )
-    ours = contestants.training(
-        f"ours at {side} px, {options.precision}", APP, steps, environment,
-        "--synthetic", "--size", str(side), "--first-size", str(side), "--width",
-        str(options.width), "--precision", options.precision, "--device", options.device,
-        unit=UNIT,
-    )
-    return Plan(
-        [ceiling, stock, ours],
-        [
-            Comparison(f"ours / plain loop, {side} px", ours.name, stock.name, GOAL),
-            Comparison(f"ours / {options.precision} ceiling, {side} px", ours.name, ceiling.name),
-            Comparison(f"ceiling / plain loop, {side} px: no program can be faster",
-                       ceiling.name, stock.name),
-        ],
-        [f"{side} px: {work:.3g} GFLOP per clip (FlopCounterMode), batch {clips}, width "
-         f"{options.width}"],
+    work, without = gflop(plain, environment), gflop((*plain, "--no-penalty"), environment)
+    stocks = [
+        contestants.program(
+            f"plain loop at {side} px: eager, fp32, {name}, default malloc",
+            machine.stock_environment(os.environ), "baselines.stock_futuregan", *plain, *more,
+            "--window", str(steps.window), "--windows", str(steps.windows), unit=UNIT,
+        )
+        for name, more in (("NCDHW", ()), ("channels_last_3d", ("--channels-last",)))
+    ]
+    comparisons = [Comparison(
+        f"channels_last_3d / NCDHW, plain loop, {side} px", stocks[1].name, stocks[0].name
+    )]
+    racing = list(stocks)
+    for precision in options.precisions:
+        ceiling = top_rate(precision, work, without, side, options.device, environment)
+        ours = contestants.training(
+            f"ours at {side} px, {precision}", APP, steps, environment,
+            "--synthetic", "--size", str(side), "--first-size", str(side), "--width",
+            str(options.width), "--precision", precision, "--device", options.device, unit=UNIT,
+        )
+        racing += [ceiling, ours]
+        comparisons += [
+            Comparison(f"ours in {precision} / plain loop, {side} px", ours.name, stocks[0].name,
+                       GOAL),
+            Comparison(f"ours / {precision} ceiling, {side} px", ours.name, ceiling.name),
+            Comparison(f"{precision} ceiling / plain loop, {side} px: no program can be faster",
+                       ceiling.name, stocks[0].name),
+        ]
+    return Plan(racing, comparisons, [
+        f"{side} px: {work:.3g} GFLOP per clip (FlopCounterMode), {work - without:.3g} of them for "
+        f"the gradient penalty, which stays in fp32; batch {clips}, width {options.width}"
+    ])
+
+
+def top_rate(
+    precision: str, work: float, without: float, side: int, device: str,
+    environment: Mapping[str, str],
+) -> Contestant:
+    """Return the ceiling: products of matrices, in fp32 those of the gradient penalty.
+
+    Args:
+        precision: of all others.
+        work: GFLOP of a step per clip.
+        without: those of a step without the penalty.
+        side: of the frames.
+        device: where.
+        environment: its variables.
+    """
+    words = ["--device", device]
+    if precision != "fp32":
+        words += ["--fp32-gflop-per-sample", str(work - without)]
+    return contestants.ceiling(
+        precision, environment, *words, gflop=work if precision == "fp32" else without,
+        what=f"clip at {side} px", unit=UNIT,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -14,7 +15,8 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing")
 PROGRAMS = (
-    "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "tensorflow_cpu", "report_time",
+    "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "futuregan_memory",
+    "tensorflow_cpu", "report_time",
 )
 
 
@@ -250,6 +252,17 @@ def test_sizes_of_frames_have_a_batch_each(word: str) -> None:
         module("futuregan_step").parser().parse_args(["--sizes", word])
     assert caught.value.code == 2
     assert module("futuregan_step").batch("64:4") == (64, 4)
+
+
+def test_memory_is_that_of_the_rank_with_the_most_and_of_the_one_with_the_least() -> None:
+    memory = module("futuregan_memory")
+    assert memory.case("32:16/4") == (32, 16, 4, False)
+    assert memory.case("64:2x2") == (64, 2, None, True)
+    told = {"key": "peak_memory_bytes", "value": 3e9, "metadata": {"ranks": [2e9, 3e9]}}
+    lines = "\n".join(map(json.dumps, [{"key": "seed", "value": 1}, told]))
+    assert (memory.peak(lines), memory.peak(lines, 0)) == (3.0, 2.0)
+    with pytest.raises(argparse.ArgumentTypeError, match="SIDE:BATCH"):
+        memory.case("31:4")
 
 
 def test_an_environment_without_the_app_is_a_clear_error(

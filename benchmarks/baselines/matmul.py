@@ -43,10 +43,17 @@ def main() -> None:
     parser.add_argument("--device", choices=SIZES, default="cpu")
     parser.add_argument("--seconds", type=float, default=1.0, help="per size")
     parser.add_argument("--gflop-per-sample", type=float, default=1.0)
+    parser.add_argument("--fp32-gflop-per-sample", type=float, default=0.0,
+                        help="those that have to be in fp32, besides the others")
     options = parser.parse_args()
-    dtype = PRECISIONS[options.precision]
-    best = max(rate(n, dtype, options.device, options.seconds) for n in SIZES[options.device])
-    print_rate(best / (options.gflop_per_sample * 1e9))
+
+    def seconds(gflop: float, precision: str) -> float:
+        sizes, dtype = SIZES[options.device], PRECISIONS[precision]
+        best = max(rate(n, dtype, options.device, options.seconds) for n in sizes) if gflop else 1
+        return gflop * 1e9 / best
+
+    print_rate(1 / (seconds(options.gflop_per_sample, options.precision)
+                    + seconds(options.fp32_gflop_per_sample, "fp32")))
 
 
 if __name__ == "__main__":

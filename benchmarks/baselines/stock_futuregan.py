@@ -17,7 +17,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from futuregan import method
-from futuregan.model import Discriminator, Generator, Shape, Spread
+from futuregan.growth import batch_sizes
+from futuregan.model import Discriminator, Generator, Shape
+from futuregan.spread import Spread
 from sidebyside.spread import over_windows
 from sidebyside.timing import print_rate
 from trainkit.torch.start import start
@@ -32,17 +34,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--window", type=int, default=2, help="steps per window; the first warms")
     parser.add_argument("--windows", type=int, default=2, help="windows that count")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--channels-last", action="store_true",
+                        help="features beside each other in memory, as the app has them on CPUs")
     parser.add_argument("--count", action="store_true",
                         help="count the GFLOP of a step instead, per clip, and print them")
+    parser.add_argument("--no-penalty", action="store_true",
+                        help="leave out the slopes, to count what they cost")
     return parser.parse_args()
 
 
 def stepping(options: argparse.Namespace) -> Callable[[], None]:
     """Return what makes one step of both networks."""
     shape = Shape(size=options.size, width=options.width)
-    generator = Generator(shape).to(options.device)
-    spread = Spread(4, options.batch, start("single", device=options.device))
-    discriminator = Discriminator(shape, spread).to(options.device)
+    layout = torch.channels_last_3d if options.channels_last else torch.contiguous_format
+    generator = Generator(shape, layout).to(options.device)
+    spread = Spread(4, batch_sizes(str(options.batch)), start("single", device=options.device))
+    discriminator = Discriminator(shape, spread, layout).to(options.device)
     optimizers = [torch.optim.Adam(network.parameters(), lr=0.001, betas=method.BETAS)
                   for network in (generator, discriminator)]
     length = shape.past + shape.future
@@ -56,8 +63,11 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
         between = torch.rand(options.batch, device=options.device)
         # FlopCounterMode cannot follow autograd.grad to a leaf: with this, the points are none.
         between.requires_grad_(options.count)
-        penalty = method.slope_penalty(discriminator, real, made.detach(), between)
-        losses = method.critic_losses("wgan-gp", of_real, of_made) + 10 * penalty
+        losses = method.critic_losses("wgan-gp", of_real, of_made)
+        if not options.no_penalty:
+            losses = losses + 10 * method.slope_penalty(
+                discriminator, real, made.detach(), between
+            )
         losses = losses + 0.001 * of_real.flatten().square()
         optimizers[1].zero_grad()
         losses.mean().backward()  # type: ignore[no-untyped-call]

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from inside import MPIRUN, TORCHRUN, run_inside
+from trimaran.data.packing import layouts, packer
+from trimaran.data.packing.plan import Options
+from trimaran.engines import Bind
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
 from trimaran.reporting import Silent
 
-STEPS = 8
+CLIPS, STEPS = 9, 12
 WORDS = (
-    f"--synthetic --size 16 --first-size 16 --width 8 --max-steps {STEPS} --log-every 1 --threads 1"
-    " --precision fp32 --stddev-group 2 --base-lr 1e-4 --reconstruction 10"
+    "--past 3 --future 3 --size 16 --first-size 8 --width 8 --transition-epochs 1 "
+    f"--stabilization-epochs 1 --max-steps {STEPS} --log-every 1 --threads 1 --eval-every 0 "
+    "--precision fp32 --stddev-group 2 --base-lr 1e-4 --reconstruction 10"
 )
 KEYS = ("critic_loss", "generator_loss", "gradient_penalty", "wasserstein")
 
@@ -27,25 +33,53 @@ pytestmark = [
 ]
 
 
-def train(out: Path, launcher: list[str], *more: str) -> dict[str, list[float]]:
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sequences of six frames of noise: each is one clip."""
+    root, draw = tmp_path_factory.mktemp("frames"), np.random.default_rng(0)
+    for split, count in (("train", CLIPS), ("val", 2)):
+        for number in range(count):
+            folder = root / split / f"sequence-{number}"
+            folder.mkdir(parents=True)
+            for at in range(6):
+                noise = draw.integers(0, 256, (16, 16, 3), np.uint8)
+                Image.fromarray(noise).save(folder / f"{at}.png")
+    out = tmp_path_factory.mktemp("packed") / "noise"
+    found = layouts.listing_of(
+        root, out, labels=None, in_sequences=True, untrained=False, workers=1, reporter=Silent()
+    )
+    packer.pack(found, out, Options("noise", "webdataset"), workers=1, skip_bad=False,
+                reporter=Silent())
+    return out
+
+
+def train(out: Path, packed: Path, launcher: list[str], *more: str) -> dict[str, list[float]]:
     """Train in the image; return what each step lost."""
     built = Apptainer().build(
         definition.load("futuregan-torch-cpu"), base=None, offline=False, reporter=Silent()
     )
     out.mkdir()
-    run_inside(built, out, [
-        *launcher, "-m", "futuregan", "train", "--out=/out/run", *WORDS.split(), *more,
-    ])
+    words = ["-m", "futuregan", "train", "--data=/data", "--out=/out/run", *WORDS.split(), *more]
+    run_inside(built, out, [*launcher, *words], Bind(packed, "/data"))
     lines = [json.loads(line) for line in (out / "run/metrics.jsonl").read_text().splitlines()]
+    assert {one["value"] for one in lines if one["key"] == "resolution"} == {8, 16}
     return {key: [one["value"] for one in lines if one["key"] == key] for key in KEYS}
 
 
-def test_two_ranks_have_the_losses_of_one(tmp_path: Path) -> None:
-    alone = train(tmp_path / "alone", ["python"], "--batch-size-per-rank=4", "--micro-batch=2")
+@pytest.mark.parametrize(("whole", "share"), [
+    (["--batch-size-per-rank=4", "--micro-batch=2"], "2"),
+    (["--batch-size-per-rank=2"], "1"),  # a group is of the clips of both ranks
+], ids=["two clips on each", "one clip on each"])
+def test_two_ranks_have_the_losses_of_one(
+    whole: list[str], share: str, packed: Path, tmp_path: Path
+) -> None:
+    """Over a growth, and last batches of which one rank has less."""
+    alone = train(tmp_path / "alone", packed, ["python"], *whole)
     for strategy, launcher in [("horovod", MPIRUN), ("ddp", TORCHRUN)]:
         found = train(
-            tmp_path / strategy, launcher, f"--strategy={strategy}", "--batch-size-per-rank=2"
+            tmp_path / strategy, packed, launcher, f"--strategy={strategy}",
+            f"--batch-size-per-rank={share}",
         )
         for key in KEYS:
-            assert len(found[key]) == STEPS
+            assert 8 <= len(found[key]) <= STEPS
             assert found[key] == pytest.approx(alone[key], rel=1e-4, abs=1e-5), (strategy, key)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import pytest
 
+from futuregan import __main__ as cli
+from futuregan.train import Training
+from trainkit import checkpoint
 from trainkit.testing import App, Contract, Program, reading
+from trainkit.testing.program import launcher
 
 NETWORK = "--past 3 --future 3 --size 16 --first-size 8 --width 4 --precision fp32 --device cpu"
 TRAINING = f"""
@@ -53,6 +59,26 @@ class TestContract(Contract):
         assert reading.same(reading.parts(out), reading.parts(whole))
 
     @pytest.mark.slow
+    def test_one_clip_on_each_of_two_ranks_trains_as_two_do_on_one(
+        self, strategy: str, program: Program, tmp_path: Path
+    ) -> None:
+        """Its deviation is that from the other rank's clip; over the growth, too.
+
+        Adam makes whole steps of what is rounded, so it is the losses that are compared; that
+        both ranks have the same weights, a training sees to itself.
+        """
+        few = FEW.split()
+        program.train(tmp_path / "alone", *few, "--batch-size-per-rank", "2", "--max-steps", "12")
+        program.train(
+            tmp_path / "shared", *few, "--batch-size-per-rank", "1", "--max-steps", "12",
+            "--strategy", strategy, launcher=launcher(strategy),
+        )
+        assert (12, 16) in reading.values(tmp_path / "shared", "resolution")
+        self.tells_the_same(tmp_path / "shared", tmp_path / "alone", rel=1e-4)
+        one, other = self.memory(tmp_path / "shared")
+        assert one == pytest.approx(other, rel=0.2)  # no rank has more of the work
+
+    @pytest.mark.slow
     @pytest.mark.parametrize("loss", ["lsgan", "gan"])
     def test_other_losses_train_too(self, program: Program, tmp_path: Path, loss: str) -> None:
         program.train(tmp_path / "run", "--loss", loss, "--max-steps", "6")
@@ -73,3 +99,45 @@ class TestContract(Contract):
             ((_, found),) = reading.values(tmp_path / half, key)
             assert found != right
             assert found == pytest.approx(right, abs=nearly), key
+
+    @pytest.mark.slow
+    def test_fp16_goes_on_over_a_growth_to_the_same_bits_and_skips_steps_out_of_range(
+        self, program: Program, tmp_path: Path
+    ) -> None:
+        """The scale of the losses is in the checkpoint; it falls where gradients leave fp16."""
+        words = ["--precision", "fp16", "--reconstruction", "1e5", "--max-steps", "12"]
+        program.train(tmp_path / "whole", *words, "--checkpoint-every", "1", "--keep", "20")
+        files = reading.checkpoints(tmp_path / "whole")
+        states = [checkpoint.load(file)["parts"] for file in files]
+        first, *scales = (state["generator_scaler"]["scale"] for state in states)
+        assert min(scales) < first
+        assert scales[-1] >= 1
+        skipped = next(at for at, scale in enumerate(scales) if scale < first)
+        before, after = states[skipped : skipped + 2]
+        assert reading.same(before["generator"], after["generator"])
+        assert not reading.same(before["discriminator"], after["discriminator"])
+        begun = files[4]  # after step 5, of the 8 of which 3 to 8 fade in larger frames
+        program.train(tmp_path / "rest", *words, "--resume", begun)
+        assert reading.same(reading.parts(tmp_path / "rest"), reading.parts(tmp_path / "whole"))
+
+    @pytest.mark.slow
+    def test_a_divergence_keeps_a_checkpoint_that_can_be_evaluated(
+        self, program: Program, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """The generator's step 8 is infinite, and what it lost before is not."""
+        update = Training.update
+
+        def too_far(self: Training, name: str, rate: float) -> None:
+            last = name == "generator" and self.session.at.steps_done == 7
+            update(self, name, float("inf") if last else rate)
+
+        monkeypatch.setattr(Training, "update", too_far)
+        out = tmp_path / "run"
+        assert program.main(out, "--checkpoint-every", "1") == 4
+        assert "eval_mse is not finite after step 8" in capsys.readouterr().err
+        newest = reading.checkpoints(out)[-1]
+        assert newest.name == "step-00000007.npz"
+        assert cli.main(["evaluate", "--data", str(data), "--out", str(out), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["scores"]["prediction"]["psnr"]["mean"]
+        assert math.isfinite(found)

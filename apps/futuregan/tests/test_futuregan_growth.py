@@ -55,7 +55,8 @@ def test_batches_are_read_as_they_are_written(stages: list[tuple[int, int]], fir
     assert sizes.at(4) == first
     assert all(sizes.at(size) == count for size, count in dict(stages).items())
     assert sizes.at(1024) == sizes.stages[-1][1]
-    assert sizes.most == max([first, *dict(stages).values()])
+    assert sizes.at_most(None) == sizes
+    assert all(sizes.at_most(5).at(size) == min(5, sizes.at(size)) for size in (4, 16, 1024))
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "4:0", "8:4", "4:8,4:9", "4:8,2:9", "4:8,",

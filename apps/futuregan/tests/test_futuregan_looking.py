@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from written_sequences import moving, pack
 
-from futuregan import footage, pictures
+from futuregan import footage, pictures, restore
 from futuregan.__main__ import main
+from trainkit import atomic
 
 TRAINING = """
     --past 3 --future 2 --size 16 --first-size 16 --base-size 8 --width 4 --precision fp32
@@ -113,6 +120,16 @@ def test_what_follows_a_video_is_predicted_beyond_its_end(
     assert list(tmp_path.iterdir()) == [tmp_path / "a.gif"]
 
 
+@pytest.mark.parametrize(("frames", "there"), [(2, 5), (4, 7), (9, 11)])
+def test_a_clip_begins_with_the_same_frame_however_long_it_is_gone_on_with(
+    frames: int, there: int, run: Path, sequences: Path
+) -> None:
+    """And what is known of its future is less where the sequence ends."""
+    model = restore.open_generator(run, None, torch.device("cpu"))
+    clip = footage.open_footage(sequences, "train", model, frames, 1).read(4)
+    assert np.array_equal(clip[..., 0], moving(16, 16, 1)[5 : 5 + there])
+
+
 def test_frames_of_a_folder_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for at in (0, 2, 10):
         Image.new("L", (8, 8), 20 * at).save(tmp_path / f"frame-{at}.png")
@@ -137,6 +154,9 @@ def spoilt(kind: str, place: Path, video: Path) -> Path:
         folder = place / "street.mp4"
     if kind == "cut video":
         folder.write_bytes(video.read_bytes()[:-400])
+    if kind == "unknown codec":
+        folder = place / "street.mp4"
+        folder.write_bytes(video.read_bytes().replace(b"avc1", b"zzzz"))
     if kind == "no video":
         folder.write_text("words")
     return folder
@@ -148,6 +168,7 @@ def spoilt(kind: str, place: Path, video: Path) -> Path:
     ("damaged frame", "2.png cannot be decoded"),
     ("cut video", "street.mp4: frame"),
     ("no video", "street.mp4: frame 0 cannot be decoded"),
+    ("unknown codec", "street.mp4: its video has a codec that is unknown here"),
     ("gone", "does not exist"),
 ])
 def test_footage_that_cannot_be_used_is_named(
@@ -178,6 +199,44 @@ def test_a_video_that_cannot_be_written_leaves_nothing(
     there = tmp_path / "gone" / "a.mp4"
     code, _, err = command(capsys, "predict", "--data", sequences, "--out", run, "--to", there)
     assert (code, "is not a folder" in err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_that_are_too_large_for_their_form_are_refused(
+    run: Path, sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", sequences, "--out", run, "--scale", 32, "--clip", *[0] * 40]
+    code, _, err = command(capsys, "predict", *words, "--to", tmp_path / "a.mp4")
+    assert code == 2
+    assert "it would have 1040x20820 pixels, and .mp4 has sides of 16384 at most" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+class Full(io.BytesIO):
+    """A file on a disk that is full after some bytes."""
+
+    def write(self, content: Any) -> int:
+        if self.tell() + len(content) > 300:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(content)
+
+
+@pytest.mark.parametrize("ending", ["png", "gif", "mp4"])
+def test_a_disk_that_is_full_in_the_middle_of_a_picture_leaves_nothing(
+    ending: str, run: Path, sequences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    there, real = tmp_path / f"a.{ending}", atomic.replacing
+
+    @contextlib.contextmanager
+    def replacing(path: Path) -> Iterator[Full]:
+        with real(path) as file:
+            yield Full()
+            file.write(b"what is half-written")
+
+    monkeypatch.setattr(atomic, "replacing", replacing)
+    code, _, err = command(capsys, "predict", "--data", sequences, "--out", run, "--to", there)
+    assert (code, "No space left on device" in err) == (74, True), err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 
@@ -13,6 +14,7 @@ from futuregan import method
 from futuregan.growth import Growth, Moment, batch_sizes
 from futuregan.model import Generator, Shape
 from futuregan.settings import TrainSettings
+from trainkit.exits import ArgumentError
 
 SCORES = torch.tensor([[2.0], [-1.0]]), torch.tensor([[0.5], [3.0]])
 
@@ -72,6 +74,22 @@ def test_what_is_real_is_faded_in_too() -> None:
     assert torch.allclose(found, 0.75 * coarse + 0.25 * whole)
 
 
+@pytest.mark.parametrize(("micro", "batches", "ranks", "said"), [
+    (4, "8", 1, None), (1, "1", 4, None), (None, "2", 1, None), (2, "4", 2, None),
+    (2, "8", 1, "would see how much 2 clips differ, and not 4"),
+    (1, "4:8,16:2", 1, "would see how much 1 clips differ, and not 4"),
+    (1, "4", 2, "would see how much 2 clips differ, and not 4.*take 2 or more"),
+])
+def test_parts_of_a_batch_hold_whole_groups_or_are_refused(
+    micro: int | None, batches: str, ranks: int, said: str | None
+) -> None:
+    settings = TrainSettings(
+        size="16", micro_batch=micro, batch_size_per_rank=batch_sizes(batches)
+    )
+    with contextlib.nullcontext() if said is None else pytest.raises(ArgumentError, match=said):
+        method.check_groups(settings, method.growth(settings), ranks)
+
+
 def test_the_rate_falls_with_each_growth() -> None:
     settings = TrainSettings(base_lr=0.002, lr_decay=0.5)
     rates = [method.learning_rate(settings, moment(4, grown=grown)) for grown in range(3)]
@@ -87,7 +105,7 @@ def test_the_average_follows_fast_at_first_and_only_layers_in_use() -> None:
     pairs = zip(average.parameters(), generator.parameters(), first, strict=True)
     for now, new, old in pairs:
         assert torch.allclose(now, (new + old) / 2 if id(now) in in_use else old, atol=1e-6)
-    before = average.blocks[0][0].weight.detach().clone()
+    before = average.blocks[0][0][0].weight.detach().clone()
     method.follow(average, generator, 0.9, 10_000, 1)
-    after, new = average.blocks[0][0].weight, generator.blocks[0][0].weight
+    after, new = average.blocks[0][0][0].weight, generator.blocks[0][0][0].weight
     assert torch.allclose(after, 0.9 * before + 0.1 * new, atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -10,17 +11,24 @@ from thread_ranks import on_ranks
 from torch import Tensor
 
 from futuregan import model
-from futuregan.model import Discriminator, Generator, Scaled, Shape, Spread
+from futuregan.growth import batch_sizes
+from futuregan.model import Discriminator, Generator, Scaled, Shape
+from futuregan.spread import Spread
+from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
 
 ALONE = TorchStrategy()
 SMALL = Shape(size=16, past=3, future=2, channels=1, width=4)
 
 
+def spread(group: int, at_once: str, strategy: TorchStrategy = ALONE) -> Spread:
+    return Spread(group, batch_sizes(at_once), strategy)
+
+
 def critic(shape: Shape = SMALL, strategy: TorchStrategy = ALONE, group: int = 4,
            part: int = 4) -> Discriminator:
     torch.manual_seed(1)
-    return Discriminator(shape, Spread(group, part, strategy))
+    return Discriminator(shape, spread(group, str(part), strategy))
 
 
 def clips(count: int, frames: int, size: int = 16, channels: int = 1) -> Tensor:
@@ -36,15 +44,16 @@ def test_the_networks_are_as_large_as_the_layers_of_the_paper_make_them(
     size: int, of_generator: int, of_discriminator: int
 ) -> None:
     with torch.device("meta"):
-        pair = Generator(Shape()), Discriminator(Shape(), Spread(4, 8, ALONE))
+        pair = Generator(Shape()), Discriminator(Shape(), spread(4, "8"))
     level = Shape().level(size)
     counts = [sum(one.numel() for one in network.active(level)) for network in pair]
     assert counts == [of_generator, of_discriminator]
 
 
 @pytest.mark.parametrize("size", [4, 8, 16])
-def test_a_level_uses_its_own_layers_only(size: int) -> None:
-    generator, level = Generator(SMALL), SMALL.level(size)
+@pytest.mark.parametrize("shape", [SMALL, dataclasses.replace(SMALL, skip=5)])
+def test_a_level_uses_its_own_layers_only(size: int, shape: Shape) -> None:
+    generator, level = Generator(shape), SMALL.level(size)
     generator(clips(2, 3, size)).sum().backward()
     assert {p for p in generator.parameters() if p.grad is not None} == set(generator.active(level))
     discriminator = critic()
@@ -54,8 +63,9 @@ def test_a_level_uses_its_own_layers_only(size: int) -> None:
 
 
 @pytest.mark.parametrize("residual", [False, True])
-def test_growth_begins_with_what_the_smaller_network_makes(residual: bool) -> None:
-    generator = Generator(Shape(16, 3, 2, 1, 4, residual))
+@pytest.mark.parametrize("skip", [0, 5])
+def test_growth_begins_with_what_the_smaller_network_makes(residual: bool, skip: int) -> None:
+    generator = Generator(Shape(16, 3, 2, 1, 4, residual, skip=skip))
     for layer in generator.outputs:
         torch.nn.init.normal_(layer.weight)
     past = clips(2, 3)
@@ -66,6 +76,18 @@ def test_growth_begins_with_what_the_smaller_network_makes(residual: bool) -> No
     coarse = model.larger(model.smaller(past)[:, :, -1:]) if residual else torch.zeros(())
     assert torch.allclose(begun - last, model.larger(small) - coarse, atol=1e-6)
     assert not torch.allclose(begun, generator(past, 0.5), atol=1e-2)
+
+
+def test_what_the_encoder_had_comes_to_the_decoder_from_all_frames_of_the_past() -> None:
+    """With nothing in the middle, a pixel of the future sees its neighbours in all of them."""
+    generator = Generator(Shape(8, 3, 2, 1, 4, skip=5))
+    for one in generator.middle.parameters():
+        torch.nn.init.zeros_(one)
+    past = clips(1, 3, 8).requires_grad_()
+    (slopes,) = torch.autograd.grad(generator(past)[0, 0, 1, 4, 4], past)
+    assert (slopes[0, 0].abs().sum((1, 2)) > 0).all()
+    seen = slopes[0, 0].abs().sum(0).nonzero()
+    assert (seen.min().item(), seen.max().item()) == (4 - 2, 4 + 2)  # two cubes, one on each side
 
 
 def test_a_generator_of_changes_begins_with_none() -> None:
@@ -79,6 +101,22 @@ def test_the_discriminator_grows_without_a_jump() -> None:
     before = discriminator(model.smaller(clip))
     assert torch.allclose(discriminator(clip, 0.0), before, atol=1e-6)
     assert not torch.allclose(discriminator(clip, 1.0), before, atol=1e-3)
+
+
+def test_the_order_in_memory_changes_nothing_but_rounding() -> None:
+    """Also of the gradients of a penalty's gradients."""
+    found = []
+    for layout in (torch.contiguous_format, torch.channels_last_3d):
+        torch.manual_seed(1)
+        pair = Generator(SMALL, layout), Discriminator(SMALL, spread(4, "2"), layout)
+        assert pair[0].blocks[0][1][0].weight.is_contiguous(memory_format=layout)
+        made = torch.cat([clips(2, 3), pair[0](clips(2, 3), 0.5)], 2)
+        scores = pair[1](made, 0.5)
+        (slopes,) = torch.autograd.grad(scores.sum(), made, create_graph=True)
+        (scores.sum() + slopes.square().sum()).backward()
+        found.append([scores, *(one.grad for network in pair for one in network.active(2))])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_values_keep_their_size_through_layers_of_any_width() -> None:
@@ -103,18 +141,34 @@ def test_features_of_a_pixel_have_a_mean_square_of_1() -> None:
 
 def test_the_deviation_is_that_of_each_batch_of_its_own() -> None:
     values = torch.randn(4, 2, 1, 3, 3)
-    found = Spread(4, 4, ALONE)(torch.cat([values, 3 * values]), 2)
+    found = spread(4, "4")(torch.cat([values, 3 * values]), 2, 4)
     assert found.shape == (8, 3, 1, 3, 3)
     expected = values.std(0, correction=0).mean()
     assert torch.allclose(found[:4, 2], expected.expand(4, 1, 3, 3), atol=1e-5)
     assert torch.allclose(found[4:, 2], 3 * expected.expand(4, 1, 3, 3), atol=1e-5)
 
 
-def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts() -> None:
-    values = torch.randn(8, 2, 1, 3, 3)
-    whole = Spread(4, 8, ALONE)(values, 1)
-    parts = [Spread(4, 4, ALONE)(part, 1) for part in values.tensor_split(2)]
-    assert torch.allclose(whole, torch.cat(parts))
+@pytest.mark.parametrize("clips", [1, 3, 5, 8, 9, 12])
+@pytest.mark.parametrize(("group", "most"), [(4, 4), (4, 7), (2, 4), (3, 8), (1, 1)])
+def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
+    clips: int, group: int, most: int
+) -> None:
+    """Also those of the last batch of an epoch, which has the clips that are left."""
+    values = torch.randn(clips, 2, 1, 3, 3)
+    in_parts = spread(group, str(most))
+    sizes = in_parts.parts(clips, 12, 8)
+    assert max(sizes) <= most
+    whole = spread(group, "12")(values, 1, 8)
+    assert torch.allclose(whole, torch.cat([in_parts(part, 1, 8) for part in values.split(sizes)]))
+
+
+def test_ranks_go_through_as_many_parts_where_a_group_is_of_all_of_them() -> None:
+    """And only there: with many clips on a rank, each has groups of its own."""
+    two = spread(4, "4:8,64:1", TorchStrategy(Ranks(rank=0, size=2)))
+    assert [two.gathers(size) for size in (4, 32, 64, 128)] == [False, False, True, True]
+    assert not spread(4, "1").gathers(64)
+    assert two.parts(2, 3, 64) == [1, 1, 0]
+    assert two.parts(8, 8, 32) == [8]
 
 
 WEIGHTS = critic().state_dict()

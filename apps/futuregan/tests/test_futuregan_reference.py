@@ -31,7 +31,7 @@ SCHEDULE = [(0, 8, 1.0, 3, 3), (1, 16, None, 2, 5), (2, 16, 1.0, 2, 5)]
 
 
 def reference(
-    data: Path, group: int
+    data: Path, group: int, alone: int
 ) -> tuple[list[State], Generator, Generator, Discriminator]:
     """Train with the app's networks and batches, and nothing else of it; also the first weights."""
     settings = TrainSettings(
@@ -54,7 +54,9 @@ def reference(
             for adam in adams:
                 adam.param_groups[0]["lr"] = 0.0005 * (0.5 if side == 16 else 1)
             real = frames(one.clips, side, share)
-            update(made, critic, adams, real, one.between, share)
+            if epoch >= alone:
+                criticise(made, critic, adams, real, one.between, share)
+            persuade(made, critic, adams, real, share, epoch >= alone)
             level = [name for name, value in made.named_parameters() if value.grad is not None]
             keep = min(0.8, (1 + done) / (10 + done))
             done += 1
@@ -75,14 +77,13 @@ def frames(clips: Tensor, side: int, fade: float) -> Tensor:
     return fade * values + (1 - fade) * coarse
 
 
-def update(
+def criticise(
     made: Generator, critic: Discriminator, adams: list[torch.optim.Adam], real: Tensor,
     between: Tensor, fade: float,
 ) -> None:
-    """The discriminator's step, by WGAN-GP and drift; then the generator's."""
-    past, right = real[:, :, :3], real[:, :, 3:]
-    for adam in adams:
-        adam.zero_grad()
+    """The discriminator's step, by WGAN-GP and drift."""
+    past = real[:, :, :3]
+    adams[1].zero_grad()
     with torch.no_grad():
         false = torch.cat([past, made(past, fade)], 2)
     way = between.view(-1, 1, 1, 1, 1)
@@ -94,11 +95,20 @@ def update(
     loss.mean().backward()  # type: ignore[no-untyped-call]
     keep_active(critic, real)
     adams[1].step()
+
+
+def persuade(
+    made: Generator, critic: Discriminator, adams: list[torch.optim.Adam], real: Tensor,
+    fade: float, judged: bool,
+) -> None:
+    """The generator's step."""
+    past, right = real[:, :, :3], real[:, :, 3:]
     adams[0].zero_grad()
     future = made(past, fade)
-    score = critic(torch.cat([past, future], 2), fade)[:, 0]
-    errors = (future - right).square().mean((1, 2, 3, 4))
-    (5 * errors - score).mean().backward()  # type: ignore[no-untyped-call]
+    loss = 5 * (future - right).square().mean((1, 2, 3, 4))
+    if judged:
+        loss = loss - critic(torch.cat([past, future], 2), fade)[:, 0]
+    loss.mean().backward()  # type: ignore[no-untyped-call]
     keep_active(made, real)
     adams[0].step()
 
@@ -111,16 +121,19 @@ def keep_active(network: Generator | Discriminator, clips: Tensor) -> None:
             parameter.grad = None
 
 
-@pytest.mark.parametrize(("part", "group"), [(3, 4), (1, 1)])
+@pytest.mark.parametrize(("part", "group", "alone"), [
+    (3, 4, 0), (1, 1, 0), (2, 2, 0), (3, 4, 1),
+])
 def test_the_loop_does_what_a_second_one_does(
-    sequences: Path, tmp_path: Path, part: int, group: int
+    sequences: Path, tmp_path: Path, part: int, group: int, alone: int
 ) -> None:
+    """With a batch that is taken whole and in parts, and with an epoch without discriminator."""
     words = {**WORDS, "data": sequences, "out": tmp_path / "run", "micro-batch": part,
-             "stddev-group": group}
+             "stddev-group": group, "pretraining-epochs": alone}
     argv = ["train", *(f"--{key}={value}" for key, value in words.items())]
     assert program.main(argv) == 0
     state = checkpoint.load(reading.checkpoints(tmp_path / "run")[-1])["parts"]
-    first, *trained = reference(sequences, group)
+    first, *trained = reference(sequences, group, alone)
     names = ("generator", "average", "discriminator")
     for name, began, network in zip(names, first, trained, strict=True):
         right = network.state_dict()

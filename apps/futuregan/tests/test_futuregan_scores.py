@@ -71,11 +71,46 @@ def test_equal_frames_have_the_best_scores() -> None:
     assert found[2:].flatten().tolist() == pytest.approx([1.0] * 4)
 
 
-def test_a_blurred_frame_is_less_sharp_and_a_noisy_one_more() -> None:
-    noisy, truth = pairs(32)
-    blurred = torch.nn.functional.avg_pool2d(truth, 5, 1, 2, count_include_pad=False)
-    steep = [scores.steepness(frames).mean().item() for frames in (blurred, truth, noisy)]
-    assert steep == sorted(steep)
+def sharpness(made: torch.Tensor, past: torch.Tensor, truth: torch.Tensor) -> float:
+    """Return the sharpness of frames (1, C, T, H, W) in -1..1."""
+    sums = Sums(truth.shape[-1], truth.shape[2], torch.device("cpu"))
+    sums.add(made, past, truth)
+    return sums.over(TorchStrategy()).mean("prediction", "sharpness")
+
+
+def street(place: int) -> torch.Tensor:
+    """Return a frame (1, 1, 1, 32, 32): a bar of four pixels moves over a street of stripes."""
+    frame = torch.zeros(1, 1, 1, 32, 32)
+    frame[..., 20:, ::2] = 0.8
+    frame[..., 4:12, place : place + 4] = 1
+    return frame
+
+
+def test_sharpness_is_that_of_what_moves_and_not_of_what_stands_still() -> None:
+    """A mean of two futures, and a blur, are less sharp however sharp the street is."""
+    past, truth = street(4).expand(-1, -1, 2, -1, -1), street(14)
+    blurred = truth.clone()
+    blurred[..., :16, :] = torch.nn.functional.avg_pool3d(
+        truth, (1, 5, 5), 1, (0, 2, 2), count_include_pad=False)[..., :16, :]
+    other = truth.clone()
+    other[..., 20:, :] = 0.4  # nothing moves there
+    assert sharpness(truth, past, truth) == pytest.approx(1)
+    assert sharpness(other, past, truth) == pytest.approx(1, abs=0.02)
+    assert sharpness((truth + street(18)) / 2, past, truth) < 0.8
+    assert sharpness(blurred, past, truth) < 0.6
+    assert sharpness(truth + 0.2 * torch.randn_like(truth), past, truth) > 1.1
+    assert sharpness(truth, truth.expand(-1, -1, 2, -1, -1), truth) == 1  # nothing moves at all
+
+
+def test_sharpness_of_frames_is_a_weighted_mean_written_down_by_hand() -> None:
+    past = torch.tensor([[0.0, 0.0], [0.0, 0.0]]).view(1, 1, 1, 2, 2).expand(-1, -1, 2, -1, -1)
+    truth = torch.tensor([[1.0, 0.0], [0.5, 0.0]]).view(1, 1, 1, 2, 2)
+    made = torch.tensor([[0.5, 0.0], [0.5, 0.25]]).view(1, 1, 1, 2, 2)
+    # Changes, half of the values of -1..1: .5 0 .25 0; differences down .25 0, across .5 .25;
+    # those of what is made: down 0 .125, across .25 .125.
+    expected = (0.375 * 0.25 + 0 + 0.25 * 0.5 + 0.125 * 0.25)
+    found = 0.375 * 0 + 0 * 0.125 + 0.25 * 0.25 + 0.125 * 0.125
+    assert sharpness(made, past, truth) == pytest.approx(found / expected)
 
 
 def test_what_needs_no_training_repeats_the_last_frame_or_goes_on_with_its_change() -> None:

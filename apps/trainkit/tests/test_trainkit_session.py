@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainkit import outputs
+from trainkit import checkpoint, outputs
 from trainkit.exits import ArgumentError, DivergedError, RanksDifferError, StoppedError
 from trainkit.journal import Evaluation, Words
 from trainkit.ranks import Ranks
@@ -224,6 +224,48 @@ def test_a_loss_that_is_not_finite_is_named_with_its_step(tmp_path: Path) -> Non
     said = r"the D is inf at step 3 \(epoch 1, learning rate 0.5\); be gentle"
     with pytest.raises(DivergedError, match=said):
         Diverging(tmp_path / "run").run()
+
+
+class Exploding(Adding):
+    """Its weights are none after the step `at`, whose loss is that of those before."""
+
+    at = 0.0
+
+    def loss(self, number: float) -> float:
+        if number == self.at:
+            self.weights.array[1] = np.inf
+        return number
+
+
+@pytest.mark.parametrize(("at", "step"), [(10.0, 6), (14.0, 10)])
+def test_weights_that_are_not_finite_take_no_checkpoints_place(
+    at: float, step: int, tmp_path: Path
+) -> None:
+    """Neither within an epoch nor at its end, after which is an evaluation."""
+    out = tmp_path / "run"
+    training = Exploding(out)
+    training.at = at
+    said = rf"weights\.array is not finite after step {step}.*be gentle"
+    with pytest.raises(DivergedError, match=said):
+        training.run()
+    assert lines(out)[-1]["metadata"]["status"] == "aborted"
+    training.out.checkpoints.wait()
+    kept = [checkpoint.load(path) for path in training.out.checkpoints.files()]
+    assert kept[-1]["step"] < step
+    assert all(np.isfinite(state["parts"]["weights"]["array"]).all() for state in kept)
+
+
+class Overflowing(Adding):
+    """Its weights are finite; what they make of what is held out is not."""
+
+    def evaluate(self) -> Evaluation | None:
+        return Evaluation({"eval_sum": float("nan")}, {"sum": float("nan")}, "sum nan")
+
+
+def test_an_evaluation_that_is_not_finite_ends_the_training(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match=r"eval_sum is not finite after step 10.*be gentle"):
+        Overflowing(tmp_path / "run").run()
+    assert lines(tmp_path / "run")[-1]["metadata"]["status"] == "aborted"
 
 
 class Another(Strategy):

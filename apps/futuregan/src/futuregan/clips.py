@@ -147,9 +147,22 @@ class Clips:
         Raises:
             DataError: a frame of it cannot be decoded.
         """
+        return self._from(number, self._span)
+
+    def read_on(self, number: int, frames: int) -> Frame:
+        """Return so many frames from where a clip begins, or those that its sequence has.
+
+        Raises:
+            DataError: one of them cannot be decoded.
+        """
+        return self._from(number, (frames - 1) * self._every + 1)
+
+    def _from(self, number: int, span: int) -> Frame:
         sequence, first = self._windows[number]
-        frames = range(first, first + self._span, self._every)
-        return np.stack([self._frames.read(sequence, at) for at in frames])
+        end = min(first + span, len(self._records.frames(sequence)))
+        return np.stack([
+            self._frames.read(sequence, at) for at in range(first, end, self._every)
+        ])
 
     def describe(self, number: int) -> str:
         """Return where a clip is."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CALLED = {"prediction": "prediction", "copy_last": "last frame repeated", "linear": "linear"}
 UNITS = {
     "mse": ("MSE, x 1000", 1000.0, 2), "psnr": ("PSNR, dB", 1.0, 2), "ssim": ("SSIM", 1.0, 3),
-    "ms_ssim": ("MS-SSIM", 1.0, 3), "sharpness": ("sharpness (truth: 1)", 1.0, 2),
+    "ms_ssim": ("MS-SSIM", 1.0, 3), "sharpness": ("sharpness (truth: 1)", 1.0, 3),
 }
 """Measure -> what it is called, the factor to its unit, and digits to show."""
 SHOWN = 12  # frames in the table, at most

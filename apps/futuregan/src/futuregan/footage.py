@@ -36,13 +36,14 @@ class Footage(Protocol):
 
 
 class Packed:
-    """Clips of packed sequences."""
+    """Clips of packed sequences; which one begins where, the frames to predict do not change."""
 
     def __init__(self, folder: Path, split: str | None, model: Restored, frames: int,
                  every: int) -> None:
         split = split or clips.about(folder)[2]
-        self._split, self._clips = split, clips.open_clips(
-            folder, split, model.past, frames, model.size, model.channels, None, every
+        self._split, self._length = split, model.past + frames
+        self._clips = clips.open_clips(
+            folder, split, model.past, model.future, model.size, model.channels, None, every
         )
 
     def read(self, number: int) -> Frame:
@@ -50,7 +51,7 @@ class Packed:
         if number >= len(self._clips):
             raise DataError(f"clip {number}: the split '{self._split}' has {len(self._clips)} "
                             f"clips, 0 to {len(self._clips) - 1}")
-        return self._clips.read(number)
+        return self._clips.read_on(number, self._length)
 
 
 class Single:

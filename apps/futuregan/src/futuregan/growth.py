@@ -25,10 +25,9 @@ class BatchSizes:
         """Return the clips for frames of `size` pixels."""
         return [count for first, count in self.stages if first <= size][-1]
 
-    @property
-    def most(self) -> int:
-        """The largest of all."""
-        return max(count for _, count in self.stages)
+    def at_most(self, most: int | None) -> BatchSizes:
+        """Return the same, or `most` clips where they are more."""
+        return BatchSizes(tuple((first, min(count, most or count)) for first, count in self.stages))
 
     def __str__(self) -> str:
         if len(self.stages) == 1:

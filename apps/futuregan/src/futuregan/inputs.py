@@ -50,6 +50,6 @@ def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
 
     shape = Shape(
         size, settings.past, settings.future, channels, settings.width, settings.residual,
-        int(settings.base_size),
+        int(settings.base_size), settings.skip,
     )
     return Inputs(name, shape, loader("train", True), loader(split, False))

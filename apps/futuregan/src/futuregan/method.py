@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from futuregan.growth import Growth, Moment
-from futuregan.model import Discriminator, Generator, Shape, Spread, faded, larger, smaller
+from futuregan.model import Discriminator, Generator, Shape, faded, larger, smaller
 from futuregan.settings import TrainSettings
+from futuregan.spread import Spread
 from trainkit.exits import ArgumentError
 from trainkit.torch.strategy import TorchStrategy
 from trainkit.training import Course
@@ -36,6 +37,25 @@ def growth(settings: TrainSettings) -> Growth:
         raise ArgumentError(f"--epochs: {error}") from error
 
 
+def check_groups(settings: TrainSettings, phases: Growth, ranks: int) -> None:
+    """Refuse parts of a batch that hold no whole group: other deviations make other losses.
+
+    Raises:
+        ArgumentError: at some size there is such a part.
+    """
+    for phase in phases.phases:
+        seen = settings.at_once.at(phase.size)
+        if seen < settings.stddev_group:
+            seen *= ranks  # the group is of all ranks
+        whole = min(settings.stddev_group, phase.batch * ranks)
+        if seen < whole:
+            raise ArgumentError(
+                f"--micro-batch {settings.micro_batch}: the discriminator would see how much "
+                f"{seen} clips differ, and not {whole} as --stddev-group {settings.stddev_group} "
+                f"says; take {-(-whole // ranks)} or more, or smaller groups"
+            )
+
+
 def course(settings: TrainSettings, phases: Growth, steps: Callable[[int], int]) -> Course:
     """Return how far the training goes; `steps` tells the steps of an epoch by its batch."""
     counts = [steps(phases.phase(epoch).batch) for epoch in range(phases.epochs)]
@@ -52,15 +72,14 @@ def networks(
     settings: TrainSettings, shape: Shape, strategy: TorchStrategy
 ) -> tuple[Generator, Discriminator]:
     """Return both networks with the same first weights on all ranks, on their device."""
-    part = min(settings.micro_batch or settings.batch_size_per_rank.most,
-               settings.batch_size_per_rank.most)
     # Features beside each other: on CPUs, where it was measured, a step takes two thirds of the
     # time; for tensor cores it is the order that cuDNN wants.
     fast = strategy.device.type == "cpu" or settings.precision in HALF
     layout = torch.channels_last_3d if fast else torch.contiguous_format
     torch.manual_seed(settings.seed)
     generator = Generator(shape, layout)
-    discriminator = Discriminator(shape, Spread(settings.stddev_group, part, strategy), layout)
+    discriminator = Discriminator(shape, Spread(settings.stddev_group, settings.at_once, strategy),
+                                  layout)
     for network in (generator, discriminator):
         network.to(strategy.device)
         strategy.distribute(network, overlap=False)

@@ -2,7 +2,8 @@
 
 Aigner and Koerner, "FutureGAN", arXiv:1810.01325, section 3 and table 1, with the layers of
 Karras et al., "Progressive Growing of GANs", arXiv:1710.10196: equalized learning rate (section
-4.1), pixel-wise feature normalization (4.2), standard deviation over the minibatch (3).
+4.1), pixel-wise feature normalization (4.2), and standard deviation over the minibatch (3), which
+is in `spread.py`.
 
 Clips are (N, C, T, H, W), values in -1..1. Level 0 has frames of 4x4 pixels (`Shape.base`), each
 level twice the side of the one below. Both networks have the layers of all levels from the start;
@@ -20,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainkit.torch import across
-from trainkit.torch.strategy import TorchStrategy
+from futuregan.spread import Spread
 
 SLOPE = 0.2
 TINY = 1e-8
@@ -38,6 +38,7 @@ class Shape:
         channels: of a frame.
         width: features of the widest layers: as many up to 32 pixels, then half for twice the side.
         residual: the generator makes what is to be added to the last frame given.
+        skip: features in which its decoder gets what its encoder had at each level; 0: it does not.
         base: side of the frames of level 0, to which all are made smaller, in pixels.
     """
 
@@ -48,6 +49,7 @@ class Shape:
     width: int = 512
     residual: bool = False
     base: int = 4
+    skip: int = 0
 
     @property
     def levels(self) -> int:
@@ -181,23 +183,30 @@ class Encoder(nn.Module):
             block(pointwise(shape.channels, count), normalized=normalized) for count in features
         )
         self.blocks = nn.ModuleList(
-            block(cube(upper, upper), halving(upper, lower), normalized=normalized)
+            nn.ModuleList((
+                block(cube(upper, upper), normalized=normalized),
+                block(halving(upper, lower), normalized=normalized),
+            ))
             for lower, upper in pairwise(features)
         )
 
-    def forward(self, clip: Tensor, fade: float) -> Tensor:
-        """Return the features of `clip`, whose level is that of its frames."""
+    def forward(self, clip: Tensor, fade: float) -> list[Tensor]:
+        """Return the features of `clip`, whose level is that of its frames, and those on the way.
+
+        Those of level 0 come first, then those of each higher one, before its frames are halved.
+        """
         level = self._shape.level(clip.shape[-1])
         # Part of a clip is in no order that convolutions know, and they would take the slow one.
         clip = clip.contiguous(memory_format=self._layout)
-        values = self.inputs[level](clip)
-        if level:
-            values = self.blocks[level - 1](values)
-            if fade < 1:
-                values = faded(self.inputs[level - 1](smaller(clip)), values, fade)
-        for below in range(level - 2, -1, -1):
-            values = self.blocks[below](values)
-        return cast("Tensor", values)
+        found = [self.inputs[level](clip)]
+        for number in range(level - 1, -1, -1):
+            cubed, halved = cast("nn.ModuleList", self.blocks[number])
+            found[0] = cubed(found[0])
+            values = halved(found[0])
+            if number == level - 1 and fade < 1:
+                values = faded(self.inputs[number](smaller(clip)), values, fade)
+            found.insert(0, values)
+        return found
 
 
 class Generator(nn.Module):
@@ -225,8 +234,20 @@ class Generator(nn.Module):
             normalized=True,
         )
         self.blocks = nn.ModuleList(
-            block(doubling(lower, upper), cube(upper, upper), normalized=True)
+            nn.ModuleList((
+                block(doubling(lower, upper), normalized=True),
+                block(cube(upper, upper), normalized=True),
+            ))
             for lower, upper in pairwise(features)
+        )
+        # Around the middle, as through it: each pixel's past as a whole, and its future anew.
+        self.skips = nn.ModuleList(
+            block(
+                Scaled((shape.skip, count, shape.past, 1, 1)),
+                Scaled((shape.skip, count, shape.future, 1, 1), transposed=True),
+                normalized=True,
+            )
+            for count in (features[1:] if shape.skip else [])
         )
         self.outputs = nn.ModuleList(
             pointwise(count, shape.channels, gain=1) for count in features
@@ -239,10 +260,15 @@ class Generator(nn.Module):
     def forward(self, past: Tensor, fade: float = 1.0) -> Tensor:
         """Return the future of `past`, whose level is that of its frames."""
         level = self.shape.level(past.shape[-1])
-        values = self.middle(self.encoder(past, fade))
+        first, *seen = self.encoder(past, fade)
+        values = self.middle(first)
         below = values
         for number in range(level):
-            below, values = values, self.blocks[number](values)
+            doubled, cubed = cast("nn.ModuleList", self.blocks[number])
+            below, values = values, doubled(values)
+            if self.shape.skip:
+                values = values + self.skips[number](seen[number])
+            values = cubed(values)
         found = self.outputs[level](values)
         if level and fade < 1:
             found = faded(larger(self.outputs[level - 1](below)), found, fade)
@@ -251,54 +277,8 @@ class Generator(nn.Module):
     def active(self, level: int) -> list[nn.Parameter]:
         """Return the parameters that a grown network of this level has."""
         modules = [self.encoder.inputs[level], *self.encoder.blocks[:level], self.middle,
-                   *self.blocks[:level], self.outputs[level]]
+                   *self.blocks[:level], *self.skips[:level], self.outputs[level]]
         return [parameter for module in modules for parameter in module.parameters()]
-
-
-class Spread(nn.Module):
-    """Adds a feature: how much the clips of a group differ. arXiv:1710.10196, section 3.
-
-    Where a rank has fewer clips than a group, the group is the clips of all ranks: one clip
-    alone has no deviation. Groups that lie within a rank's part of a batch are the same for any
-    number of ranks.
-
-    Args:
-        group: clips of a group.
-        part: clips that a rank has at once.
-        strategy: this rank and the others.
-    """
-
-    def __init__(self, group: int, part: int, strategy: TorchStrategy) -> None:
-        super().__init__()
-        self._group, self._strategy = group, strategy
-        self._gathers = part < group and strategy.size > 1
-
-    def forward(self, values: Tensor, batches: int) -> Tensor:
-        """Return `values` with a feature more; they are so many batches, one after the other."""
-        groups = [
-            group for batch in values.tensor_split(batches)
-            for group in batch.tensor_split(1 if self._gathers else self._groups(len(batch)))
-        ]
-        added = [
-            self._deviation(group.float()).to(values.dtype).expand(len(group), 1, *values.shape[2:])
-            for group in groups
-        ]
-        return torch.cat([values, torch.cat(added)], 1)
-
-    def _groups(self, clips: int) -> int:
-        return max(1, clips // self._group)
-
-    def _deviation(self, values: Tensor) -> Tensor:
-        """Return the mean over all features of their standard deviations over the clips."""
-        middle = self._mean(values)
-        return self._mean((values - middle).square()).add(TINY).sqrt().mean()
-
-    def _mean(self, values: Tensor) -> Tensor:
-        if not self._gathers:
-            return values.mean(0)
-        count = values.new_tensor([float(len(values))])  # the last batch is not the same for all
-        self._strategy.average([count])
-        return across.mean(values.sum(0), self._strategy) / count
 
 
 class Discriminator(nn.Module):
@@ -327,7 +307,7 @@ class Discriminator(nn.Module):
 
     def forward(self, clip: Tensor, fade: float = 1.0, batches: int = 1) -> Tensor:
         """Return the scores of `batches` batches of clips, one after the other."""
-        values = self.last(self.spread(self.encoder(clip, fade), batches))
+        values = self.last(self.spread(self.encoder(clip, fade)[0], batches, clip.shape[-1]))
         return cast("Tensor", self.score(values.flatten(1)))
 
     def active(self, level: int) -> list[nn.Parameter]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
@@ -16,6 +17,8 @@ GAP = 4  # pixels between frames
 LABEL = 96  # pixels of the column with the names of the rows
 HEAD = 20  # pixels above each picture, for words
 ERRORS = 4  # times an error is shown brighter
+LARGEST = {".gif": 65_535, ".mp4": 16_384}
+"""Pixels of a side that GIF has a number for, and that libx264 encodes."""
 INK, PAPER, MADE = (30, 30, 30), (255, 255, 255), (213, 94, 0)
 
 
@@ -70,12 +73,11 @@ def moving(clips: Sequence[Shown], scale: int) -> list[Image.Image]:
 
     Both begin with the frames that were given; predicted ones have a coloured edge.
     """
-    side = clips[0].made.shape[1] * scale + 2 * GAP
-    size = (2 * side, HEAD + len(clips) * side)
+    side, size = clips[0].made.shape[1] * scale + 2 * GAP, moving_size(clips, scale)
     font = ImageFont.load_default(13)
     pictures = []
     for at in range(len(clips[0].past) + len(clips[0].made)):
-        picture = Image.new("RGB", tuple(length + length % 2 for length in size), PAPER)
+        picture = Image.new("RGB", size, PAPER)
         draw = ImageDraw.Draw(picture)
         future = at - len(clips[0].past)
         for column, words in enumerate(("truth", "input" if future < 0 else f"frame {future + 1}")):
@@ -93,6 +95,13 @@ def moving(clips: Sequence[Shown], scale: int) -> list[Image.Image]:
     return pictures
 
 
+def moving_size(clips: Sequence[Shown], scale: int) -> tuple[int, int]:
+    """Return width and height of what moves, in pixels; both are even."""
+    side = clips[0].made.shape[1] * scale + 2 * GAP
+    height = HEAD + len(clips) * side
+    return 2 * side, height + height % 2
+
+
 def enlarged(frame: Frame, scale: int) -> Image.Image:
     """Return a frame (H, W, C) as a picture whose pixels are squares of so many."""
     image = Image.fromarray(frame[..., 0] if frame.shape[2] == 1 else frame)
@@ -108,7 +117,8 @@ def write_gif(pictures: Sequence[Image.Image], file: IO[bytes], fps: int) -> Non
 
 def write_mp4(pictures: Sequence[Image.Image], file: IO[bytes], fps: int) -> None:
     """Write a video that any browser shows: H.264, 4:2:0; their sides are even."""
-    with av.open(file, "w", format="mp4") as container:
+    whole = io.BytesIO()  # a disk that is full is told by Python, and by libav as something else
+    with av.open(whole, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options={"crf": "18"})
         stream.width, stream.height = pictures[0].size
         stream.pix_fmt = "yuv420p"
@@ -116,3 +126,4 @@ def write_mp4(pictures: Sequence[Image.Image], file: IO[bytes], fps: int) -> Non
             frame = av.VideoFrame.from_image(picture)  # type: ignore[no-untyped-call]
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
+    file.write(whole.getvalue())

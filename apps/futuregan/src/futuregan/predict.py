@@ -13,6 +13,7 @@ from futuregan.looking import PredictSettings
 from futuregan.pictures import Shown
 from futuregan.restore import Restored
 from trainkit import atomic
+from trainkit.exits import ArgumentError
 from trainkit.torch.start import start
 
 VISIBLE = 128  # pixels that a frame has in the picture at least
@@ -51,7 +52,17 @@ def predicted(model: Restored, clip: Frame, frames: int, device: torch.device) -
 
 
 def write(path: Path, clips: list[Shown], scale: int, fps: int) -> None:
-    """Write one picture, of the form that its name says; it is there whole, or not at all."""
+    """Write one picture, of the form that its name says; it is there whole, or not at all.
+
+    Raises:
+        ArgumentError: that form has no pictures so large.
+    """
+    size, most = pictures.moving_size(clips, scale), pictures.LARGEST.get(path.suffix)
+    if most is not None and max(size) > most:
+        raise ArgumentError(
+            f"--to {path}: it would have {size[0]}x{size[1]} pixels, and {path.suffix} has sides "
+            f"of {most} at most; take fewer clips or a smaller --scale"
+        )
     with atomic.replacing(path) as file:
         if path.suffix == ".png":
             pictures.sheet(clips, scale).save(file, "PNG", optimize=True)

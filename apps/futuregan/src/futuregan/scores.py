@@ -3,7 +3,7 @@
 Of each frame: mean squared error, peak signal-to-noise ratio, structural similarity (Wang et al.,
 "Image Quality Assessment: From Error Visibility to Structural Similarity", IEEE TIP 13 (4), 2004)
 and its product over scales (Wang et al., "Multi-scale Structural Similarity for Image Quality
-Assessment", Asilomar 2003), both by torchmetrics; and how sharp it is.
+Assessment", Asilomar 2003), both by torchmetrics; and how sharp it is where something moves.
 """
 
 from __future__ import annotations
@@ -98,10 +98,20 @@ def over_scales(frames: Tensor, truth: Tensor, count: int) -> Tensor:
     return found
 
 
-def steepness(frames: Tensor) -> Tensor:
-    """Return the mean size of the differences between neighbours in frames (N, C, H, W): (N,)."""
-    down, across = frames.diff(dim=2).abs(), frames.diff(dim=3).abs()
+def steepness(frames: Tensor, moving: Tensor) -> Tensor:
+    """Return how steep frames (N, C, H, W) are where something moves: (N,).
+
+    It is the mean size of the differences between neighbours, each times `moving` (N, 1, H, W)
+    there: what stands still is as sharp as the last frame, and says nothing of a prediction.
+    """
+    down, across = (frames.diff(dim=side).abs() * _between(moving, side) for side in (2, 3))
     return down.mean((1, 2, 3)) + across.mean((1, 2, 3))
+
+
+def _between(values: Tensor, side: int) -> Tensor:
+    """Return the means of neighbours along one side."""
+    count = values.shape[side] - 1
+    return (values.narrow(side, 0, count) + values.narrow(side, 1, count)) / 2
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,8 @@ class Scores:
         clips: how many.
         size: side of the frames, in pixels.
         frames: method -> measure -> a value for each frame; `sharpness` is the steepness of the
-            frames as a fraction of that of the truth: less than 1 is blurrier.
+            frames, where the truth is not the last frame given, as a fraction of that of the
+            truth: less than 1 is blurrier.
     """
 
     clips: int
@@ -156,14 +167,16 @@ class Sums:
             return
         self._clips += len(truth)
         expected = _flat(truth)
-        steep = steepness(expected)
+        last = _flat(past[:, :, -1:].expand_as(truth))
+        moving = (expected - last).abs().mean(1, keepdim=True)
+        steep = steepness(expected, moving)
         for at, future in enumerate((made.clamp(-1, 1), *baselines(past, truth.shape[2]))):
             frames = _flat(future)
             found = torch.cat([
                 measured(some, right)
                 for some, right in zip(_blocks(frames), _blocks(expected), strict=True)
             ], 1)
-            rows = torch.cat([found, steepness(frames)[None], steep[None]])
+            rows = torch.cat([found, steepness(frames, moving)[None], steep[None]])
             self._sums[at] += rows.view(len(rows), -1, self._frames).double().sum(1)
 
     def over(self, strategy: Strategy) -> Scores:
@@ -171,7 +184,8 @@ class Sums:
         *flat, clips = strategy.sum([*self._sums.flatten().tolist(), self._clips])
         table = torch.tensor(flat, dtype=torch.float64).view(self._sums.shape)
         means = table[:, :-2] / clips
-        sharpness = table[:, -2] / table[:, -1].clamp_min(LEAST)
+        made, true = table[:, -2], table[:, -1]
+        sharpness = torch.where(true > LEAST, made / true, 1.0)  # where nothing moves, all is sharp
         names = measures(self._size)
         return Scores(int(clips), self._size, {
             method: dict(zip(names, means[at].tolist(), strict=True))

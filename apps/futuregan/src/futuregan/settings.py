@@ -28,7 +28,12 @@ THREADS = min(4, len(os.sched_getaffinity(0)))
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Options of `train`; the defaults are the published ones."""
+    """Options of `train`.
+
+    The defaults are those of arXiv:1810.01325. What it leaves open is as in arXiv:1710.10196, whose
+    networks it grows: the decay of the moving average is of its appendix A.1, the groups of four of
+    its program; --precision auto is faster where it is not fp32.
+    """
 
     data: Path | None = option(None, "folder of the packed sequences (dataset.json)", Path)
     out: Path | None = option(None, "folder of this run: metrics, checkpoints, result", Path)
@@ -52,6 +57,10 @@ class TrainSettings:
     residual: bool = option(
         False, "the generator makes what changes against the last frame, not the frame"
     )
+    skip: int = option(
+        0, "features in which the generator's decoder gets what its encoder had at each size, past "
+        "the middle; 0: it does not", non_negative_int,
+    )
     stddev_group: int = option(
         4, "clips whose deviation the discriminator sees; with fewer on a rank, those of all ranks",
         up_to(4096),
@@ -73,8 +82,9 @@ class TrainSettings:
         "4:32,16:16,64:4", batch_sizes, metavar="COUNT|SIZE:COUNT,…",
     )
     micro_batch: int | None = option(
-        None, "clips of a process at once: the batch is taken in parts of at most so many, which "
-        "changes memory, not the batch (default: all)", positive_int,
+        None, "clips of a process at once: the batch is taken in parts of at most so many, whole "
+        "groups of --stddev-group, which changes memory, not the losses (default: all)",
+        positive_int,
     )
     # The losses.
     loss: str = option("wgan-gp", "adversarial loss", choices=LOSSES)
@@ -82,6 +92,10 @@ class TrainSettings:
     drift: float = option(0.001, "weight of the squared scores (wgan-gp)", non_negative_float)
     reconstruction: float = option(
         0.0, "weight of the mean squared error in the generator's loss", non_negative_float
+    )
+    pretraining_epochs: int = option(
+        0, "epochs at first in which the generator learns from that error alone, without a "
+        "discriminator, which takes most of a step's time", non_negative_int,
     )
     # The optimizers.
     base_lr: float = option(0.001, "learning rate of both networks at first", positive_float)
@@ -120,6 +134,11 @@ class TrainSettings:
         0, "steps to profile after the first ten: where the time goes; 0: none", non_negative_int
     )
 
+    @property
+    def at_once(self) -> BatchSizes:
+        """Clips of a process at once, by the side of the frames."""
+        return self.batch_size_per_rank.at_most(self.micro_batch)
+
     def check(self) -> None:
         """Refuse what the single options cannot see.
 
@@ -134,6 +153,11 @@ class TrainSettings:
             raise ArgumentError(
                 f"--base-size {self.base_size}, --first-size {self.first_size} and --size "
                 f"{self.size} must not fall"
+            )
+        if self.pretraining_epochs and not self.reconstruction:
+            raise ArgumentError(
+                f"--pretraining-epochs {self.pretraining_epochs} needs a --reconstruction: without "
+                "a discriminator there is nothing else to learn from"
             )
         if self.backend is not None and self.strategy != "ddp":
             raise ArgumentError(f"--backend {self.backend} belongs to --strategy ddp")

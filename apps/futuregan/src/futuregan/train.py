@@ -76,6 +76,7 @@ def main(settings: TrainSettings) -> None:
             settings.precision, strategy.device, seed=settings.seed, deterministic=False
         )
         growth = method.growth(settings)
+        method.check_groups(settings, growth, strategy.size)
         data = inputs.open_inputs(settings, strategy)
         out = outputs.open_outputs(
             folder, settings.resume, identity(settings, data, strategy), strategy=strategy,
@@ -134,20 +135,22 @@ class Training:
         rate = method.learning_rate(self.settings, moment)
         device = self.strategy.device
         clips = method.prepared(batch.clips.to(device, non_blocking=True), moment)
-        number = -(-moment.batch // (self.settings.micro_batch or moment.batch))
-        parts = list(zip(
-            clips.tensor_split(number), batch.between.to(device).tensor_split(number), strict=True
-        ))
+        sizes = self.discriminator.spread.parts(len(clips), moment.batch, moment.size)
+        between = batch.between.to(device)
+        parts = list(zip(torch.split(clips, sizes), torch.split(between, sizes), strict=True))
         # The strategy averages over the ranks, so each contributes its sum times size / count.
         share = self.strategy.size / batch.count
-        drafts = [self.draft(real, moment, keep=number == 1) for real, _ in parts]
-        lost = [
-            self.criticise(real, made.detach(), between, moment, share)
-            for (real, between), made in zip(parts, drafts, strict=True)
-        ]
-        self.update("discriminator", rate)
+        whole = len(parts) == 1
+        drafts = [self.draft(real, moment, keep=whole) for real, _ in parts]
+        lost = []
+        if at.epoch >= self.settings.pretraining_epochs:
+            lost += [
+                self.criticise(real, made.detach(), between, moment, share)
+                for (real, between), made in zip(parts, drafts, strict=True)
+            ]
+            self.update("discriminator", rate)
         lost += [
-            self.persuade(real, made if number == 1 else self.draft(real, moment), moment, share)
+            self.persuade(real, made if whole else self.draft(real, moment), moment, share)
             for (real, _), made in zip(parts, drafts, strict=True)
         ]
         self.update("generator", rate)
@@ -197,11 +200,12 @@ class Training:
     def persuade(self, real: Tensor, made: Tensor, moment: Moment, share: float) -> Tensor:
         """Add to the generator's gradients; return what a step tells of it."""
         settings = self.settings
-        with self.autocast():
-            scores = self.discriminator(made, moment.fade)
-        losses = method.generator_losses(settings.loss, scores)
         errors = (made - real)[:, :, settings.past :].square().flatten(1).mean(1)
-        losses = losses + settings.reconstruction * errors
+        losses = settings.reconstruction * errors
+        if self.session.at.epoch >= settings.pretraining_epochs:
+            with self.autocast():
+                scores = self.discriminator(made, moment.fade)
+            losses = losses + method.generator_losses(settings.loss, scores)
         self.backward("generator", losses.sum() * share)
         zero = losses.new_zeros(())
         return torch.stack([zero, losses.sum(), zero, zero, errors.sum()]).detach().double()

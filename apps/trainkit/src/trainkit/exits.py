@@ -56,7 +56,7 @@ class DataError(AppError):
 
 
 class DivergedError(AppError):
-    """The loss is NaN or infinite; the message names the step."""
+    """The loss or the weights are NaN or infinite; the message names the step."""
 
     exit_code = ExitCode.DIVERGED
     shared = True

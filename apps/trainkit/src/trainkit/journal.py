@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,10 +109,15 @@ class Journal:
         at.scores = dict(found.result)
         self.console.line(f"epoch {at.epoch + 1}/{self.epochs}  {found.text}")
 
-    def ended(self, at: Progress, memory: int) -> dict[str, Any]:
-        """Log the successful end, and what it took; return what every `result.json` has."""
+    def ended(self, at: Progress, memory: Sequence[int]) -> dict[str, Any]:
+        """Log the successful end, and what it took; return what every `result.json` has.
+
+        Args:
+            at: where it is.
+            memory: the most bytes that each rank had.
+        """
         self.log.event(metrics.TRAINING_SECONDS, at.seconds, **at.where)
-        self.log.event(metrics.PEAK_MEMORY, memory, **at.where)
+        self.log.event(metrics.PEAK_MEMORY, max(memory), **at.where, ranks=list(memory))
         self.log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=at.steps_done)
         return {
             "status": metrics.SUCCESS,

@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
+
+import numpy as np
 
 from trainkit.exits import DataError
 
@@ -42,6 +44,15 @@ Parts = Mapping[str, Part]
 def snapshot(parts: Parts) -> dict[str, Any]:
     """Return the states of all parts by name, to be written or copied before the next step."""
     return {name: dict(part.state_dict()) for name, part in parts.items()}
+
+
+def not_finite(state: Any, name: str = "") -> Iterator[str]:
+    """Yield the names of what is NaN or infinite in nested numbers and arrays."""
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            yield from not_finite(value, f"{name}.{key}" if name else str(key))
+    elif _is_float(state) and not np.isfinite(state).all():
+        yield name
 
 
 def restore(parts: Parts, state: Mapping[str, Any]) -> None:
@@ -82,6 +93,10 @@ def check_shapes(own: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
     ]
     if any(faults):
         raise ValueError("the checkpoint " + "; ".join(fault for fault in faults if fault))
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
 
 
 def _listed(what: str, names: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trainkit import metrics, outputs, parts
 from trainkit.console import Console, Counter
@@ -118,7 +118,7 @@ class Session:
                 self._check_agreement()
                 self._watchdog.beat("writing the last checkpoint")
                 self._out.checkpoints.wait()
-            memory = max(self._strategy.gather(self._strategy.peak_memory()))
+            memory = self._strategy.gather(self._strategy.peak_memory())
         except AppError:
             with contextlib.suppress(OSError):  # a full disk must not hide the first error
                 self._out.log.stop(metrics.RUN_STOP, status=metrics.ABORTED, **self.at.where)
@@ -185,6 +185,7 @@ class Session:
 
         Raises:
             StoppedError: so it was; the evaluation is repeated when the training goes on.
+            DivergedError: what it found, or a weight, is not finite.
         """
         self._settle()
         before = self._out.log.position()
@@ -195,6 +196,7 @@ class Session:
             if found is None:
                 self._stop_here(before)
             else:
+                self._check_finite(found.values)
                 self.journal.evaluated(self.at, found)
         if self.at.epoch_is_over:
             self.at.next_epoch(self._course.steps_in(self.at.epoch + 1))
@@ -242,6 +244,13 @@ class Session:
             f"{self.journal.words.advice}"
         )
 
+    def _check_finite(self, state: Mapping[str, Any]) -> None:
+        for name in parts.not_finite(state):
+            raise DivergedError(
+                f"{name} is not finite after step {self.at.steps_done}, which is not kept; "
+                f"{self.journal.words.advice}"
+            )
+
     def _check_agreement(self) -> None:
         """Compare the weights of all ranks, bit by bit: after the first step, and at the end.
 
@@ -273,17 +282,24 @@ class Session:
         )
 
     def _save(self, offset: int) -> None:
-        """Begin to write a checkpoint; `offset` is the size of the metrics that belong to it."""
+        """Begin to write a checkpoint; `offset` is the size of the metrics that belong to it.
+
+        Raises:
+            DivergedError: the weights are not finite. A loss is of the weights before its step, so
+                these would be found too late, and take the place of a checkpoint that is good.
+        """
         self._settle()
         self._watchdog.beat("writing a checkpoint")
         self._training.before_save()
+        kept = parts.snapshot(self._training.parts())  # on all ranks: some gather
+        self._check_finite(kept)
         state = {
             **self._training.own_state(),
             "step": self.at.steps_done,
             "identity": self._out.identity,
             "metrics_offset": offset,
             "progress": dataclasses.asdict(self.at),
-            "parts": parts.snapshot(self._training.parts()),  # on all ranks: some gather
+            "parts": kept,
         }
         if self._strategy.is_main:
             self._out.checkpoints.start(self.at.steps_done, state)

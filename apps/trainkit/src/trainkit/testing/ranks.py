@@ -42,15 +42,21 @@ class RankContract(Fixtures):
         more = [*self.app.shared.split(), "--strategy", strategy]
         said = program.train(out, *more, launcher=words)
         assert len(re.findall(r"step \d+/", said)) == len(reading.values(out, "throughput"))
-        for about in self.app.card["metrics"].values():
-            if not about.get("hardware_bound"):
-                found, expected = (reading.values(run, about["key"]) for run in (out, alone))
-                close = [(step, pytest.approx(one, rel=1e-5, abs=1e-6)) for step, one in expected]
-                assert found == close
+        self.tells_the_same(out, alone)
+        assert self.memory(out)[1] > 0
         one, other = self.weights(alone), self.weights(out)
         assert one.keys() == other.keys()
         for name, array in one.items():
             np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
+
+    def tells_the_same(self, out: Path, alone: Path, rel: float = 1e-5) -> None:
+        """See that two runs have the same metrics, to rounding."""
+        for about in self.app.card["metrics"].values():
+            if about["key"] not in reading.TIMED:
+                found, expected = (reading.values(run, about["key"]) for run in (out, alone))
+                close = [(step, pytest.approx(one, rel=rel, abs=rel / 10))
+                         for step, one in expected]
+                assert found == close
 
     @pytest.mark.slow
     def test_one_rank_goes_on_with_the_work_of_two(
@@ -98,6 +104,13 @@ class RankContract(Fixtures):
         assert "torchrun started 2 ranks" in said
         assert "--strategy" in said
         assert not out.exists()
+
+    def memory(self, out: Path) -> list[int]:
+        """Return the most bytes that each rank had."""
+        (told,) = (one for one in reading.lines(out) if one["key"] == metrics.PEAK_MEMORY)
+        found: list[int] = told["metadata"]["ranks"]
+        assert max(found) == told["value"]
+        return found
 
     def weights(self, out: Path) -> dict[str, Any]:
         """Return the numbers that all ranks share."""

@@ -1,0 +1,83 @@
+#!/usr/bin/env python
+"""FutureGAN's peak memory by resolution, batch, and parts of a batch: the table of its README.
+
+    python benchmarks/futuregan_memory.py --width 64 --json memory.json
+
+Two steps of the app in fp32 for each case, since Adam's moments are there from the second on. On a
+CPU it is the memory of the whole process, of two ranks that of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from sidebyside import cli, contestants, machine
+from sidebyside.contestants import TWO_RANKS, Steps
+from sidebyside.report import Plan
+
+APP = "futuregan"
+CASE = re.compile(r"(\d{1,3}):(\d{1,3})(?:/(\d{1,3}))?(x2)?")
+CASES = [f"{side}:{batch}" for side in (4, 8, 16, 32, 64, 128) for batch in ("4", "16", "16/4")]
+
+
+def case(text: str) -> tuple[int, int, int | None, bool]:
+    """Return side, batch, part and whether it is of two ranks of a word such as `32:16/4`."""
+    match = CASE.fullmatch(text)
+    if match is None or int(match[1]) not in (4, 8, 16, 32, 64, 128) or not int(match[2]):
+        raise argparse.ArgumentTypeError(f"{text}: not SIDE:BATCH[/PART][x2], such as 32:16/4")
+    return int(match[1]), int(match[2]), int(match[3]) if match[3] else None, bool(match[4])
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = cli.parser("Measure the peak memory of training FutureGAN, in GB.", rounds=1)
+    top.add_argument("--cases", nargs="+", type=case, default=[case(word) for word in CASES],
+                     metavar="SIDE:BATCH[/PART][x2]",
+                     help="side of the frames, clips per step and rank, those of --micro-batch, "
+                     "and whether two ranks train (default: 4 and 16 clips at each side, and 16 "
+                     "in parts of 4)")
+    top.add_argument("--width", type=cli.positive, default=64,
+                     help="features up to 32 pixels, published: 512 (default: %(default)s)")
+    top.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    return top
+
+
+def peak(metrics: str, rank: int = -1) -> float:
+    """Return the peak memory in GB that a rank had, by default the one with the most."""
+    lines = map(json.loads, metrics.splitlines())
+    (told,) = (line for line in lines if line["key"] == "peak_memory_bytes")
+    return float(sorted(told["metadata"]["ranks"])[rank] / 1e9)
+
+
+def plan(options: argparse.Namespace, _folder: Path) -> Plan:
+    """Return what runs: a training for each case; of two ranks the lesser one, too."""
+    environment, notes = machine.our_environment(os.environ)
+    contestants.app_options(environment, APP)
+    found = []
+    for side, batch, part, ranks in options.cases:
+        words = ["--synthetic", "--size", str(side), "--first-size", str(side), "--width",
+                 str(options.width), "--precision", "fp32", "--device", options.device]
+        name = f"{side} px, batch {batch}"
+        if part:
+            words += ["--micro-batch", str(part)]
+            name += f" in parts of {part}"
+        ends = {"": -1} if not ranks else {", 2 ranks, the most": -1, ", 2 ranks, the least": 0}
+        found += [
+            contestants.training(
+                name + end, APP, Steps(batch, 1, 1), environment, *words,
+                *(["--strategy", "ddp"] if ranks else []), launcher=TWO_RANKS if ranks else (),
+                rate=functools.partial(peak, rank=rank), unit="GB",
+            )
+            for end, rank in ends.items()
+        ]
+    return Plan(found, [], [*notes, f"width {options.width}, fp32, two steps of each"])
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run("futuregan_memory", parser(), plan))
