@@ -28,7 +28,7 @@ from trimaran.files import sha256
 from trimaran.recipes import library
 from trimaran.recipes.options import Argument
 from trimaran.recipes.recipe import Resources
-from trimaran.runs import links, pipeline, rundir
+from trimaran.runs import agreement, links, pipeline, rundir
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import DataRecord, ImageRecord, JobRecord
 from trimaran.sites import Cluster
@@ -325,6 +325,21 @@ def test_before_its_time_limit_it_is_requeued_and_goes_on(place: Place) -> None:
     assert found.status == "completed"
     assert len(found.resumed) == 1
     assert len(found.hosts) == 4
+
+def test_the_clock_of_another_node_may_be_an_hour_behind(place: Place) -> None:
+    warn(place, f"sleep 1; {CHECKPOINT.format(step=12)}; exit 75")
+    behind = place.root / "bin/date"
+    behind.write_text('#!/bin/sh\nexec /bin/date "$@" -d "1 hour ago"\n')
+    behind.chmod(0o755)
+    code, said = place.run()
+    assert code == 0, said
+    first, second = links.read(place.out)
+    assert second.end is not None
+    assert second.end.ended < first.started
+    found = rundir.load(place.out)
+    assert (found.status, found.exit_status) == ("completed", 0)
+    assert 0 < found.seconds < 60
+    assert not list(agreement.ended(found))
 
 
 def test_a_signal_that_the_engine_passes_on_is_no_failure_where_there_is_a_checkpoint(

@@ -23,14 +23,14 @@ def points(recipe: Path) -> dict[int | None, Any]:
 
 def settings(recipe: Path, point: int | None = None) -> TrainSettings:
     """Return the settings that `trimaran run` would give the app."""
-    words = []
-    arguments = yaml.safe_load(recipe.read_text())["args"]
-    for key, value in {**arguments, **points(recipe)[point].get("args", {})}.items():
+    stated = yaml.safe_load(recipe.read_text())
+    words = ["--data=/data"] if stated["data"] else []
+    for key, value in {**stated["args"], **points(recipe)[point].get("args", {})}.items():
         if isinstance(value, bool):
             words.append(f"--{key}" if value else f"--no-{key}")
         else:
             words.append(f"--{key}={value}")
-    parsed = parser().parse_args(["train", "--data=/data", "--out=/out", *words])
+    parsed = parser().parse_args(["train", "--out=/out", *words])
     return options.collect(TrainSettings, parsed)
 
 

@@ -38,6 +38,18 @@ def test_each_launcher_is_understood(environment: dict[str, str], expected: Rank
     assert ranks.detect(environment) == expected
 
 
+def test_the_largest_machines_have_each_rank_once() -> None:
+    nodes, each = 2048, 8
+    found = [
+        ranks.detect({
+            "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": str(nodes * each),
+            "SLURM_LOCALID": str(rank % each), "SLURM_STEP_TASKS_PER_NODE": f"{each}(x{nodes})",
+        })
+        for rank in range(nodes * each)
+    ]
+    assert found == [Ranks("Slurm", rank, 16384, rank % 8, 8) for rank in range(16384)]
+
+
 @pytest.mark.parametrize(("wrong", "fault"), [
     ({"RANK": "x", "WORLD_SIZE": "4"}, "torchrun are no numbers: RANK=x"),
     ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK=4 is no rank of WORLD_SIZE=4"),

@@ -47,7 +47,7 @@ def check(
     """
     result = _result(directory / RESULT)
     faults = [
-        *_ended(record), *_changed_files(directory, record), *_command(record, recipe),
+        *ended(record), *_changed_files(directory, record), *_command(record, recipe),
         *_image(record), *_metrics(record, recipe, card, events), *_outcome(events, result, card),
     ]
     if faults:
@@ -93,7 +93,8 @@ def _result(path: Path) -> Mapping[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _ended(record: RunRecord) -> Iterator[str]:
+def ended(record: RunRecord) -> Iterator[str]:
+    """Tell what is wrong with how a completed run ended, and when."""
     if record.exit_status != 0:
         yield f"run.json: completed, but the exit status is {record.exit_status}"
     # Of its last part: clocks of two machines may differ.

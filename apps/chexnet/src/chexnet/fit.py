@@ -59,14 +59,14 @@ def main(settings: FitSettings) -> None:
             told.journal.began({
                 metrics.SEED: settings.seed, metrics.GLOBAL_BATCH_SIZE: data.train.plan.batch,
                 metrics.TRAIN_SAMPLES: data.train.plan.samples,
-            })
+            }, ranks.size)
             model.fit(
                 _batches(data, settings, told.steps), steps_per_epoch=told.steps, verbose=0,
                 epochs=settings.epochs, callbacks=[*callbacks, told.callback(keras)],
             )
             if len(set(ranks.gather(digest(model.trainable_variables)))) > 1:
                 raise RanksDifferError("the ranks have different weights: nothing was averaged")
-            memory = max(ranks.gather(ranks.peak_memory()))
+            memory = ranks.gather(ranks.peak_memory())
             out.finish(told.journal.ended(told.at, memory))
         ranks.close()
 

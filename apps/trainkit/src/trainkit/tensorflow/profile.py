@@ -80,7 +80,7 @@ def operations(folder: Path) -> Counter[str]:
                 if not line.name.startswith(WORKERS):
                     continue
                 for event in line.events:
-                    _, colon, kind = names[event.metadata_id].rpartition(":")  # NAME:KIND
-                    if colon:
+                    name, colon, kind = names[event.metadata_id].rpartition(":")  # NAME:KIND
+                    if colon and not name.endswith(":"):  # CLASS::METHOD is the runtime's own
                         found[kind] += event.duration_ps / 1e12
     return found
