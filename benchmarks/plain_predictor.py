@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--network", choices=RATES, default="plain")
     top.add_argument("--seconds", type=float, default=150.0, help="of training")
     top.add_argument("--base-size", type=int, default=16, help="of the generator")
+    top.add_argument("--skip", type=int, default=64, help="of the generator")
     top.add_argument("--seed", type=int, default=17)
     return top
 
@@ -84,7 +85,7 @@ def main() -> None:
     """Train, and print the scores as JSON."""
     options = parser().parse_args()
     torch.manual_seed(options.seed)
-    shape = Shape(SIDE, PAST, FUTURE, 3, 16, True, options.base_size)
+    shape = Shape(SIDE, PAST, FUTURE, 3, 16, True, options.base_size, options.skip)
     network = Plain() if options.network == "plain" else Generator(shape)
     steps = train(network, frames(options.data, "train", STRIDE), RATES[options.network],
                   BATCHES[options.network], options.seconds)
