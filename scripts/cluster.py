@@ -42,8 +42,9 @@ SlurmctldPort={ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-# A job that is put back into the queue begins again once its old credentials have expired.
-AuthInfo=socket={folder}/munge.sock,cred_expire=5
+# A job that is put back into the queue begins again once its old credentials have expired, and a
+# step whose credential expires before its nodes have it fails: they may be slow under load.
+AuthInfo=socket={folder}/munge.sock,cred_expire=15
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n

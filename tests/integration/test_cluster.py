@@ -156,7 +156,7 @@ def test_an_image_that_changed_after_submission_starts_no_rank(
     finally:
         image.write_bytes(content)
     assert row["state"] == "failed"
-    assert "has changed since it was submitted" in row["why"]
+    assert "has changed since it was submitted" in row["why"], (out / "log.txt").read_text()
     resumed = trimaran("resume", str(out))
     assert resumed.returncode == 0, resumed.stderr
     assert wait(trimaran, out, ended)["state"] == "completed"

@@ -89,7 +89,8 @@ def _fate(directory: Path, now: State | None) -> tuple[str, str]:
     if now is None:
         return "lost", "the batch system knows its job no more"
     with (directory / LOG).open(encoding="utf-8", errors="replace") as log:
-        said = [line.strip() for line in log if line.startswith("job.sh: ")]
+        lines = [text for line in log if (text := line.strip())]
+    said = [line for line in lines if line.startswith("job.sh: ")] or lines
     state = "cancelled" if now.name == "CANCELLED" else "failed"
     return state, said[-1] if said and state == "failed" else now.name.lower().replace("_", " ")
 
