@@ -136,7 +136,7 @@ def test_the_links_of_a_chain_are_a_table(recipe: RecipeFile, own_place: Path) -
     folder = directory / links.FOLDER
     folder.mkdir()
     for number, status, before, after, why in (
-        (1, 75, 0, 2, "its time was over"), (2, 0, 2, 3, "it came to its end"),
+        (1, 75, 0, 2, "its time was over"), (2, 0, 2, 2, "it came to its end"),
     ):
         name = f"link-{number:04}"
         (folder / f"{name}.json").write_text(json.dumps({

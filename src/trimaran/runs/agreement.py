@@ -59,7 +59,7 @@ def check(
     return [
         "recipe.yaml has the SHA-256 that run.json names",
         "the command in run.json is that of the recipe with its changes, in the image named there",
-        f"the run ended with exit status 0 and success at step {_last_step(events)}: run.json,"
+        f"the run ended with exit status 0 and success at step {last_step(events)}: run.json,"
         f" {METRICS} and {RESULT} agree, in the last evaluation, too",
         f"SHA-256 of {METRICS} and {RESULT}: {hashes}",
     ]
@@ -196,8 +196,8 @@ def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) 
     if result.get("status") != "success":
         yield f"{RESULT} is missing or does not say success"
         return
-    if result.get("steps") != _last_step(events):
-        yield f"{RESULT}: {result.get('steps')} steps, {METRICS} ends at {_last_step(events)}"
+    if result.get("steps") != last_step(events):
+        yield f"{RESULT}: {result.get('steps')} steps, {METRICS} ends at {last_step(events)}"
     scores = result.get("evaluation")
     for metric in card.metrics.values():
         if metric.result is None:
@@ -209,5 +209,6 @@ def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) 
                    f" is {last}")
 
 
-def _last_step(events: Sequence[Event]) -> int | None:
+def last_step(events: Sequence[Event]) -> int | None:
+    """Return the step at which a run ended."""
     return events[-1].number("step") if events else None

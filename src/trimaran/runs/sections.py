@@ -10,7 +10,7 @@ from trimaran import __version__
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import charts, earlier, links, telling, timesplit
+from trimaran.runs import agreement, charts, earlier, links, telling, timesplit
 from trimaran.runs.earlier import MOST, Earlier
 from trimaran.runs.evidence import Machine, describe
 from trimaran.runs.links import Link
@@ -36,7 +36,8 @@ def collect(
         "machine": machine(record),
         "charts": charts.charts(panels),
         "parts": parts, "bars": _bars(parts),
-        "links": [_link(one) for one in _chain(directory, record)], "link_columns": LINK_COLUMNS,
+        "links": [_link(one, events) for one in _chain(directory, record)],
+        "link_columns": LINK_COLUMNS,
         "changes": [
             (key, _shown(recipe.recipe.args.get(key)), _shown(value))
             for key, value in record.recipe.changed.items()
@@ -65,12 +66,14 @@ def _chain(directory: Path, record: RunRecord) -> list[Link]:
     return links.read(directory) if record.job is not None else []
 
 
-def _link(link: Link) -> tuple[str, ...]:
+def _link(link: Link, events: Sequence[Event]) -> tuple[str, ...]:
     end = link.end
+    # Its newest checkpoint may be of before its end, where the training is complete.
+    reached = end and (agreement.last_step(events) if end.exit_status == 0 else end.step)
     nodes = ", ".join(dict.fromkeys(host.hostname for host in link.hosts))
     return (
         str(link.number), link.job, f"{len(link.hosts)} ({nodes})", f"{link.step:,}",
-        f"{end.step:,}" if end else "-", end.reason if end else "it did not say so",
+        f"{reached:,}" if reached is not None else "-", end.reason if end else "it did not say so",
     )
 
 
