@@ -71,8 +71,8 @@ test-site: $(DEV_STAMP) $(SITE_STAMP) ## Build the site and try it in Chromium; 
 test-long: $(DEV_STAMP) ## Run the tests that take minutes each (EVIDENCE=FILE: write what came of them)
 	$(BIN)/python scripts/long_tests.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
-test-faults: $(DEV_STAMP) ## Disturb trainings on a real cluster in every way (EVIDENCE=FILE, as above)
-	$(BIN)/python scripts/long_tests.py --file tests/integration/test_faults.py $(if $(EVIDENCE),--json $(EVIDENCE))
+test-faults: $(DEV_STAMP) ## Disturb trainings on a real cluster, where it takes minutes (EVIDENCE=FILE, as above)
+	$(BIN)/python scripts/long_tests.py --marker faults $(if $(EVIDENCE),--json $(EVIDENCE))
 
 lint: $(DEV_STAMP) ## Check style and types
 	$(BIN)/ruff check .

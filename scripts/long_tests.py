@@ -1,9 +1,9 @@
-"""Run the tests marked `long`, or all of one file, and write what came of each as evidence.
+"""Run the tests marked `long`, or `faults`, and write what came of each as evidence.
 
 They take minutes each and are no part of `make test`: the last result is committed instead.
 
-    python scripts/long_tests.py                                          # all marked ones
-    python scripts/long_tests.py --file tests/integration/test_faults.py  # all of a file
+    python scripts/long_tests.py
+    python scripts/long_tests.py --marker faults  # what can happen to a run on a cluster
     python scripts/long_tests.py --json site/results/tests/DATE-HOST.json
     python scripts/long_tests.py --list
 
@@ -54,11 +54,12 @@ def run(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the evidence")
     parser.add_argument("--list", action="store_true", help="only name them")
-    parser.add_argument("--file", help="all tests of this file, in place of the marked ones")
+    parser.add_argument("--marker", choices=("long", "faults"), default="long",
+                        help="of the tests to run (default: %(default)s)")
     asked = parser.parse_args(words)
     outcomes = Outcomes()
     options = ["--collect-only", "-q"] if asked.list else ["-v"]
-    which = [asked.file] if asked.file else [str(ROOT / FOLDER), "-m", "long"]
+    which = [str(ROOT / FOLDER), "-m", asked.marker]
     code = pytest.main([*which, *options], plugins=[outcomes])
     if asked.json and not asked.list:
         asked.json.parent.mkdir(parents=True, exist_ok=True)

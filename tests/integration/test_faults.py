@@ -1,7 +1,7 @@
 """What can happen to a run on a cluster, each for real: nothing is lost, doubled or damaged.
 
-The two-node Slurm of `make cluster`, the image of resnet-imagenet, two ranks. `make test-faults`
-runs all of them, `make test` those under a minute; site/docs/tutorials/cluster.md has the table.
+The two-node Slurm of `make cluster`, the image of resnet-imagenet, two ranks. `make test` runs
+those under a minute, `make test-faults` the others; site/docs/tutorials/cluster.md has the table.
 """
 
 from __future__ import annotations
