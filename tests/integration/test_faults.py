@@ -270,10 +270,10 @@ def test_a_rank_hangs_and_is_named(place: Place, undisturbed: Run) -> None:
 
 
 def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
-    from trimaran.data import cache
+    from trimaran.data import cache, contracts
 
     data = place.root / "data"
-    shutil.copytree(cache.folder(cache.load("fashion-mnist")), data)
+    shutil.copytree(cache.folder(contracts.load("fashion-mnist")), data)
     run_words = ("--data", str(data))
     hold = place.slurm("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60")
     run = place.submit(*run_words)
