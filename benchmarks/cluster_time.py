@@ -46,8 +46,8 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
     return Plan([
         contestants.program(SCRIPT, plain, "timed", tool, "submit", RECIPE, "--dry-run",
                             unit="1/s"),
-        contestants.program(status, plain, "timed", tool, "status", str(folder / "runs"),
-                            unit="1/s"),
+        contestants.program(status, plain, "timed", "/usr/bin/env", "-C", str(folder), tool,
+                            "status", unit="1/s"),
         contestants.program(START, plain, "timed", tool, "--version", unit="1/s"),
     ], [
         Comparison(f"{SCRIPT}: at least one a second", SCRIPT, 1.0, 1.0),

@@ -14,7 +14,6 @@ from trimaran.data.dataset_json import DATASET
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.files import sha256, write_atomic
-from trimaran.images import definition
 from trimaran.reporting import Reporter
 from trimaran.runs import initial, inputs, links, pipeline, rundir, scaling
 from trimaran.runs.pipeline import Request
@@ -66,13 +65,11 @@ def preview(request: Request, cluster: Cluster) -> str:
     pipeline.check(request)
     engine = _engine(request)
     planned = pipeline.plan(request)
-    image = definition.load(request.recipe.recipe.image.name)
-    built = engine.find(image, request.pinned) or engine.planned(image)
     data = [
         DataRecord(name=name, path=str(path), sha256=_digest(path))
         for name, path in inputs.places(request.recipe, request.folders).items()
     ]
-    text = script.render(Job(request, engine, cluster, built, data, planned.directory))
+    text = script.render(Job(request, engine, cluster, planned.built, data, planned.directory))
     shebang, _, rest = text.partition("\n")
     return "\n".join([shebang, *(f"# first: {what}" for what in planned.missing), rest])
 

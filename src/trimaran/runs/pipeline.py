@@ -68,6 +68,7 @@ class Plan:
     """
 
     command: Command
+    built: BuiltImage
     directory: Path
     missing: tuple[str, ...]
     unchecked: str | None
@@ -94,7 +95,7 @@ def plan(request: Request) -> Plan:
             f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"
             f" {request.engine.name}; then print this again"
         )
-    return Plan(command(request, built, folders, directory), directory, tuple(missing),
+    return Plan(command(request, built, folders, directory), built, directory, tuple(missing),
                 options.unchecked(request.recipe.recipe.app))
 
 
