@@ -166,6 +166,17 @@ def copy_cache(cache: Path, to: Path) -> None:
         record.write_text(record.read_text().replace(str(cache), str(to)))
 
 
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A Slurm cluster of two nodes, the module's own; its folder."""
+    folder = tmp_path_factory.mktemp("c")
+    cluster.start(folder)
+    try:
+        yield folder
+    finally:
+        cluster.stop(folder)
+
+
 @pytest.fixture
 def trimaran(place: Path, engine_cache: Path) -> tinyapp.Trimaran:
     """The command line tool in `place`; more variables are keywords."""

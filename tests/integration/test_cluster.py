@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,6 @@ pytestmark = [
 
 Trimaran = tinyapp.Trimaran
 TWO = "hello/cpu-2core-2nodes-smoke"
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cluster of this module's own; its folder."""
-    folder = tmp_path_factory.mktemp("c")
-    cluster.start(folder)
-    try:
-        yield folder
-    finally:
-        cluster.stop(folder)
 
 
 @pytest.fixture

@@ -29,17 +29,6 @@ pytestmark = [
 NOTICED = 30  # seconds
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cluster of this module's own; its folder."""
-    folder = tmp_path_factory.mktemp("c")
-    cluster.start(folder)
-    try:
-        yield folder
-    finally:
-        cluster.stop(folder)
-
-
 @pytest.fixture
 def place(slurm: Path, tmp_path: Path) -> Iterator[Place]:
     cluster.start(slurm)  # where a test before has lost a node
