@@ -115,10 +115,15 @@ class Engine(Protocol):
     def condition(cls) -> Condition:
         """Return whether it can be used on this machine, and what to do about it."""
 
-    def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
+    def find(
+        self, image: Image, digest: str | None = None, *, thorough: bool = True
+    ) -> BuiltImage | None:
         """Return the image built or pulled for the current definition, or None.
 
-        With `digest` it is the image with this digest, whatever the definition is now.
+        Args:
+            image: which one.
+            digest: it is the image with this digest, whatever the definition is now.
+            thorough: it is to be used: hash it, even if it has not been touched since it was made.
         """
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:

@@ -127,13 +127,15 @@ class Container(Engine):
         """Return the variables of its own process."""
         return commands.own_environment(self.executable, network=network)
 
-    def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
+    def find(
+        self, image: Image, digest: str | None = None, *, thorough: bool = True
+    ) -> BuiltImage | None:
         """Return the newest image of the current definition, or the one with `digest`, or None.
 
         It is as it was recorded.
         """
         for record in self._records(image, digest):
-            if self.fault(record) is None:
+            if self.fault(record, thorough=thorough) is None:
                 return record.built_image
         return None
 

@@ -50,10 +50,12 @@ class Host:
             )
         return Condition("ok", f"Python {PYTHON}, tcmalloc")
 
-    def find(self, image: Image, digest: str | None = None) -> BuiltImage | None:
+    def find(
+        self, image: Image, digest: str | None = None, *, thorough: bool = True
+    ) -> BuiltImage | None:
         """Return the environment made from the current inputs of `image`, or None.
 
-        It has no digest, so it never is the image with one.
+        It has no digest, so it never is the image with one; `build` is what hashes all its files.
         """
         if digest is not None:
             return None

@@ -57,11 +57,11 @@ class Rate(Spread):
 
 
 class Ratio(Spread):
-    """One contestant against another, or a published rate, round by round."""
+    """A contestant, or the fastest of several, against others or a published rate, by rounds."""
 
     text: str
-    of: str
-    over: str | float
+    of: str | list[str]
+    over: str | list[str] | float
     goal: Finite | None = None
 
     @property
@@ -114,8 +114,10 @@ class Benchmark(strict.Model):
     def _known(self) -> Benchmark:
         names = {rate.name for rate in self.rates}
         for ratio in self.ratios:
-            for name in (ratio.of, ratio.over):
-                if isinstance(name, str) and name not in names:
+            sides = [[side] if isinstance(side, str) else side
+                     for side in (ratio.of, ratio.over) if not isinstance(side, float)]
+            for name in (name for side in sides for name in side):
+                if name not in names:
                     raise ValueError(f"ratios: '{name}' is no rate of this benchmark")
         return self
 

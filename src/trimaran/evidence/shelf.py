@@ -11,9 +11,8 @@ from typing import Generic, Protocol, TypeVar
 from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.evidence.records import DATED, Benchmark, ImageEvidence, Suite
+from trimaran.runs.earlier import RESULTS
 from trimaran.runs.evidence import RunEvidence
-
-RESULTS = "site/results"
 
 
 class _Dated(Protocol):

@@ -83,7 +83,8 @@ def plan(request: Request) -> Plan:
     first, lacking = initial.planned(request.recipe, request.initial)
     request = replace(request, initial=first)
     missing = [*inputs.missing(request.recipe, request.folders), *lacking]
-    built = request.engine.find(image, request.pinned)
+    # What is only shown is not hashed again: `execute` and a job's nodes do that before they run.
+    built = request.engine.find(image, request.pinned, thorough=False)
     if built is None:
         fault = request.engine.damage(image, request.pinned)
         built = request.engine.planned(image)
