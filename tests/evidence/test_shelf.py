@@ -81,6 +81,7 @@ def fault(results: Path) -> str:
         (RUN, lambda c: c["verdict"].update(outcome="FAIL"), '"verdict"', "the outcome is FAIL"),
         (BENCHMARK, lambda c: c["rates"][1].update(median=99), '"name": "ceiling: fp32', "median"),
         (BENCHMARK, lambda c: c["ratios"][0].update(of="nobody"), "{", "'nobody' is no rate"),
+        (BENCHMARK, lambda c: c["ratios"][0].update(over=["nobody"]), "{", "'nobody' is no rate"),
         (BENCHMARK, lambda c: c["machine"].update(date="yesterday"), '"date"', "pattern"),
         (IMAGE, lambda c: c.update(size="large"), '"size"', "integer"),
         (SUITE, lambda c: c.update(revision="main"), '"revision"', "pattern"),
