@@ -25,6 +25,9 @@ from trimaran.errors import UsageError
 if TYPE_CHECKING:
     from trimaran.sites import Site
 
+LAST = 50
+"""Runs that `status` shows though they have ended."""
+
 ClusterName = Annotated[
     str | None,
     typer.Option("--cluster", metavar="NAME", help="One of the site file's; default: its first."),
@@ -174,11 +177,18 @@ def _counts(text: str) -> list[int]:
 def status(runs: RunDirectories = None, as_json: Json = False) -> None:
     """Tell how submitted runs stand: queued, running, at which step, ended and why.
 
+    All below runs/, unless some are named: those that go on, and the 50 that were submitted last.
+
     Example: trimaran status
     """
     from trimaran.cluster import watch
 
     rows = watch.look(runs or watch.found(Path("runs")))
+    if not runs and not as_json:
+        shown = [row for row in rows[:-LAST] if row.state not in watch.ENDED] + rows[-LAST:]
+        if len(shown) < len(rows):
+            terminal().note(f"{len(rows) - len(shown):,} more have ended: trimaran status --json")
+        rows = shown
     emit([
         {
             "name": str(row.directory), "job": row.job, "state": row.state, "nodes": row.nodes,

@@ -132,16 +132,20 @@ def _print_whole(screen: Screen, table: Table, whole: Collection[str]) -> None:
 
     A terminal that is too narrow for that wraps the lines of the table.
     """
-    least = []
+    least, most = [], []
     for column in table.columns:
         column.overflow, column.no_wrap = "fold", column.header in whole
-        widest = max(_width(cell) for cell in (column.header, *column.cells))
-        least.append(widest if column.no_wrap else min(widest, NARROWEST))
-    needed = sum(least) + 3 * len(least) + 1
-    if needed > screen.width:
-        screen.width = needed
-        for column, width in zip(table.columns, least, strict=True):
-            column.width = width
+        most.append(max(_width(cell) for cell in (column.header, *column.cells)))
+        least.append(most[-1] if column.no_wrap else min(most[-1], NARROWEST))
+    lines = 3 * len(least) + 1
+    if sum(most) + lines <= screen.width:
+        widths: Sequence[int | None] = most  # Rich need not measure every cell once more
+    elif sum(least) + lines > screen.width:
+        widths, screen.width = least, sum(least) + lines
+    else:
+        widths = [None] * len(least)
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
     screen.print(table)
 
 

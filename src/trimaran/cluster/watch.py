@@ -19,6 +19,9 @@ from trimaran.runs.training import LOG
 TAIL = 4096
 """Bytes at the end of a metrics file in which its last line is looked for."""
 
+ENDED = ("completed", "failed", "interrupted", "cancelled", "lost")
+"""States of a run that goes on only when somebody asks for it."""
+
 POLL_SECONDS = 0.5
 """How often a log is looked at, and every fourth time the batch system is asked."""
 
@@ -45,7 +48,8 @@ class Watched:
 
 def found(folder: Path) -> list[Path]:
     """Return the run directories below `folder` that were submitted, the oldest first."""
-    return sorted(path.parent.parent for path in folder.glob("**/job/job.sh"))
+    scripts = sorted(folder.glob("**/job/job.sh"), key=lambda path: (path.stat().st_mtime_ns, path))
+    return [path.parent.parent for path in scripts]
 
 
 def look(directories: list[Path]) -> list[Watched]:
@@ -143,4 +147,4 @@ def _lines(directory: Path, *, on: bool) -> Iterator[str]:
 
 def _ended(directory: Path) -> bool:
     [now] = look([directory])
-    return now.state in ("completed", "failed", "interrupted", "cancelled", "lost")
+    return now.state in ENDED
