@@ -45,8 +45,8 @@ def test_one_phase_that_does_not_pass_is_the_outcome(phases: tuple[str, ...], wa
 
 def test_the_evidence_says_when_where_and_of_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_tests, "revision", lambda: "5" * 40)
-    found = json.loads(long_tests.evidence(long_tests.Outcomes(), ["--json", "a b.json"]))
-    assert found["command"] == "python scripts/long_tests.py --json 'a b.json'"
+    found = json.loads(long_tests.evidence(long_tests.Outcomes(), "faults"))
+    assert found["command"] == "python scripts/long_tests.py --marker faults"
     assert found["revision"] == "5" * 40
     assert found["host"]["cores"] > 0
 
