@@ -62,8 +62,8 @@ mutants: $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice
 	$(BIN)/python scripts/mutants.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
 test-integration: $(DEV_STAMP) ## Run the tests with real engines (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
-	$(PYTEST) tests/integration -m "not long and not faults and not trains" -n 2 --durations=8
-	$(PYTEST) tests/integration -m "trains and not long and not faults" --durations=8
+	$(PYTEST) tests/integration -m "not long and not faults and not trains" -n 2 --durations=25
+	$(PYTEST) tests/integration -m "trains and not long and not faults" --durations=80
 
 test-site: $(DEV_STAMP) $(SITE_STAMP) ## Build the site and try it in Chromium; run the commands that it shows
 	$(PYTEST) tests/site --durations=5

@@ -85,7 +85,8 @@ class Report:
         for reason in self.plan.missing:
             compared.append([reason, "-", "-", "-", "-", "not measured"])
         notes = [f"- {note}" for note in (*self._about(), *self.plan.notes)]
-        return "\n\n".join([table(compared), table(rates), "\n".join(notes)]) + "\n"
+        tables = [table(rows) for rows in (compared, rates) if len(rows) > 1]
+        return "\n\n".join([*tables, "\n".join(notes)]) + "\n"
 
     def json(self) -> str:
         """Return everything as a JSON document."""

@@ -150,6 +150,7 @@ def test_it_is_killed_while_it_writes_a_checkpoint(place: Place, undisturbed: Ru
     run.check_whole(undisturbed)
 
 
+@pytest.mark.faults
 def test_three_time_limits_are_one_run_with_one_verdict(place: Place, undisturbed: Run) -> None:
     run = place.submit()
     for step, number in ((8, 1), (20, 2), (32, 3)):
@@ -244,6 +245,7 @@ def test_the_run_directory_becomes_read_only(place: Place, undisturbed: Run) -> 
     run.check_whole(undisturbed)
 
 
+@pytest.mark.faults
 def test_a_rank_hangs_and_is_named(place: Place, undisturbed: Run) -> None:
     run = place.submit()
     run.reach(12)
