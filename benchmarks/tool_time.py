@@ -5,7 +5,8 @@
 
 Rates are commands a second: the whole command, with its start and the drawing of the pictures. The
 runs are made up. Submitted ones have ended: those that go on are asked for in one call of the batch
-system, which takes what that takes.
+system, which takes what that takes. One real run of a few steps in its container (made before, by
+`make quickstart`) tells what `trimaran run` takes beside it to verify, to record and to judge.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
 
 EACH, FEW = "report, each step logged", "report, every 50th step logged"
 SCRIPT, STATUS = "batch script: submit --dry-run", "status of {} submitted runs"
+OVERHEAD = "trimaran run, without what its container takes"
 START, DRAWING = "start of the tool: trimaran --version", "import of matplotlib.figure"
 RECIPE, SUBMITTED = "resnet-imagenet/cpu-quickstart", "resnet-imagenet/cpu-2node-smoke"
+SHORT = ("--engine", "apptainer", "--set", "steps=4")
 LINK = '{"number": 1, "job": "7", "started": "2026-01-01T00:00:00Z", "step": 0, "hosts": [%s]}'
 END = '{"ended": "2026-01-01T01:00:00Z", "exit_status": 0, "step": 9, "reason": "", "files": {}}'
 
@@ -62,8 +65,10 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
     }
     environment = os.environ | {"TRIMARAN_SITE": str(site)}
     return Plan(
-        [contestants.program(name, environment, "timed", *argv, unit="1/s")
-         for name, argv in words.items()],
+        [*(contestants.program(name, environment, "timed", *argv, unit="1/s")
+           for name, argv in words.items()),
+         contestants.program(OVERHEAD, environment, "overhead", tool, "run", RECIPE, *SHORT,
+                             unit="s")],
         [*(Comparison(f"{name}: at least one a second", name, 1.0, 1.0)
            for name in (EACH, FEW, SCRIPT, status)),
          Comparison(f"{EACH} / {DRAWING}", EACH, DRAWING)],
