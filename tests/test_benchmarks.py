@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing")
 PROGRAMS = (
     "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "futuregan_memory",
-    "tensorflow_cpu", "tool_time",
+    "tensorflow_cpu", "tool_time", "revisions",
 )
 
 

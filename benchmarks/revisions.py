@@ -1,0 +1,65 @@
+#!/usr/bin/env python
+"""The training of this checkout against that of another revision, alternately.
+
+    git worktree add --detach ../before REVISION
+    python benchmarks/revisions.py --markdown benchmarks/README.md
+
+A change of structure may cost no speed: 0.98 of the rate before is asked for. Small images show
+what the loop itself costs, large ones what it leaves to the kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sidebyside import cli, contestants, machine
+from sidebyside.contestants import Steps
+from sidebyside.report import Comparison, Plan
+from sidebyside.runner import UNAVAILABLE, BenchmarkError, Contestant
+
+HERE = Path(__file__).resolve().parents[1]
+SOURCES = ("apps/resnet-imagenet/src", "apps/trainkit/src")
+CASES = {
+    "ResNet-20 at 32 px": (Steps(64, 40, 3), ("--model", "resnet20", "--image-size", "32")),
+    "ResNet-50 at 224 px": (Steps(8, 4, 3), ()),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = cli.parser("Compare the app's training with that of another revision.", rounds=5)
+    top.add_argument("--before", type=Path, default=HERE.parent / "before", metavar="DIR",
+                     help="checkout of the other revision (default: before, beside this one)")
+    return top
+
+
+def plan(options: argparse.Namespace, _folder: Path) -> Plan:
+    """Return what runs."""
+    if not (options.before / SOURCES[0]).is_dir():
+        raise BenchmarkError(f"{options.before}: no checkout with {SOURCES[0]}", UNAVAILABLE)
+    environment, notes = machine.our_environment(os.environ)
+    places = {"this checkout": HERE, "before": options.before.resolve()}
+    competing: list[Contestant] = []
+    comparisons = []
+    for case, (steps, words) in CASES.items():
+        now, before = (f"{case}, {name}" for name in places)
+        competing += [
+            contestants.ours(f"{case}, {name}", steps, of(place, environment),
+                             options=("--precision", "fp32", *words))
+            for name, place in places.items()
+        ]
+        comparisons.append(Comparison(f"{case}: this checkout / before", now, before, 0.98))
+    return Plan(competing, comparisons, notes)
+
+
+def of(checkout: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return `environment` with the app's sources of `checkout`."""
+    return {**environment, "PYTHONPATH": os.pathsep.join(str(checkout / one) for one in SOURCES)}
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run("revisions", parser(), plan))
