@@ -126,4 +126,4 @@ def _benchmarks(sources: Sources) -> Page:
     pieces = [piece for found in sources.shelf.benchmarks.values() for piece in found]
     parts = [benchmarks.part(page, piece) for piece in pieces]
     text = fill("benchmarks.md.j2", page, parts="\n\n".join(part for part, _ in parts))
-    return Page(page, text, "Benchmarks", plots=tuple(plot for _, plot in parts))
+    return Page(page, text, "Benchmarks", plots=tuple(plot for _, drawn in parts for plot in drawn))

@@ -11,6 +11,7 @@ import pytest
 import commandlines
 from generator import (
     adopt,
+    benchmarks,
     cite,
     documents,
     images,
@@ -174,6 +175,16 @@ def test_an_image_page_has_what_the_catalogue_promises() -> None:
                  "trimaran build torch-cpu", "| for | CPU |"):
         assert text in page.text, text
     assert '"bomFormat": "CycloneDX"' in str(page.files["images/torch-cpu.cdx.json"])
+
+
+def test_a_benchmark_that_compares_nothing_is_a_table_without_a_plot() -> None:
+    pieces = [piece for found in READ.shelf.benchmarks.values() for piece in found]
+    plain = next(piece for piece in pieces if not piece.content.ratios)
+    text, plots = benchmarks.part("results/benchmarks.md", plain)
+    assert plots == []
+    assert text.startswith(f"## {plain.content.benchmark}, {plain.content.day}\n")
+    for rate in plain.content.rates:
+        assert f"| {rate.name} | {rate.unit} |" in text
 
 
 def test_the_table_of_results_has_all_runs_of_the_newest_day() -> None:
