@@ -210,7 +210,7 @@ class Page:
              markdown.moment(date.fromisoformat(row[-1]))]
             for name, *row in results.real(self.sources)
         ]
-        return markdown.table(results.REAL, rows)
+        return f"{markdown.table(results.REAL, rows)}\n\n{results.CAPTION}"
 
     def hardware(self) -> str:
         """Return the table of peak figures, with its source."""

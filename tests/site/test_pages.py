@@ -197,6 +197,20 @@ def test_the_table_of_results_has_all_runs_of_the_newest_day() -> None:
         "at least 90.92 %", "92.20 %", "2 of 3 PASS"]
 
 
+def test_a_run_that_judged_nothing_is_counted_in_no_table() -> None:
+    """Two of the three runs had no bound yet: with these the third one's bound was measured."""
+    name = "resnet-imagenet/cpu-2node-smoke"
+    outcomes = [row.outcome for piece in READ.standings[name].own_runs()
+                if (row := piece.content.row("val_top1"))]
+    assert sorted(outcomes) == ["NO REFERENCE", "NO REFERENCE", "PASS"]
+    (row,) = (row for row in results.real(READ) if row[0] == name)
+    assert row[3:5] == ["63.29 %", "1 of 1 PASS"]
+    overview = next(page for page in results.pages(READ) if page.place == "results/index.md").text
+    (line,) = (line for line in overview.splitlines() if line.startswith(f"| [{name}]"))
+    assert "| 63.12 % | 1 of 1 PASS |" in line
+    assert " 0 of " not in overview  # no run of these judged it: the recipe's status stands there
+
+
 def test_navigation_has_generated_pages_in_their_place() -> None:
     pages = recipes.pages(READ)
     made = navigation.expand([{"R": ["recipes/index.md", "generated: recipes"]}], pages)
