@@ -26,6 +26,7 @@ from generator import (
     reference,
     results,
     sources,
+    suites,
 )
 from generator.pages import Page
 from generator.sources import Sources
@@ -44,6 +45,7 @@ def write(folder: Path) -> None:
     known = documents.library(read)
     pages = [
         *recipes.pages(read), *results.pages(read), *images.pages(read),
+        suites.page(read.shelf),
         *apps.pages(read, known), *documents.pages(known), *reference.pages(),
     ]
     files = _files(pages, read.shelf, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ from generator import (
     recipes,
     reference,
     results,
+    suites,
 )
 from generator import sources as everything
 from trimaran import paths
@@ -72,6 +74,7 @@ def test_a_number_brings_its_source_once() -> None:
         ('expected("resnet-imagenet/none", "val_top1")', "expects no val_top1"),
         ('published("nothing")', "has no figure 'nothing'"),
         ('image("none", "size")', "no evidence of the image none"),
+        ('suite("nothing")', "no evidence of nothing"),
         ("nothing", "'nothing' is undefined"),
         ("ratio(", "unexpected"),
     ],
@@ -209,6 +212,38 @@ def test_a_run_that_judged_nothing_is_counted_in_no_table() -> None:
     (line,) = (line for line in overview.splitlines() if line.startswith(f"| [{name}]"))
     assert "| 63.12 % | 1 of 1 PASS |" in line
     assert " 0 of " not in overview  # no run of these judged it: the recipe's status stands there
+
+
+def test_every_suite_has_all_its_tests_with_day_machine_command_and_revision() -> None:
+    text = suites.page(READ.shelf).text
+    assert set(READ.shelf.suites) == set(suites.KINDS)
+    for kind, pieces in READ.shelf.suites.items():
+        for piece in pieces:
+            suite, found = piece.content, piece.content.tests + piece.content.mutants
+            assert f"## {suites.KINDS[kind].title}, {suite.day}\n" in text
+            for said in (f"{suites.came_to(kind, suite)} on <time", suite.host.text, suite.command,
+                         suite.revision[:12], f"files/{piece.path}", f"All {len(found)}"):
+                assert said in text, said
+    fault = READ.shelf.suites["faults"][0].content.tests[0]
+    assert f"| a rank is killed at a random step[1] | survived | {fault.seconds:.1f} |" in text
+
+
+def test_what_did_not_come_out_well_is_counted_and_named() -> None:
+    whole = READ.shelf.suites["faults"][0]
+    worse = whole.content.tests[0].model_copy(update={"outcome": "failed"})
+    suite = whole.content.model_copy(update={"tests": [worse, *whole.content.tests[1:]]})
+    count = len(suite.tests)
+    assert suites.came_to("faults", suite) == f"{count - 1} of {count} survived"
+    shelf = dataclasses.replace(
+        READ.shelf, suites={"faults": [dataclasses.replace(whole, content=suite)]})
+    assert "random step[1] | failed |" in suites.page(shelf).text
+
+
+def test_a_page_tells_what_a_suite_came_to_with_its_source() -> None:
+    filled = fill('{{ suite("faults") }}')
+    newest = READ.shelf.suites["faults"][0].content
+    assert filled.startswith(f"{suites.came_to('faults', newest)} on {newest.day}<sup")
+    assert f"{newest.host.text}, `{newest.command}`, revision `{newest.revision[:12]}`" in filled
 
 
 def test_navigation_has_generated_pages_in_their_place() -> None:
