@@ -49,7 +49,7 @@ def write(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(own / "docs", folder / "docs")
     shutil.copytree(own / "overrides", folder / "overrides")
-    (folder / "mkdocs.yml").write_text(_settings(own, made), encoding="utf-8")
+    (folder / "mkdocs.yml").write_text(settings(made), encoding="utf-8")
     for page in sorted((folder / "docs").rglob("*.md")):
         _fill(page, folder / "docs", read)
     for place, content in files.items():
@@ -83,8 +83,9 @@ def _files(
     return {**found, **adopt.contents(known.taken | evidence)}
 
 
-def _settings(own: Path, pages: list[Page]) -> str:
+def settings(pages: list[Page]) -> str:
     """Return `mkdocs.yml` with the whole navigation, and with versions where mike builds them."""
+    own = paths.repository() / "site"
     entries: Any = parse_yaml((own / "nav.yml").read_text(encoding="utf-8")).content
     text = (own / "mkdocs.yml").read_text(encoding="utf-8")
     if os.environ.get("TRIMARAN_SITE_VERSIONS"):
