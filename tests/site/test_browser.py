@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from served import KINDS, Open
+from served import KINDS, Open, darken
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
 from trimaran.runs import pipeline
@@ -21,6 +21,8 @@ def test_a_page_fits_a_phone_its_pictures_have_words_and_nothing_goes_wrong(
     page = visit(place, phone=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.evaluate("getComputedStyle(document.body).overflowX") != "hidden"
+    darken(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     for picture in page.locator("article img").all():
         assert len(picture.get_attribute("alt") or "") > 8, picture.get_attribute("src")
 
