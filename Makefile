@@ -70,7 +70,7 @@ test-trainings: $(DEV_STAMP) ## Those that train, one at a time
 	$(PYTEST) tests/integration -m "trains and not long and not faults" --durations=80
 
 test-site: $(DEV_STAMP) $(SITE_STAMP) ## Build the site and try it in Chromium; run the commands that it shows
-	$(PYTEST) tests/site --durations=5
+	$(PYTEST) tests/site -n 2 --durations=10
 
 test-long: $(DEV_STAMP) ## Run the tests that take minutes each (EVIDENCE=FILE: write what came of them)
 	$(BIN)/python scripts/long_tests.py $(if $(EVIDENCE),--json $(EVIDENCE))

@@ -52,9 +52,10 @@ def ratios(piece: Piece[Benchmark]) -> Plot:
     )
 
 
-def part(page: str, piece: Piece[Benchmark]) -> tuple[str, Plot]:
-    """Return what the page has of one benchmark, and its plot."""
-    content, plot = piece.content, ratios(piece)
+def part(page: str, piece: Piece[Benchmark]) -> tuple[str, list[Plot]]:
+    """Return what the page has of one benchmark, and its plot if it compares anything."""
+    content = piece.content
+    plots = [ratios(piece)] if content.ratios else []
     facts = content.machine
     rates = markdown.table(
         ["rate", "unit", "least:", "median:", "largest:"],
@@ -73,9 +74,10 @@ def part(page: str, piece: Piece[Benchmark]) -> tuple[str, Plot]:
     ]
     title = f"{content.benchmark}, {content.day}"
     cases = content.settings.get("cases")
-    if isinstance(cases, list):
-        title += f" ({', '.join(str(case) for case in cases)})"
+    if isinstance(cases, list) and all(isinstance(case, str) for case in cases):
+        title += f" ({', '.join(cases)})"
     return "\n\n".join([
-        f"## {title}", plot.markdown(page), rates, "\n".join(f"- {line}" for line in where),
+        f"## {title}", *(plot.markdown(page) for plot in plots), rates,
+        "\n".join(f"- {line}" for line in where),
         markdown.folded("Command", markdown.code(facts.command), "info"),
-    ]), plot
+    ]), plots

@@ -15,7 +15,7 @@ from statistics import median
 from jinja2 import Environment, StrictUndefined
 from jinja2.exceptions import TemplateError
 
-from generator import markdown, recipes, results
+from generator import markdown, recipes, results, suites
 from generator.sources import Sources
 from trimaran.errors import UsageError
 from trimaran.evidence import standing
@@ -89,7 +89,7 @@ class Page:
         return {"ratio": self.ratio, "rate": self.rate, "came_to": self.came_to,
                 "expected": self.expected, "published": self.published, "image": self.image,
                 "efficiency": self.efficiency, "hardware": self.hardware,
-                "real_results": self.real_results}
+                "real_results": self.real_results, "suite": self.suite}
 
     def cite(self, text: str, source: str) -> str:
         """Return a number with the mark of its source, which is added to the list."""
@@ -203,6 +203,17 @@ class Page:
         where = markdown.link(self.place, f"images/{name}.md")
         return self.cite(text, f"[{name}]({where}): {seen.day}, {seen.host.text}")
 
+    def suite(self, kind: str) -> str:
+        """Return what the newest `faults`, `tests` or `mutants` came to, with the day."""
+        pieces = self.sources.shelf.suites.get(kind, [])
+        if not pieces:
+            raise self.missing(f"no evidence of {kind}")
+        found = pieces[0].content
+        where = markdown.link(self.place, suites.PLACE)
+        return self.cite(f"{suites.came_to(kind, found)} on {found.day}",
+                         f"[Tests and faults]({where}): {found.day}, {found.host.text},"
+                         f" `{found.command}`, revision `{found.revision[:12]}`")
+
     def real_results(self) -> str:
         """Return the table of what was run here and passed."""
         rows = [
@@ -210,7 +221,7 @@ class Page:
              markdown.moment(date.fromisoformat(row[-1]))]
             for name, *row in results.real(self.sources)
         ]
-        return markdown.table(results.REAL, rows)
+        return f"{markdown.table(results.REAL, rows)}\n\n{results.CAPTION}"
 
     def hardware(self) -> str:
         """Return the table of peak figures, with its source."""

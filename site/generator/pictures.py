@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimaran import paths
 
 DARK = {
-    "#ffffff": "none", "#fff\"": "#0d1117\"",
+    "#ffffff": "none",
     "#1b1f24": "#e6edf3", "#424a53": "#c3cad1", "#57606a": "#adb5bd", "#8c959f": "#8b949e",
     "#d0d7de": "#3b434d", "#f6f8fa": "#1c2128", "#ddf4ff": "#10293b", "#fff4e5": "#38230f",
     "#e6f6f0": "#0f2f26",

@@ -30,7 +30,8 @@ def text(sources: Sources) -> str:
     if not begin or not end:
         raise UsageError(f"{path()}: the lines `{BEGIN}` and `{END}` are missing")
     rows = [[f"`{name}`", *row] for name, *row in results.real(sources)]
-    return f"{before}{BEGIN}\n\n{markdown.table(results.REAL, rows)}\n\n{END}{after}"
+    table = markdown.table(results.REAL, rows)
+    return f"{before}{BEGIN}\n\n{table}\n\n{results.CAPTION}\n\n{END}{after}"
 
 
 def write(sources: Sources) -> None:

@@ -41,12 +41,11 @@ def _rows(page: str, one: Standing) -> list[list[str]]:
         found = [row for piece in runs if (row := piece.content.row(metric)) is not None]
         source = number.source if number.date is None else (
             f"{number.source}, {markdown.moment(number.date)}")
-        passed = sum(row.outcome == "PASS" for row in found)
         rows.append([
             f"[{one.name}]({markdown.link(page, recipe_page(one.name))})", f"`{metric}`",
             number.text,
             _middle(one, metric, found) if found else "",
-            f"{passed} of {len(found)} PASS" if found else markdown.chip(one.status, one.status),
+            _verdicts(found) or markdown.chip(one.status, one.status),
             markdown.moment(runs[0].content.day) if found else "", source,
         ])
     return rows
@@ -59,33 +58,46 @@ def _middle(one: Standing, metric: str, rows: Sequence[JudgedRow]) -> str:
     return standing.show(value, known.unit, known.digits)
 
 
+def _verdicts(rows: Sequence[JudgedRow]) -> str:
+    """Return how many runs said PASS of those that judged a metric; "" where none did.
+
+    A run judged nothing where its recipe had no bound for the metric yet. It is not judged
+    afterwards: often it is one of the runs that the bound was measured with.
+    """
+    judged = [row.outcome for row in rows if row.outcome != "NO REFERENCE"]
+    return f"{judged.count('PASS')} of {len(judged)} PASS" if judged else ""
+
+
 def real(sources: Sources) -> list[list[str]]:
     """Return the rows of the one table of results: recipes whose number was reached here.
 
-    Recipe, metric, what passes now, the median of the runs of the newest day, how many of these
-    said PASS then, machine, date.
+    Recipe, metric, what passes now, the median of the runs that judged the metric on the newest
+    day that has any, how many of these said PASS then, machine, date.
     """
     rows = []
     for one in sources.standings.values():
-        runs = one.own_runs()
         if one.status != "reproduced":
             continue
-        newest = [piece for piece in runs if piece.content.day == runs[0].content.day]
         for number in one.numbers:
-            found = [row for piece in newest
-                     if (row := piece.content.row(number.expected.metric)) is not None]
-            passed = sum(row.outcome == "PASS" for row in found)
-            rows.append([
-                one.name, number.expected.metric, number.accepted,
-                _middle(one, number.expected.metric, found),
-                f"{passed} of {len(found)} PASS", newest[0].content.run.host.text,
-                newest[0].content.day.isoformat(),
-            ])
+            metric = number.expected.metric
+            judged = [(piece.content, row) for piece in one.own_runs()
+                      if (row := piece.content.row(metric)) and row.outcome != "NO REFERENCE"]
+            newest = [row for run, row in judged if run.day == judged[0][0].day]
+            if newest:
+                rows.append([
+                    one.name, metric, number.accepted, _middle(one, metric, newest),
+                    _verdicts(newest), judged[0][0].run.host.text, judged[0][0].day.isoformat(),
+                ])
     return rows
 
 
 REAL = ["recipe", "metric", "passes", "came to", "verdicts", "machine", "date"]
 """Heads of the table of results."""
+
+CAPTION = """\
+Came to: the median of the runs of that day which judged the metric. Verdicts: what these runs said
+then, by the recipe of that time; a run that had no bound yet is not counted."""
+"""What is said below the table of results."""
 
 
 def _throughput(sources: Sources) -> Page:
@@ -126,4 +138,4 @@ def _benchmarks(sources: Sources) -> Page:
     pieces = [piece for found in sources.shelf.benchmarks.values() for piece in found]
     parts = [benchmarks.part(page, piece) for piece in pieces]
     text = fill("benchmarks.md.j2", page, parts="\n\n".join(part for part, _ in parts))
-    return Page(page, text, "Benchmarks", plots=tuple(plot for _, plot in parts))
+    return Page(page, text, "Benchmarks", plots=tuple(plot for _, drawn in parts for plot in drawn))

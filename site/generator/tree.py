@@ -26,6 +26,7 @@ from generator import (
     reference,
     results,
     sources,
+    suites,
 )
 from generator.pages import Page
 from generator.sources import Sources
@@ -42,16 +43,13 @@ def write(folder: Path) -> None:
     """
     read = sources.read()
     known = documents.library(read)
-    pages = [
-        *recipes.pages(read), *results.pages(read), *images.pages(read),
-        *apps.pages(read, known), *documents.pages(known), *reference.pages(),
-    ]
-    files = _files(pages, read.shelf, known)
+    made = pages(read, known)
+    files = _files(made, read.shelf, known)
     own = paths.repository() / "site"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(own / "docs", folder / "docs")
     shutil.copytree(own / "overrides", folder / "overrides")
-    (folder / "mkdocs.yml").write_text(_settings(own, pages), encoding="utf-8")
+    (folder / "mkdocs.yml").write_text(settings(made), encoding="utf-8")
     for page in sorted((folder / "docs").rglob("*.md")):
         _fill(page, folder / "docs", read)
     for place, content in files.items():
@@ -60,6 +58,14 @@ def write(folder: Path) -> None:
         if place.endswith(".md") and isinstance(content, str):
             content = markdown.named_heads(content)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def pages(read: Sources, known: adopt.Library) -> list[Page]:
+    """Return all generated pages, and the documents of the repository that are pages, too."""
+    return [
+        *recipes.pages(read), *results.pages(read), suites.page(read.shelf), *images.pages(read),
+        *apps.pages(read, known), *documents.pages(known), *reference.pages(),
+    ]
 
 
 def _files(
@@ -77,8 +83,9 @@ def _files(
     return {**found, **adopt.contents(known.taken | evidence)}
 
 
-def _settings(own: Path, pages: list[Page]) -> str:
+def settings(pages: list[Page]) -> str:
     """Return `mkdocs.yml` with the whole navigation, and with versions where mike builds them."""
+    own = paths.repository() / "site"
     entries: Any = parse_yaml((own / "nav.yml").read_text(encoding="utf-8")).content
     text = (own / "mkdocs.yml").read_text(encoding="utf-8")
     if os.environ.get("TRIMARAN_SITE_VERSIONS"):

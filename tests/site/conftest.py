@@ -6,6 +6,7 @@ skipped.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import http.server
 import os
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from served import Open
+from served import DESK, PHONE, Open
 from trimaran import paths
 
 ROOT = paths.repository()
@@ -27,18 +28,23 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]
-PHONE = {"width": 390, "height": 800}
-DESK = {"width": 1280, "height": 900}
 
 
 @pytest.fixture(scope="session")
-def built() -> Path:
-    """The folder of the site, built as `make site` does it."""
-    done = subprocess.run(
-        [sys.executable, "scripts/build_site.py", "build"], cwd=ROOT, capture_output=True,
-        text=True, check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site, built as `make site` does it: once for all workers."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with (shared / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "site.built").exists():
+            done = subprocess.run(
+                [sys.executable, "scripts/build_site.py", "build"], cwd=ROOT,
+                capture_output=True, text=True, check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            (shared / "site.built").touch()
     return ROOT / "build/site"
 
 

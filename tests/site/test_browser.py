@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from served import KINDS, Open
+from served import KINDS, Open, darken
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
 from trimaran.runs import pipeline
@@ -21,6 +21,8 @@ def test_a_page_fits_a_phone_its_pictures_have_words_and_nothing_goes_wrong(
     page = visit(place, phone=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.evaluate("getComputedStyle(document.body).overflowX") != "hidden"
+    darken(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     for picture in page.locator("article img").all():
         assert len(picture.get_attribute("alt") or "") > 8, picture.get_attribute("src")
 
@@ -135,10 +137,14 @@ def test_dark_colours_are_those_of_the_system_and_can_be_changed(visit: Open) ->
     page = visit(dark=True)
     scheme = page.locator("body")
     expect(scheme).to_have_attribute("data-md-color-scheme", "slate")
-    assert page.locator('img[src$="way-dark.svg#only-dark"]').is_visible()
+    dark, light = (page.locator(f'img[src$="way-{name}.svg#only-{name}"]')
+                   for name in ("dark", "light"))
+    expect(dark).to_be_visible()
+    expect(light).to_be_hidden()
     page.get_by_title("Light colours").click()
     expect(scheme).to_have_attribute("data-md-color-scheme", "default")
-    assert page.locator('img[src$="way-light.svg#only-light"]').is_visible()
+    expect(light).to_be_visible()
+    expect(dark).to_be_hidden()
     page.reload()
     expect(scheme).to_have_attribute("data-md-color-scheme", "default")
 

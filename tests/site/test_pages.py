@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -11,21 +13,29 @@ import pytest
 import commandlines
 from generator import (
     adopt,
+    benchmarks,
     cite,
     documents,
-    images,
     markdown,
     navigation,
-    recipes,
-    reference,
     results,
+    suites,
+    tree,
 )
 from generator import sources as everything
+from generator.pages import Page
 from trimaran import paths
 from trimaran.errors import ExitCode, UsageError
+from trimaran.parsing import parse_yaml
 
 READ = everything.read()
 DOCS = paths.repository() / "site/docs"
+
+
+@functools.cache
+def made() -> dict[str, Page]:
+    """Return all generated pages by their place; to make them takes seconds."""
+    return {page.place: page for page in tree.pages(READ, documents.library(READ))}
 
 
 @pytest.mark.parametrize("page", [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")])
@@ -38,6 +48,17 @@ def test_a_page_by_hand_finds_its_numbers(page: str) -> None:
 
 def _marks(text: str) -> list[str]:
     return [part.partition(" ")[0] for part in text.split("](#source-")[1:]]
+
+
+def test_what_stands_before_a_page_is_yaml() -> None:
+    """Else the builder takes it for text, and says nothing."""
+    pages = {place: page.text for place, page in made().items()}
+    pages |= {str(path): path.read_text() for path in DOCS.rglob("*.md")}
+    heads = {place: parse_yaml(text.split("---\n")[1]).content
+             for place, text in pages.items() if text.startswith("---\n")}
+    assert len(heads) > 50
+    assert [place for place, head in heads.items()
+            if not isinstance(head, dict) or "title" not in head] == []
 
 
 def test_every_published_number_is_told_somewhere() -> None:
@@ -71,6 +92,7 @@ def test_a_number_brings_its_source_once() -> None:
         ('expected("resnet-imagenet/none", "val_top1")', "expects no val_top1"),
         ('published("nothing")', "has no figure 'nothing'"),
         ('image("none", "size")', "no evidence of the image none"),
+        ('suite("nothing")', "no evidence of nothing"),
         ("nothing", "'nothing' is undefined"),
         ("ratio(", "unexpected"),
     ],
@@ -137,7 +159,7 @@ def test_a_document_that_links_to_nothing_stops_with_its_line(checkout: Path) ->
 
 
 def test_the_catalogue_has_each_recipe_once_with_its_facets() -> None:
-    index = recipes.pages(READ)[0].text
+    index = made()["recipes/index.md"].text
     assert index.count('<li class="card"') == len(READ.recipes)
     assert ('data-app="resnet-imagenet" data-hardware="V100" data-purpose="throughput"'
             ' data-status="published"') in index
@@ -146,8 +168,8 @@ def test_the_catalogue_has_each_recipe_once_with_its_facets() -> None:
 
 
 def test_every_number_on_a_recipes_page_has_source_and_year() -> None:
-    for page in recipes.pages(READ)[1:]:
-        name = page.place.removeprefix("recipes/").removesuffix(".md")
+    for name in READ.recipes:
+        page = made()[f"recipes/{name}.md"]
         for one, number in itertools.chain.from_iterable(
             ((one, number) for number in one.numbers) for one in READ.recipes[name]
         ):
@@ -158,8 +180,7 @@ def test_every_number_on_a_recipes_page_has_source_and_year() -> None:
 
 
 def test_evidence_on_a_recipes_page_has_date_image_and_file() -> None:
-    page = next(page for page in recipes.pages(READ)
-                if page.place == "recipes/resnet-imagenet/cpu-quickstart.md")
+    page = made()["recipes/resnet-imagenet/cpu-quickstart.md"]
     for piece in READ.shelf.runs["resnet-imagenet/cpu-quickstart"]:
         row = next(line for line in page.text.splitlines() if piece.path in line)
         assert f'datetime="{piece.content.day}"' in row
@@ -168,12 +189,22 @@ def test_evidence_on_a_recipes_page_has_date_image_and_file() -> None:
 
 
 def test_an_image_page_has_what_the_catalogue_promises() -> None:
-    page = next(page for page in images.pages(READ) if page.place == "images/torch-cpu.md")
+    page = made()["images/torch-cpu.md"]
     for text in ("MB, unpacked", "sha256:", "torch-cpu.cdx.json", "Python packages",
                  "Debian packages", "Licences, by kind", "self-test", "trimaran pull torch-cpu",
                  "trimaran build torch-cpu", "| for | CPU |"):
         assert text in page.text, text
     assert '"bomFormat": "CycloneDX"' in str(page.files["images/torch-cpu.cdx.json"])
+
+
+def test_a_benchmark_that_compares_nothing_is_a_table_without_a_plot() -> None:
+    pieces = [piece for found in READ.shelf.benchmarks.values() for piece in found]
+    plain = next(piece for piece in pieces if not piece.content.ratios)
+    text, plots = benchmarks.part("results/benchmarks.md", plain)
+    assert plots == []
+    assert text.startswith(f"## {plain.content.benchmark}, {plain.content.day}\n")
+    for rate in plain.content.rates:
+        assert f"| {rate.name} | {rate.unit} |" in text
 
 
 def test_the_table_of_results_has_all_runs_of_the_newest_day() -> None:
@@ -186,10 +217,56 @@ def test_the_table_of_results_has_all_runs_of_the_newest_day() -> None:
         "at least 90.92 %", "92.20 %", "2 of 3 PASS"]
 
 
+def test_a_run_that_judged_nothing_is_counted_in_no_table() -> None:
+    """Two of the three runs had no bound yet: with these the third one's bound was measured."""
+    name = "resnet-imagenet/cpu-2node-smoke"
+    outcomes = [row.outcome for piece in READ.standings[name].own_runs()
+                if (row := piece.content.row("val_top1"))]
+    assert sorted(outcomes) == ["NO REFERENCE", "NO REFERENCE", "PASS"]
+    (row,) = (row for row in results.real(READ) if row[0] == name)
+    assert row[3:5] == ["63.29 %", "1 of 1 PASS"]
+    overview = made()["results/index.md"].text
+    (line,) = (line for line in overview.splitlines() if line.startswith(f"| [{name}]"))
+    assert "| 63.12 % | 1 of 1 PASS |" in line
+    assert " 0 of " not in overview  # no run of these judged it: the recipe's status stands there
+
+
+def test_every_suite_has_all_its_tests_with_day_machine_command_and_revision() -> None:
+    text = made()[suites.PLACE].text
+    assert set(READ.shelf.suites) == set(suites.KINDS)
+    for kind, pieces in READ.shelf.suites.items():
+        for piece in pieces:
+            suite, found = piece.content, piece.content.tests + piece.content.mutants
+            assert f"## {suites.KINDS[kind].title}, {suite.day}\n" in text
+            for said in (f"{suites.came_to(kind, suite)} on <time", suite.host.text, suite.command,
+                         suite.revision[:12], f"files/{piece.path}", f"All {len(found)}"):
+                assert said in text, said
+    fault = READ.shelf.suites["faults"][0].content.tests[0]
+    assert f"| a rank is killed at a random step[1] | survived | {fault.seconds:.1f} |" in text
+
+
+def test_what_did_not_come_out_well_is_counted_and_named() -> None:
+    whole = READ.shelf.suites["faults"][0]
+    worse = whole.content.tests[0].model_copy(update={"outcome": "failed"})
+    suite = whole.content.model_copy(update={"tests": [worse, *whole.content.tests[1:]]})
+    count = len(suite.tests)
+    assert suites.came_to("faults", suite) == f"{count - 1} of {count} survived"
+    shelf = dataclasses.replace(
+        READ.shelf, suites={"faults": [dataclasses.replace(whole, content=suite)]})
+    assert "random step[1] | failed |" in suites.page(shelf).text
+
+
+def test_a_page_tells_what_a_suite_came_to_with_its_source() -> None:
+    filled = fill('{{ suite("faults") }}')
+    newest = READ.shelf.suites["faults"][0].content
+    assert filled.startswith(f"{suites.came_to('faults', newest)} on {newest.day}<sup")
+    assert f"{newest.host.text}, `{newest.command}`, revision `{newest.revision[:12]}`" in filled
+
+
 def test_navigation_has_generated_pages_in_their_place() -> None:
-    pages = recipes.pages(READ)
-    made = navigation.expand([{"R": ["recipes/index.md", "generated: recipes"]}], pages)
-    sections = {title: content for entry in made[0]["R"][1:] for title, content in entry.items()}
+    entries = [{"R": ["recipes/index.md", "generated: recipes"]}]
+    whole = navigation.expand(entries, list(made().values()))
+    sections = {title: content for entry in whole[0]["R"][1:] for title, content in entry.items()}
     assert set(sections) == set(READ.cards)
     assert {"cpu-quickstart": "recipes/chexnet/cpu-quickstart.md"} in sections["chexnet"]
 
@@ -202,12 +279,13 @@ def test_links_between_pages_are_relative() -> None:
 
 def test_empty_heads_of_tables_get_a_word() -> None:
     table = "| | a |\n|---|---|\n| | 1 |\n"
-    made = markdown.named_heads(f"text | | x\n\n{table}")
-    assert made == "text | | x\n\n" + table.replace("| |", "| <span class=unseen>item</span> |", 1)
+    named = markdown.named_heads(f"text | | x\n\n{table}")
+    assert named == "text | | x\n\n" + table.replace("| |", "| <span class=unseen>item</span> |", 1)
 
 
 def test_the_commands_of_generated_pages_exist() -> None:
-    pages = [*recipes.pages(READ), *images.pages(READ), *reference.pages()]
+    pages = [page for place, page in made().items()
+             if place.startswith(("recipes/", "images/", "reference/"))]
     shown = [line for page in pages for block in re.findall(
         r"^ *```sh.*?\n(.*?)^ *```$", page.text, re.MULTILINE | re.DOTALL)
         for line in commandlines.lines(re.sub(r"^ +", "", block, flags=re.MULTILINE))]
@@ -217,7 +295,7 @@ def test_the_commands_of_generated_pages_exist() -> None:
 
 
 def test_the_command_line_and_the_exit_codes_are_whole() -> None:
-    page = next(page for page in reference.pages() if page.place == "reference/cli.md")
+    page = made()["reference/cli.md"]
     for command in ("trimaran run", "trimaran data pack", "trimaran site init", "trimaran cache"):
         assert f"## {command}\n" in page.text
     codes = (DOCS / "reference/exit-codes.md").read_text()

@@ -101,7 +101,7 @@ startFilter();
 startPlots();
 preparePaper();
 
-// Landmarks that the theme leaves without a name of their own, and tables that scroll by keyboard.
+// Landmarks that the theme leaves without a name, and tables and code that scroll by keyboard.
 function helpReaders() {
   document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
   for (const nav of document.querySelectorAll(".md-nav--secondary nav")) {
@@ -116,9 +116,15 @@ function helpReaders() {
   const help = () => {
     for (const nav of document.querySelectorAll("nav.md-code__nav:not([role])")) nav.setAttribute("role", "none");
     for (const wrap of document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex])")) wrap.tabIndex = 0;
+    for (const code of document.querySelectorAll("pre > code:not([tabindex])")) {
+      // The theme does it where there is a mouse, and takes it away where there is none.
+      if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
+    }
   };
   help();
-  new MutationObserver(help).observe(document.querySelector("article"), { childList: true, subtree: true });
+  new MutationObserver(help).observe(document.querySelector("article"), {
+    childList: true, subtree: true, attributeFilter: ["tabindex"],
+  });
 }
 
 helpReaders();
