@@ -115,6 +115,19 @@ def test_what_is_cut_off_is_a_fault_and_not_the_end(
         numbers(cut(film(tmp_path / name, codec), 0.8))
 
 
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(("ending", "codec"), [("mkv", "mpeg4"), ("webm", "libvpx-vp9")])
+def test_every_file_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
+    ending: str, codec: str, count: int, tmp_path: Path
+) -> None:
+    """Of files cut at the same byte, FFmpeg says the same words again."""
+    for number in range(count):
+        path = cut(film(tmp_path / f"{number}.{ending}", codec), 0.8)
+        with pytest.raises(BadImage, match=r"is damaged after frame \d+: File ended prematurely"):
+            numbers(path)
+    assert numbers(film(tmp_path / f"whole.{ending}", codec)) == list(range(COUNT))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
