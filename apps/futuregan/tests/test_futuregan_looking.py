@@ -232,7 +232,7 @@ def test_every_video_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
 
 def test_a_video_with_fewer_frames_than_its_header_lists_is_a_fault(tmp_path: Path) -> None:
     path = cut(film(tmp_path / "street.avi", "mjpeg", 12), 8, 0)
-    with pytest.raises(DataError, match="street.avi ends at frame 8, its header lists 12"):
+    with pytest.raises(DataError, match=r"street.avi ends at frame 8, its header lists 12"):
         list(footage.video_frames(path))
 
 
