@@ -41,6 +41,27 @@ def test_of_a_fast_camera_not_every_frame_is_taken(sequences: Path) -> None:
     assert np.array_equal(found.read(8)[..., 0], moving(16, 16, 1)[1:11:3])
 
 
+class Lengths:
+    """Sequences of so many frames, and nothing else of them."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self._lengths = lengths
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def frames(self, number: int) -> list[None]:
+        return [None] * self._lengths[number]
+
+
+def test_kitti_has_658_clips_of_twelve_frames_one_after_the_other() -> None:
+    """Frames of its training sequences, by evaluate_tracking.seqmap of its development kit."""
+    lengths = [154, 447, 233, 144, 314, 297, 270, 800, 390, 803, 294, 373, 78, 340, 106, 376, 209,
+               145, 339, 1059, 837]
+    assert (len(lengths), sum(lengths)) == (21, 8008)
+    assert len(clips.Clips(Lengths(lengths), 128, 3, 12, 12, 1, 0)) == 658
+
+
 @pytest.mark.parametrize("keep", [0, 3_000, 1 << 20])
 def test_what_is_kept_in_memory_changes_nothing(sequences: Path, keep: int) -> None:
     found = opened(sequences, keep=keep)
@@ -99,6 +120,14 @@ def test_a_frame_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     folder = pack(tmp_path / "damaged", {"train": [frames]})
     with pytest.raises(DataError, match=r"record 00000000.*frame 4 cannot be decoded"):
         list(loader(folder).epoch(0, 0, 1))
+
+
+def test_a_sequence_shorter_than_a_clip_is_named_with_what_it_has(tmp_path: Path) -> None:
+    folder = pack(tmp_path / "short", {"train": [moving(6, 16, 0), moving(5, 16, 1)]})
+    with pytest.raises(
+        DataError, match=r"train-00000.tar: record 00000001.* of 5 frames, and a clip has 6"
+    ):
+        opened(folder)
 
 
 def test_fewer_clips_than_ranks_are_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from written_sequences import moving, pack
 from futuregan import footage, pictures, restore
 from futuregan.__main__ import main
 from trainkit import atomic
+from trainkit.exits import DataError
 
 TRAINING = """
     --past 3 --future 2 --size 16 --first-size 16 --base-size 8 --width 4 --precision fp32
@@ -45,6 +46,28 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with file.open("wb") as opened:
         pictures.write_mp4(shown, opened, 5)
     return file
+
+
+def film(path: Path, codec: str, count: int) -> Path:
+    """Write a video of so many frames of 32x24 pixels."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=5)
+        stream.width, stream.height = 32, 24
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        container.start_encoding()  # there is a header even if no frame follows
+        for at in range(count):
+            image = Image.new("RGB", (32, 24), (20 * at, 60, 60))
+            container.mux(stream.encode(av.VideoFrame.from_image(image)))
+        container.mux(stream.encode())
+    return path
+
+
+def cut(path: Path, frame: int, more: int = 10) -> Path:
+    """End a video some bytes after the beginning of a frame."""
+    with av.open(str(path)) as container:
+        at = [packet.pos for packet in container.demux(video=0) if packet.size][frame]
+    path.write_bytes(path.read_bytes()[: at + more])
+    return path
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -140,6 +163,8 @@ def test_frames_of_a_folder_come_in_the_order_of_their_numbers(tmp_path: Path) -
 
 def spoilt(kind: str, place: Path, video: Path) -> Path:
     """Return footage that is not as it should be."""
+    if "video" in kind:
+        return spoilt_video(kind, place, video)
     folder = place / "frames"
     folder.mkdir()
     sizes = [(16, 16)] * 4
@@ -150,16 +175,23 @@ def spoilt(kind: str, place: Path, video: Path) -> Path:
             Image.new("L", size, 50 * at).save(folder / f"{at}.png")
     if kind == "damaged frame":
         (folder / "2.png").write_bytes((folder / "2.png").read_bytes()[:40])
-    if kind in ("cut video", "no video", "gone"):
-        folder = place / "street.mp4"
-    if kind == "cut video":
-        folder.write_bytes(video.read_bytes()[:-400])
-    if kind == "unknown codec":
-        folder = place / "street.mp4"
-        folder.write_bytes(video.read_bytes().replace(b"avc1", b"zzzz"))
-    if kind == "no video":
-        folder.write_text("words")
     return folder
+
+
+def spoilt_video(kind: str, place: Path, video: Path) -> Path:
+    """Return a video that is not as it should be; that of the kind "no video" does not exist."""
+    file = place / "street.mp4"
+    if kind == "cut video":
+        file.write_bytes(video.read_bytes()[:-400])
+    if kind == "matroska video, cut":
+        return cut(film(place / "street.mkv", "mpeg4", 12), 3)
+    if kind == "video without frames":
+        return film(place / "street.avi", "mjpeg", 0)
+    if kind == "video of an unknown codec":
+        file.write_bytes(video.read_bytes().replace(b"avc1", b"zzzz"))
+    if kind == "words, no video":
+        file.write_text("words")
+    return file
 
 
 @pytest.mark.parametrize(("kind", "said"), [
@@ -167,9 +199,11 @@ def spoilt(kind: str, place: Path, video: Path) -> Path:
     ("empty", "has no images, and no dataset.json either"),
     ("damaged frame", "2.png cannot be decoded"),
     ("cut video", "street.mp4: frame"),
-    ("no video", "street.mp4: frame 0 cannot be decoded"),
-    ("unknown codec", "street.mp4: its video has a codec that is unknown here"),
-    ("gone", "does not exist"),
+    ("matroska video, cut", "street.mkv is damaged after frame 2: File ended prematurely"),
+    ("video without frames", "street.avi has 0 frames; to predict from frame 0 on, it needs 3"),
+    ("words, no video", "street.mp4: frame 0 cannot be decoded"),
+    ("video of an unknown codec", "street.mp4: its video has a codec that is unknown here"),
+    ("no video", "does not exist"),
 ])
 def test_footage_that_cannot_be_used_is_named(
     kind: str, said: str, run: Path, video: Path, tmp_path: Path,
@@ -181,6 +215,25 @@ def test_footage_that_cannot_be_used_is_named(
     assert (code, said in err) == (3, True), err
     assert "Traceback" not in err
     assert not (tmp_path / "a.gif").exists()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(("ending", "codec"), [("mkv", "mpeg4"), ("webm", "libvpx-vp9")])
+def test_every_video_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
+    ending: str, codec: str, count: int, tmp_path: Path
+) -> None:
+    """Of files cut at the same byte, FFmpeg says the same words again."""
+    for number in range(count):
+        path = cut(film(tmp_path / f"{number}.{ending}", codec, 12), 8)
+        with pytest.raises(DataError, match=r"is damaged after frame 7: File ended prematurely"):
+            list(footage.video_frames(path))
+    assert len(list(footage.video_frames(film(tmp_path / f"whole.{ending}", codec, 12)))) == 12
+
+
+def test_a_video_with_fewer_frames_than_its_header_lists_is_a_fault(tmp_path: Path) -> None:
+    path = cut(film(tmp_path / "street.avi", "mjpeg", 12), 8, 0)
+    with pytest.raises(DataError, match=r"street.avi ends at frame 8, its header lists 12"):
+        list(footage.video_frames(path))
 
 
 def test_a_clip_that_is_not_there_and_sequences_that_are_too_short(

@@ -37,6 +37,7 @@ def film(path: Path, codec: str = "mpeg4", count: int = COUNT) -> Path:
         stream = container.add_stream(codec, rate=10)
         stream.width, stream.height = SIZE
         stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        container.start_encoding()  # there is a header even if no frame follows
         for number in range(count):
             container.mux(stream.encode(av.VideoFrame.from_image(picture(number))))
         container.mux(stream.encode())
@@ -115,6 +116,19 @@ def test_what_is_cut_off_is_a_fault_and_not_the_end(
         numbers(cut(film(tmp_path / name, codec), 0.8))
 
 
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(("ending", "codec"), [("mkv", "mpeg4"), ("webm", "libvpx-vp9")])
+def test_every_file_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
+    ending: str, codec: str, count: int, tmp_path: Path
+) -> None:
+    """Of files cut at the same byte, FFmpeg says the same words again."""
+    for number in range(count):
+        path = cut(film(tmp_path / f"{number}.{ending}", codec), 0.8)
+        with pytest.raises(BadImage, match=r"is damaged after frame \d+: File ended prematurely"):
+            numbers(path)
+    assert numbers(film(tmp_path / f"whole.{ending}", codec)) == list(range(COUNT))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
@@ -128,6 +142,22 @@ def test_what_is_no_video_is_named(name: str, content: bytes, fault: str, tmp_pa
     path = tmp_path / "films/train" / name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
+    with pytest.raises(RunError, match=f"train/{name} {fault}"):
+        pack(tmp_path / "films", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "fault"),
+    [
+        ("none.avi", "mjpeg", "has 0 frames, 1 are needed"),
+        ("none.mkv", "mpeg4", "frame 0 cannot be decoded: End of file"),
+        ("none.mp4", "libx264", "has no video in it"),  # it lists no track that has no frames
+    ],
+)
+def test_a_video_without_frames_is_named(
+    name: str, codec: str, fault: str, tmp_path: Path
+) -> None:
+    film(tmp_path / "films/train" / name, codec, 0)
     with pytest.raises(RunError, match=f"train/{name} {fault}"):
         pack(tmp_path / "films", tmp_path / "out")
 

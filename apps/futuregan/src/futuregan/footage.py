@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 import av
+import av.logging
 import numpy as np
+from av.container import InputContainer
 from av.error import FFmpegError
 from PIL import Image, ImageOps
 
@@ -131,28 +133,53 @@ def _numbers(file: Path) -> tuple[list[tuple[int, str]], str]:
 
 
 def video_frames(file: Path) -> Iterator[Image.Image]:
-    """Yield the frames of a video.
+    """Yield the frames of a video; with the same checks as where videos are packed.
+
+    FFmpeg hides what is wrong with a file where it can, because a player goes on. So decoders stop
+    at errors, what a container complains of in its log is a fault, and so are fewer frames than
+    its header lists.
 
     Raises:
-        DataError: it is none, or a frame cannot be decoded; the message says which.
+        DataError: it is none, it ends before its end, or a frame cannot be decoded; the message
+            says which.
     """
     number = 0
-    try:
-        # No playlists and the like, which would have FFmpeg read other files.
-        with av.open(f"file:{file}", options={"format_whitelist": CONTAINERS}) as container:
-            if not container.streams.video:
-                raise DataError(f"{file} has no video in it")
-            stream = container.streams.video[0]
-            if stream.codec_context is None:
-                raise DataError(f"{file}: its video has a codec that is unknown here")
-            stream.codec_context.options = {"err_detect": "explode"}  # a player would go on
-            for frame in container.decode(stream):
-                if frame.is_corrupt:
-                    raise DataError(f"{file}: frame {number} is damaged")
-                yield _upright(frame)
-                number += 1
-    except (FFmpegError, OSError) as error:
-        raise DataError(f"{file}: frame {number} cannot be decoded: {error.strerror}") from error
+    # Both for good: set back at the end of one video, they would be so for another one still open.
+    av.logging.set_level(av.logging.ERROR)
+    av.logging.set_skip_repeated(False)  # the same complaint about the next file is a fault, too
+    with av.logging.Capture() as log:
+        try:
+            # No playlists and the like, which would have FFmpeg read other files.
+            with av.open(f"file:{file}", options={"format_whitelist": CONTAINERS}) as container:
+                for frame in _decoded(container, file):
+                    yield _upright(frame)
+                    number += 1
+                told = [text.strip() for _, name, text in log if name == container.format.name]
+        except (FFmpegError, OSError) as error:
+            raise DataError(
+                f"{file}: frame {number} cannot be decoded: {error.strerror}"
+            ) from error
+    if told:
+        raise DataError(f"{file} is damaged after frame {number - 1}: {told[0]}")
+
+
+def _decoded(container: InputContainer, file: Path) -> Iterator[av.VideoFrame]:
+    if not container.streams.video:
+        raise DataError(f"{file} has no video in it")
+    stream = container.streams.video[0]
+    if stream.codec_context is None:
+        raise DataError(f"{file}: its video has a codec that is unknown here")
+    stream.codec_context.options = {"err_detect": "explode"}
+    number = packets = 0
+    for packet in container.demux(stream):
+        packets += packet.size > 0
+        for frame in packet.decode():
+            if frame.is_corrupt:
+                raise DataError(f"{file}: frame {number} is damaged")
+            yield frame
+            number += 1
+    if packets < stream.frames:
+        raise DataError(f"{file} ends at frame {packets}, its header lists {stream.frames}")
 
 
 def _upright(frame: av.VideoFrame) -> Image.Image:

@@ -65,6 +65,7 @@ def course(settings: TrainSettings, phases: Growth, steps: Callable[[int], int])
         counts, planned, last, log_every=settings.log_every,
         checkpoint_every=settings.checkpoint_every or last,
         eval_every=0 if settings.synthetic else settings.eval_every,
+        patience=settings.watchdog,
     )
 
 

@@ -117,6 +117,11 @@ class TrainSettings:
         None, "of --strategy ddp (default: nccl on GPUs, else gloo)", choices=BACKENDS
     )
     compression: str = option("none", "of gradients between ranks", choices=COMPRESSIONS)
+    watchdog: int = option(
+        300,
+        "seconds without progress after which ranks that hang are ended, and named; 0: never",
+        non_negative_int,
+    )
     device: str = option("auto", "auto: the GPU of this rank where there is one", choices=DEVICES)
     # Checkpoints and reports.
     resume: str = option(

@@ -19,7 +19,7 @@ from trainkit.torch.strategy import TorchStrategy
 
 FREE = {
     "data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
-    "backend", "profile", "frame_cache",
+    "backend", "profile", "frame_cache", "watchdog",
 }
 """Settings that may change when a training goes on; all others shape its weights or its curve."""
 

@@ -66,7 +66,9 @@ def frames(path: Path, clip: Clip) -> Iterator[Image.Image]:
 
     count = 0
     size: tuple[int, int] | None = None
+    # Both for good: set back at the end of one video, they would be so for another one still open.
     av.logging.set_level(av.logging.ERROR)
+    av.logging.set_skip_repeated(False)  # the same complaint about the next file is a fault, too
     with av.logging.Capture() as log:
         try:
             with av.open(f"file:{path}", options=_OPTIONS) as container:

@@ -1,0 +1,138 @@
+"""What a training shares with the one that goes on with it, and ranks of which one hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from futuregan.settings import TrainSettings
+from futuregan.state import identity
+from trainkit import checkpoint, metrics
+from trainkit.testing import App, Program, reading
+from trainkit.testing.program import ended, until
+from trainkit.torch.strategy import TorchStrategy
+
+FREE = (
+    "data out threads resume checkpoint_every keep log_every max_steps backend profile frame_cache "
+    "watchdog"
+)
+TRAINING = """
+    --past 3 --future 3 --size 16 --first-size 8 --base-size 8 --width 4 --precision fp32
+    --device cpu --stride 4 --transition-epochs 1 --stabilization-epochs 1 --epochs 4
+    --batch-size-per-rank 4:3,16:2 --stddev-group 2 --log-every 1 --checkpoint-every 1 --threads 1
+    --residual --skip 4 --reconstruction 400 --pretraining-epochs 2
+"""
+"""As the quickstart, small. Of 9 clips: 3 steps at 8 pixels, 5 that fade in 16 pixels; then 10 with
+the discriminator."""
+STEPS, PRETRAINED = 18, 8
+PATIENCE = 10
+
+
+def test_every_setting_that_shapes_weights_or_curve_is_the_same_when_a_training_goes_on() -> None:
+    data, settings = SimpleNamespace(name="data"), TrainSettings()
+    before = identity(settings, data, TorchStrategy())
+    for field in dataclasses.fields(TrainSettings):
+        other = dataclasses.replace(settings, **{field.name: "another"})
+        counts = identity(other, data, TorchStrategy()) != before
+        assert counts == (field.name not in FREE.split()), field.name
+    assert identity(settings, SimpleNamespace(name="other"), TorchStrategy()) != before
+
+
+@pytest.fixture(scope="module")
+def program(sequences: Path) -> Program:
+    """The command `train`, of a training whose discriminator comes later."""
+    app = App(Path(__file__).parents[1], TRAINING, STEPS, "", "", "")
+    return Program(app, sequences)
+
+
+@pytest.fixture(scope="module")
+def whole(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that was not interrupted, with the checkpoints of all steps. Do not change it."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    program.train(out, "--keep", str(STEPS))
+    return out
+
+
+@pytest.mark.slow
+def test_the_discriminator_is_trained_from_the_end_of_the_pretraining_on(whole: Path) -> None:
+    losses = dict(reading.values(whole, "critic_loss"))
+    assert [step for step, loss in losses.items() if loss == 0] == [*range(1, PRETRAINED + 1)]
+    states = [checkpoint.load(file)["parts"] for file in reading.checkpoints(whole)]
+    same = [reading.same(one["discriminator"], states[0]["discriminator"]) for one in states]
+    assert same == [True] * PRETRAINED + [False] * (STEPS - PRETRAINED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begins", [2, 3, PRETRAINED - 1, PRETRAINED, PRETRAINED + 1])
+def test_it_goes_on_to_the_same_bits_from_before_at_and_behind_the_end_of_the_pretraining(
+    program: Program, whole: Path, tmp_path: Path, begins: int
+) -> None:
+    """And over a growth, with what joins decoder and encoder."""
+    out = tmp_path / "run"
+    program.train(out, "--resume", reading.checkpoints(whole)[begins - 1])
+    assert reading.values(out, metrics.RESUMED) == [(begins, begins)]
+    assert reading.same(reading.parts(out), reading.parts(whole))
+
+
+@pytest.mark.slow
+def test_kill_9_before_and_behind_the_end_of_the_pretraining_ends_with_the_same_bits(
+    program: Program, whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+
+    def reached(step: int) -> bool:
+        return any(checkpoint.step_of(file) >= step for file in reading.checkpoints(out))
+
+    for step in (1, PRETRAINED - 1, PRETRAINED + 1):
+        child = program.start(out, "--resume", "auto")
+        until(lambda step=step: reached(step), child)  # type: ignore[misc]
+        child.kill()
+        child.communicate()
+    program.train(out, "--resume", "auto")
+    assert len(reading.values(out, metrics.RESUMED)) == 3
+    assert reading.same(reading.parts(out), reading.parts(whole))
+    assert reading.told(out) == reading.told(whole)
+
+
+@contextlib.contextmanager
+def two_ranks(program: Program, out: Path, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start two ranks without a launcher, which would end one when the other has ended."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2",
+              "LOCAL_WORLD_SIZE": "2"}
+    ranks = [
+        program.start(out, "--strategy", "ddp", *more, **shared, RANK=str(rank),
+                      LOCAL_RANK=str(rank))
+        for rank in range(2)
+    ]
+    try:
+        yield ranks
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_ends_the_training_and_is_named(program: Program, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ("--watchdog", str(PATIENCE), "--epochs", "2000", "--eval-every", "0")
+    with two_ranks(program, out, *words) as (first, second):
+        until(lambda: bool(reading.checkpoints(out)), first)
+        os.kill(second.pid, signal.SIGSTOP)
+        said = ended(first, 69)
+        os.kill(second.pid, signal.SIGCONT)
+        ended(second, 69)
+    assert "s, and the training ends: rank 0 is " in said
+    assert "rank 1 is silent: stopped, or its node is gone" in said
+    assert reading.checkpoints(out)  # from which it goes on
