@@ -147,6 +147,7 @@ def make(
     rundir.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
                  job.command(), job=begun)
     (job.directory / SCRIPT).write_text(script.render(job))
+    (job.directory / "log.txt").touch()
     return Place(root, job)
 
 

@@ -426,11 +426,19 @@ END
     printf 'job.sh: exit status %s%s\n' "$1" "${2:+: $2}" | tee -a log.txt >&2
 }
 
+# refuse CODE REASON: write down why no rank was started; what starts some removes it.
+refuse() {
+    if cat >job/.refused.part; then mv -f -- job/.refused.part job/refused.json; fi <<END
+{"job": $(json "$job"), "exit_status": $1, "reason": $(json "$2")}
+END
+}
+
 # stopped CODE LINE...: end with a reason before any rank was started.
 stopped() {
     code=$1
     shift
     printf 'job.sh: %s\n' "$@" >>log.txt
+    refuse "$code" "$1" || :
     fail "$code" "$@"
 }
 
@@ -462,10 +470,13 @@ stalled() {
 # look: check every node, and write down on which this link is.
 look() {
     tasks=$nodes
+    length=$(wc -c 2>/dev/null <log.txt) || length=0
     srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh node "$link" >>log.txt 2>&1 || {
         code=$?
         tail -n 20 log.txt >&2
         rm -f -- "$link.json" "$link".[0-9]*
+        why=$(tail -c +$((length + 1)) log.txt | sed -nE 's/^job\.sh: //p' | head -n 1)
+        refuse "$code" "${why:-$(tail -n 1 log.txt)}" || :
         exit "$code"
     }
     # The node of rank 0, which need not be the one that this script runs on.
@@ -482,6 +493,7 @@ look() {
 {"number": $number, "job": $(json "$job"), "started": "$began", "step": $before, "hosts": [$hosts]}
 END
     mv -f -- "$link.part" "$link.json"
+    rm -f job/refused.json
 }
 
 # train: start the ranks and wait for them; sets code to their exit status.

@@ -88,8 +88,14 @@ def _watched(directory: Path, record: RunRecord, known: Mapping[str, State]) -> 
     state: str = record.status
     reason = chain[-1].end.reason if chain and chain[-1].end else ""
     now = known.get(job)
-    if state != "completed" and now is not None and now.active:
+    if state == "completed":
+        pass
+    elif now is not None and now.active:
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
+    elif job in jobs.cancelled(directory):
+        state, reason = "cancelled", "cancelled"
+    elif (refused := links.refusal(directory)) is not None and refused.job == job:
+        state, reason = "failed", refused.reason
     elif state in ("queued", "running"):
         state, reason = _fate(directory, now)
     nodes = len(chain[-1].hosts) if chain else 0
