@@ -246,16 +246,33 @@ ready() {
     machine_flags
 }
 
+# right PATH DIGEST: whether a file or a data set is what was submitted; of one without a digest,
+# whether it is there.
+right() {
+    file=$1
+    if [ -d "$file" ]; then file=$file/dataset.json; fi
+    if [ -z "$2" ]; then
+        [ -r "$file" ]
+    else
+        sum=$(sha256sum <"$file") && [ "${sum%% *}" = "$2" ]
+    fi
+}
+
+# check_data: whether the data, wherever they are now, are those that were submitted.
+check_data() {
+    :
+    if ! right "$data1" '4444444444444444444444444444444444444444444444444444444444444444'; then
+        fail 65 "$name: other data than those submitted: $data1"
+    fi
+}
+
 # node LINK: what has to be right on this node before ranks are started; tells of the machine.
 node() {
     name=$(uname -n)
     if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
-    if ! sum=$(sha256sum <"$data1"/dataset.json) || [ "${sum%% *}" != 4444444444444444444444444444444444444444444444444444444444444444 ]; then
-        fail 65 "$name: other data than those submitted: $data1"
-    fi
+    check_data
     ready
-    sum=$(sha256sum <"$image")
-    if [ "sha256:${sum%% *}" != sha256:2222222222222222222222222222222222222222222222222222222222222222 ]; then
+    if ! right "$image" 2222222222222222222222222222222222222222222222222222222222222222; then
         fail 65 "$name: $image has changed since it was submitted: sha256:${sum%% *}"
     fi
     if ! : >"job/.$rank" || ! rm -f "job/.$rank"; then

@@ -301,19 +301,47 @@ load() {
     set -u
 }
 
+# right PATH DIGEST: whether a file or a data set is what was submitted; of one without a digest,
+# whether it is there.
+right() {
+    file=$1
+    if [ -d "$file" ]; then file=$file/dataset.json; fi
+    if [ -z "$2" ]; then
+        [ -r "$file" ]
+    else
+        sum=$(sha256sum <"$file") && [ "${sum%% *}" = "$2" ]
+    fi
+}
+
+# check_data: whether the data, wherever they are now, are those that were submitted.
+check_data() {
+    :
+    if ! right "$data1" '4444444444444444444444444444444444444444444444444444444444444444'; then
+        fail 65 "$name: other data than those submitted: $data1"
+    fi
+}
+
+# stage SOURCE NAME DIGEST: a copy on this node's own disk. It has its name only when it is whole: a
+# link of this job that was killed may have left half of one.
+stage() {
+    copy=$staged/$2
+    part=$staged/.$2
+    if [ -e "$copy" ] && right "$copy" "$3"; then return; fi
+    rm -rf -- "$copy" "$part"
+    if ! why=$({ mkdir -p -- "$staged" && cp -RL -- "$1" "$part" && mv -- "$part" "$copy"; } 2>&1); then
+        rm -rf -- "$part"
+        fail 74 "$name: no copy of $1 in $staged: $(printf '%s' "${why:-cp was killed}" | tail -n 1)"
+    fi
+}
+
 # node LINK: what has to be right on this node before ranks are started; tells of the machine.
 node() {
     name=$(uname -n)
     if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
-    if ! sum=$(sha256sum <"$data1"/dataset.json) || [ "${sum%% *}" != 4444444444444444444444444444444444444444444444444444444444444444 ]; then
-        fail 65 "$name: other data than those submitted: $data1"
-    fi
-    if ! mkdir -p -- "$staged" || ! cp -- "$image" "$staged/image.sif"; then
-        fail 74 "$name: no space for the image: $staged"
-    fi
+    check_data
+    stage "$image" image.sif 2222222222222222222222222222222222222222222222222222222222222222
     ready
-    sum=$(sha256sum <"$image")
-    if [ "sha256:${sum%% *}" != sha256:2222222222222222222222222222222222222222222222222222222222222222 ]; then
+    if ! right "$image" 2222222222222222222222222222222222222222222222222222222222222222; then
         fail 65 "$name: $image has changed since it was submitted: sha256:${sum%% *}"
     fi
     if ! : >"job/.$rank" || ! rm -f "job/.$rank"; then

@@ -133,7 +133,7 @@ def render(job: Job) -> str:
         "commands": shlex.quote(str(scheduler.folder())),
         "out": shlex.quote(str(job.directory)),
         "image": shlex.quote(job.built.reference),
-        "digest": job.built.digest or "sha256:unknown-until-it-is-built",
+        "hex": (job.built.digest or "unknown-until-it-is-built").removeprefix("sha256:"),
         "data": [
             (f"data{number}", shlex.quote(one.path), _digest(one))
             for number, one in enumerate(job.data, 1)
