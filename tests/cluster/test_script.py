@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -274,6 +275,22 @@ def test_nothing_of_a_name_or_value_is_executed(
 def test_control_characters_are_refused() -> None:
     with pytest.raises(UsageError, match="control characters"):
         script.render(describe(Path("/example"), "a\nb", {}, Cluster()))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "seconds", "walltime"),
+    [("slurm", 600, "00:10:00"), ("pbs", 601, "00:10:00"), ("lsf", 61, "00:02:00")],
+)
+def test_a_job_that_would_be_told_of_its_limit_at_once_is_refused(
+    scheduler: str, seconds: int, walltime: str
+) -> None:
+    """LSF tells it whole minutes before."""
+    cluster = Cluster(scheduler=scheduler, signal_seconds=seconds)
+    job = shaped(describe(Path("/example"), "run", {}, cluster), walltime=walltime)
+    with pytest.raises(UsageError, match=f"signal_seconds.*walltime is {walltime}"):
+        script.render(job)
+    fewer = cluster.model_copy(update={"signal_seconds": 59})
+    assert script.render(replace(job, cluster=fewer))
 
 
 def test_the_shape_of_a_job_for_the_largest_machines() -> None:

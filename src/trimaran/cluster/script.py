@@ -98,6 +98,13 @@ class Job:
 def check(job: Job) -> None:
     """Raise UsageError for a recipe that cannot be a job of this cluster."""
     recipe, wanted = job.recipe, job.recipe.resources
+    early = job.scheduler.early(job.cluster)
+    if early >= _seconds(wanted.walltime):
+        raise UsageError(
+            f"signal_seconds of the cluster in the site file: a job is told {early} s before its"
+            f" time limit, and the recipe's walltime is {wanted.walltime}",
+            hint="fewer signal_seconds, or a longer resources.walltime",
+        )
     if wanted.mps and job.scheduler.name != "slurm":
         raise UsageError(f"mps: a job of {job.scheduler.title} does not start NVIDIA's service",
                          hint="LSF has a flag of its own for it: bsub -alloc_flags gpumps")
