@@ -23,6 +23,22 @@ from trimaran.runs.record import DataRecord, ImageRecord, JobRecord
 from trimaran.sites import Cluster
 
 RECIPE = "resnet-imagenet/cpu-2node-smoke"
+TASKS = r"""worst=0 rank=0 ended=
+# What it is told it passes on; Slurm itself, and the real others, signal the tasks.
+trap : USR1 URG
+trap 'ended=yes; kill -TERM "$task"' TERM
+while [ "$rank" -lt "$tasks" ] && [ -z "$ended" ]; do
+    SLURM_PROCID=$rank OMPI_COMM_WORLD_RANK=$rank SLURM_STEP_NUM_TASKS=$tasks "$@" &
+    task=$!
+    while kill -0 "$task" 2>/dev/null; do
+        code=0
+        wait "$task" || code=$?
+    done
+    if [ "$code" -ne 0 ]; then worst=$code; fi
+    rank=$((rank + 1))
+done
+exit "$worst"
+"""
 SRUN = r"""#!/bin/sh
 case $* in *--mpi=list*) echo "pmix none pmi2"; exit ;; esac
 for word; do
@@ -32,28 +48,14 @@ for word; do
     *) break ;;
     esac
 done
-trap : USR1  # the real one passes it on to the tasks, as does Slurm itself
-worst=0 rank=0
-while [ "$rank" -lt "$tasks" ]; do
-    SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=$tasks "$@" || worst=$?
-    rank=$((rank + 1))
-done
-exit "$worst"
-"""
+""" + TASKS
 RANKS = r"""#!/bin/sh
 tasks=
 while [ "$1" != /bin/sh ]; do
     case $1 in -n | --nrs) tasks=$2 ;; esac
     shift
 done
-trap : URG USR1  # the real ones pass it on to the tasks
-worst=0 rank=0
-while [ "$rank" -lt "$tasks" ]; do
-    OMPI_COMM_WORLD_RANK=$rank "$@" || worst=$?
-    rank=$((rank + 1))
-done
-exit "$worst"
-"""
+""" + TASKS
 """In place of Open MPI's mpirun, and of jsrun."""
 ENGINE = r"""#!/bin/sh
 case $1 in --version) echo "apptainer version 1.4.5"; exit ;; esac
@@ -91,7 +93,7 @@ class Place:
             ["sh", str(self.out / SCRIPT)], cwd=self.out, text=True, start_new_session=True,
             env={"HOME": "/home/x y", "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
                  self.job.scheduler.number: number, "SLURM_JOB_NODELIST": "n[1-2]", "LEAK": "1",
-                 "PMIX_RANK": "a b $(touch owned)"},
+                 "TMPDIR": str(self.root / "tmp"), "PMIX_RANK": "a b $(touch owned)"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
 
@@ -131,7 +133,7 @@ def make(
     cluster: Cluster | None = None,
 ) -> Place:
     job = describe(root, name, changes or {}, cluster or Cluster(mpi="pmi2"))
-    for folder in (root / "bin", root / "data", job.directory / links.FOLDER):
+    for folder in (root / "bin", root / "tmp", root / "data", job.directory / links.FOLDER):
         folder.mkdir(parents=True)
     (root / "data/dataset.json").write_text("{}")
     Path(job.built.reference).write_text("sif")
@@ -160,6 +162,11 @@ def shaped(job: Job, launcher: str = "srun", **resources: object) -> Job:
 
 
 CHECKPOINT = "mkdir -p checkpoints; touch checkpoints/step-{step:08d}.npz"
+
+
+def noting(*, said: str = "", code: int = 0) -> str:
+    """Return a stand-in that writes its words into `NAME.argv` beside it, and says something."""
+    return f'#!/bin/sh\nprintf "%s\\n" "$@" >>"$0.argv"\necho "{said}"\nexit {code}\n'
 
 
 def warn(place: Place, act: str, number: str = "7") -> tuple[int, str]:

@@ -516,4 +516,7 @@ if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
     exit 75
 fi
 end 75 "$why: it goes on from step $(newest)"
-again
+again || {
+    end 75 "$why, and LSF does not take the job once more: trimaran resume goes on from step $(newest)"
+    exit 75
+}

@@ -483,6 +483,11 @@ train() {
     if [ -z "$told" ] && preempted "$code"; then code=75 warned=preempted; fi
 }
 
+# leave: end what goes on beside the ranks, and remove what is nowhere to stay.
+leave() {
+    kill "$timer" 2>/dev/null || :
+}
+
 cd -- "$out" || fail 73 "the run directory $out is gone"
 case ${1-} in
 node)
@@ -500,7 +505,9 @@ TRIMARAN_PORT=$(printf '%s' "$job" | tr -cd 0-9)
 TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
 export TRIMARAN_PORT
 # PBS says nothing before it ends a job.
-(sleep 540 && kill -USR1 $$) &
+(sleep 540 & trap 'kill $!; exit' TERM; wait $! && kill -USR1 $$) >/dev/null 2>&1 &
+timer=$!
+trap leave EXIT
 warned=
 told=
 look
@@ -518,4 +525,7 @@ if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
     exit 75
 fi
 end 75 "$why: it goes on from step $(newest)"
-again
+again || {
+    end 75 "$why, and PBS does not take the job once more: trimaran resume goes on from step $(newest)"
+    exit 75
+}

@@ -553,6 +553,12 @@ train() {
     if [ -z "$told" ] && preempted "$code"; then code=75 warned=preempted; fi
 }
 
+# leave: end what goes on beside the ranks, and remove what is nowhere to stay.
+leave() {
+    tasks=$nodes
+    srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh clear || :
+}
+
 cd -- "$out" || fail 73 "the run directory $out is gone"
 case ${1-} in
 clear)
@@ -576,7 +582,7 @@ TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
 export TRIMARAN_PORT
 TRIMARAN_TMPFS=$(scontrol show config | sed -nE 's/^TmpFS +=  *//p')
 export TRIMARAN_TMPFS
-trap 'tasks=$nodes; srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh clear || :' EXIT
+trap leave EXIT
 warned=
 told=
 look
@@ -594,4 +600,7 @@ if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
     exit 75
 fi
 end 75 "$why: it goes on from step $(newest)"
-again
+again || {
+    end 75 "$why, and Slurm does not take the job once more: trimaran resume goes on from step $(newest)"
+    exit 75
+}
