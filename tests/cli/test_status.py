@@ -62,3 +62,20 @@ def test_json_has_all_and_what_is_named_is_shown(runs: Path) -> None:
     said, note = ask(*(str(path) for path in sorted(runs.iterdir())))
     assert "runs/000" in said
     assert not note
+
+
+def test_runs_on_the_scratch_of_a_cluster_are_found_too(
+    runs: Path, tmp_path: Path, own_place: Path
+) -> None:
+    scratch = tmp_path / "scratch/of the project"
+    (scratch / "runs/a").mkdir(parents=True)
+    (runs / "059").rename(scratch / "runs/a/far")
+    site = tmp_path / "site.yaml"
+    site.write_text(json.dumps({"clusters": {
+        "ours": {"scratch": str(scratch)}, "twice": {"scratch": str(scratch)},
+        "here": {"scratch": str(own_place)}, "none": {},
+    }}))
+    names = [row["name"] for row in json.loads(ask("--json", "--site", str(site))[0])]
+    assert names[-1] == str(scratch / "runs/a/far")
+    assert names[-2] == "runs/058"
+    assert len(names) == LAST + 10

@@ -7,150 +7,30 @@ tests/integration/test_cluster.py has the real ones. Run as a script, this file 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobplaces import CHECKPOINT, RECIPE, SRUN, Place, describe, make, shaped, warn
 from trimaran.cluster import script
 from trimaran.cluster.scheduler import Scheduler, Shape
-from trimaran.cluster.script import SCRIPT, Job
-from trimaran.engines import BuiltImage
-from trimaran.engines.apptainer import Apptainer
+from trimaran.cluster.script import SCRIPT
 from trimaran.errors import UsageError
-from trimaran.files import sha256
 from trimaran.recipes import library
-from trimaran.recipes.options import Argument
-from trimaran.recipes.recipe import Resources
 from trimaran.runs import agreement, links, pipeline, rundir
-from trimaran.runs.pipeline import Request
-from trimaran.runs.record import DataRecord, ImageRecord, JobRecord
 from trimaran.sites import Cluster
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-RECIPE = "resnet-imagenet/cpu-2node-smoke"
 SITE = Cluster(
     partition="main", account="project-1", qos="normal", constraint="ib&avx512",
     modules=("apptainer/1.4",), env={"NCCL_SOCKET_IFNAME": "ib0"}, signal_seconds=60,
     local_storage=Path("/local/scratch"),
 )
-SRUN = r"""#!/bin/sh
-case $* in *--mpi=list*) echo "pmix none pmi2"; exit ;; esac
-for word; do
-    case $word in
-    --ntasks=*) tasks=${word#*=}; shift ;;
-    --*) shift ;;
-    *) break ;;
-    esac
-done
-trap : USR1  # the real one passes it on to the tasks, as does Slurm itself
-worst=0 rank=0
-while [ "$rank" -lt "$tasks" ]; do
-    SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=$tasks "$@" || worst=$?
-    rank=$((rank + 1))
-done
-exit "$worst"
-"""
-ENGINE = r"""#!/bin/sh
-case $1 in --version) echo "apptainer version 1.4.5"; exit ;; esac
-case $2 in exec) exit 0 ;; esac
-here=$(dirname "$0")
-for word; do printf '%s\0' "$word"; done >"$here/argv"
-env -0 >"$here/env"
-echo "to the log"
-. "$here/act"
-"""
-
-
-@dataclass
-class Place:
-    """A run directory with a job to run, and stand-ins on PATH."""
-
-    root: Path
-    job: Job
-
-    @property
-    def out(self) -> Path:
-        return self.job.directory
-
-    def start(self, act: str, number: str) -> subprocess.Popen[str]:
-        """Begin the job, as `number`; `act` is what the stand-in does in place of training."""
-        (self.root / "bin/act").write_text(act)
-        return subprocess.Popen(
-            ["sh", str(self.out / SCRIPT)], cwd=self.out, text=True, start_new_session=True,
-            env={"HOME": "/home/x y", "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
-                 "SLURM_JOB_ID": number, "SLURM_JOB_NODELIST": "n[1-2]", "LEAK": "1",
-                 "PMIX_RANK": "a b $(touch owned)"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-
-    def run(self, act: str = "", number: str = "7") -> tuple[int, str]:
-        """Run the job to its end; return its exit status and what it said."""
-        with self.start(act, number) as child:
-            said, _ = child.communicate(timeout=60)
-        return child.returncode, said
-
-    def recorded(self, name: str) -> list[str]:
-        return (self.root / "bin" / name).read_text().split("\0")[:-1]
-
-    @property
-    def requeued(self) -> bool:
-        return (self.root / "bin/requeued").exists()
-
-
-def describe(root: Path, name: str, changes: dict[str, Argument], cluster: Cluster) -> Job:
-    """Return a job of the recipe whose files are below `root`."""
-    recipe = library.load(RECIPE)
-    image, data = root / "image.sif", root / "data"
-    built = BuiltImage(recipe.recipe.image.name, "apptainer", str(image), "sha256:" + "2" * 64,
-                       "3" * 64, 1)
-    engine = Apptainer(str(root / "bin/apptainer"))
-    request = Request(recipe, engine, changes, queued=True)
-    known = DataRecord(name="fashion-mnist", path=str(data), sha256="4" * 64)
-    return Job(request, engine, cluster, built, [known], root / name)
-
-
-def make(
-    root: Path, name: str = "run", changes: dict[str, Argument] | None = None,
-    cluster: Cluster | None = None,
-) -> Place:
-    job = describe(root, name, changes or {}, cluster or Cluster(mpi="pmi2"))
-    for folder in (root / "bin", root / "data", job.directory / links.FOLDER):
-        folder.mkdir(parents=True)
-    (root / "data/dataset.json").write_text("{}")
-    Path(job.built.reference).write_text("sif")
-    built = replace(job.built, digest=f"sha256:{sha256(root / 'image.sif')}")
-    data = [job.data[0].model_copy(update={"sha256": sha256(root / "data/dataset.json")})]
-    job = replace(job, built=built, data=data)
-    requeued = root / "bin/requeued"
-    for stand_in, text in {
-        "srun": SRUN, "apptainer": ENGINE, "squeue": f'#!/bin/sh\ncat "{root}/bin/queue"\n',
-        "scancel": "#!/bin/sh\n",  # the real one signals the ranks
-        "scontrol": f'#!/bin/sh\n[ "$1" = requeue ] && touch "{requeued}"\n',
-    }.items():
-        (root / "bin" / stand_in).write_text(text)
-        (root / "bin" / stand_in).chmod(0o755)
-    (root / "bin/queue").touch()
-    used = ImageRecord(name=built.name, engine=built.engine, reference=built.reference,
-                       digest=built.digest, inputs=built.inputs)
-    begun = JobRecord(scheduler="slurm", cluster="test", script_sha256="0" * 64)
-    rundir.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
-                 job.command(), job=begun)
-    (job.directory / SCRIPT).write_text(script.render(job))
-    return Place(root, job)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return make(tmp_path / "a place")
-
-
 PBS = Cluster(
     scheduler="pbs", partition="workq", account="project-1", constraint="cpu_type=skl",
     data=Path("/project/data"), scratch=Path("/scratch"), signal_seconds=60,
@@ -195,14 +75,6 @@ def variant(name: str) -> str:
         monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
         job = describe(Path("/example"), "runs/1", {"note": "a b"}, cluster)
         return script.render(shaped(job, launcher, **resources))
-
-
-def shaped(job: Job, launcher: str = "srun", **resources: object) -> Job:
-    """Return a job of the same recipe with other resources."""
-    file = job.request.recipe
-    wanted = Resources.model_validate({**file.recipe.resources.model_dump(), **resources})
-    recipe = file.recipe.model_copy(update={"resources": wanted, "launcher": launcher})
-    return replace(job, request=replace(job.request, recipe=replace(file, recipe=recipe)))
 
 
 def test_each_rank_gets_the_exact_command_and_what_its_launcher_says(place: Place) -> None:
@@ -295,21 +167,6 @@ def test_an_elastic_run_goes_on_with_the_nodes_that_are_left(tmp_path: Path) -> 
     assert len(rundir.load(place.out).resumed) == 1
 
 
-CHECKPOINT = "mkdir -p checkpoints; touch checkpoints/step-{step:08d}.npz"
-
-
-def warn(place: Place, act: str, number: str = "7") -> tuple[int, str]:
-    """Run the job, and give its batch shell the signal that comes before the time limit."""
-    (place.out / "up").unlink(missing_ok=True)
-    with place.start(f"touch up; {act}", number) as child:
-        end = time.monotonic() + 30
-        while not (place.out / "up").exists() and time.monotonic() < end:
-            time.sleep(0.05)
-        os.kill(child.pid, signal.SIGUSR1)
-        said, _ = child.communicate(timeout=60)
-    return child.returncode, said
-
-
 def test_before_its_time_limit_it_is_requeued_and_goes_on(place: Place) -> None:
     save = CHECKPOINT.format(step=12)
     _code, said = warn(place, f"sleep 1; {save}; exit 75")
@@ -325,6 +182,7 @@ def test_before_its_time_limit_it_is_requeued_and_goes_on(place: Place) -> None:
     assert found.status == "completed"
     assert len(found.resumed) == 1
     assert len(found.hosts) == 4
+
 
 def test_the_clock_of_another_node_may_be_an_hour_behind(place: Place) -> None:
     warn(place, f"sleep 1; {CHECKPOINT.format(step=12)}; exit 75")
@@ -417,6 +275,22 @@ def test_nothing_of_a_name_or_value_is_executed(
 def test_control_characters_are_refused() -> None:
     with pytest.raises(UsageError, match="control characters"):
         script.render(describe(Path("/example"), "a\nb", {}, Cluster()))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "seconds", "walltime"),
+    [("slurm", 600, "00:10:00"), ("pbs", 601, "00:10:00"), ("lsf", 61, "00:02:00")],
+)
+def test_a_job_that_would_be_told_of_its_limit_at_once_is_refused(
+    scheduler: str, seconds: int, walltime: str
+) -> None:
+    """LSF tells it whole minutes before."""
+    cluster = Cluster(scheduler=scheduler, signal_seconds=seconds)
+    job = shaped(describe(Path("/example"), "run", {}, cluster), walltime=walltime)
+    with pytest.raises(UsageError, match=f"signal_seconds.*walltime is {walltime}"):
+        script.render(job)
+    fewer = cluster.model_copy(update={"signal_seconds": 59})
+    assert script.render(replace(job, cluster=fewer))
 
 
 def test_the_shape_of_a_job_for_the_largest_machines() -> None:

@@ -246,16 +246,33 @@ ready() {
     machine_flags
 }
 
+# right PATH DIGEST: whether a file or a data set is what was submitted; of one without a digest,
+# whether it is there.
+right() {
+    file=$1
+    if [ -d "$file" ]; then file=$file/dataset.json; fi
+    if [ -z "$2" ]; then
+        [ -r "$file" ]
+    else
+        sum=$(sha256sum <"$file") && [ "${sum%% *}" = "$2" ]
+    fi
+}
+
+# check_data: whether the data, wherever they are now, are those that were submitted.
+check_data() {
+    :
+    if ! right "$data1" '4444444444444444444444444444444444444444444444444444444444444444'; then
+        fail 65 "$name: other data than those submitted: $data1"
+    fi
+}
+
 # node LINK: what has to be right on this node before ranks are started; tells of the machine.
 node() {
     name=$(uname -n)
     if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
-    if ! sum=$(sha256sum <"$data1"/dataset.json) || [ "${sum%% *}" != 4444444444444444444444444444444444444444444444444444444444444444 ]; then
-        fail 65 "$name: other data than those submitted: $data1"
-    fi
+    check_data
     ready
-    sum=$(sha256sum <"$image")
-    if [ "sha256:${sum%% *}" != sha256:2222222222222222222222222222222222222222222222222222222222222222 ]; then
+    if ! right "$image" 2222222222222222222222222222222222222222222222222222222222222222; then
         fail 65 "$name: $image has changed since it was submitted: sha256:${sum%% *}"
     fi
     if ! : >"job/.$rank" || ! rm -f "job/.$rank"; then
@@ -367,11 +384,19 @@ END
     printf 'job.sh: exit status %s%s\n' "$1" "${2:+: $2}" | tee -a log.txt >&2
 }
 
+# refuse CODE REASON: write down why no rank was started; what starts some removes it.
+refuse() {
+    if cat >job/.refused.part; then mv -f -- job/.refused.part job/refused.json; fi <<END
+{"job": $(json "$job"), "exit_status": $1, "reason": $(json "$2")}
+END
+}
+
 # stopped CODE LINE...: end with a reason before any rank was started.
 stopped() {
     code=$1
     shift
     printf 'job.sh: %s\n' "$@" >>log.txt
+    refuse "$code" "$1" || :
     fail "$code" "$@"
 }
 
@@ -403,10 +428,13 @@ stalled() {
 # look: check every node, and write down on which this link is.
 look() {
     tasks=$nodes
+    length=$(wc -c 2>/dev/null <log.txt) || length=0
     jsrun --nrs "$nodes" --rs_per_host 1 --tasks_per_rs 1 --cpu_per_rs ALL_CPUS /bin/sh job/job.sh node "$link" >>log.txt 2>&1 || {
         code=$?
         tail -n 20 log.txt >&2
         rm -f -- "$link.json" "$link".[0-9]*
+        why=$(tail -c +$((length + 1)) log.txt | sed -nE 's/^job\.sh: //p' | head -n 1)
+        refuse "$code" "${why:-$(tail -n 1 log.txt)}" || :
         exit "$code"
     }
     # The node of rank 0, which need not be the one that this script runs on.
@@ -423,6 +451,7 @@ look() {
 {"number": $number, "job": $(json "$job"), "started": "$began", "step": $before, "hosts": [$hosts]}
 END
     mv -f -- "$link.part" "$link.json"
+    rm -f job/refused.json
 }
 
 # train: start the ranks and wait for them; sets code to their exit status.
@@ -487,4 +516,7 @@ if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
     exit 75
 fi
 end 75 "$why: it goes on from step $(newest)"
-again
+again || {
+    end 75 "$why, and LSF does not take the job once more: trimaran resume goes on from step $(newest)"
+    exit 75
+}

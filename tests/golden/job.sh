@@ -301,19 +301,47 @@ load() {
     set -u
 }
 
+# right PATH DIGEST: whether a file or a data set is what was submitted; of one without a digest,
+# whether it is there.
+right() {
+    file=$1
+    if [ -d "$file" ]; then file=$file/dataset.json; fi
+    if [ -z "$2" ]; then
+        [ -r "$file" ]
+    else
+        sum=$(sha256sum <"$file") && [ "${sum%% *}" = "$2" ]
+    fi
+}
+
+# check_data: whether the data, wherever they are now, are those that were submitted.
+check_data() {
+    :
+    if ! right "$data1" '4444444444444444444444444444444444444444444444444444444444444444'; then
+        fail 65 "$name: other data than those submitted: $data1"
+    fi
+}
+
+# stage SOURCE NAME DIGEST: a copy on this node's own disk. It has its name only when it is whole: a
+# link of this job that was killed may have left half of one.
+stage() {
+    copy=$staged/$2
+    part=$staged/.$2
+    if [ -e "$copy" ] && right "$copy" "$3"; then return; fi
+    rm -rf -- "$copy" "$part"
+    if ! why=$({ mkdir -p -- "$staged" && cp -RL -- "$1" "$part" && mv -- "$part" "$copy"; } 2>&1); then
+        rm -rf -- "$part"
+        fail 74 "$name: no copy of $1 in $staged: $(printf '%s' "${why:-cp was killed}" | tail -n 1)"
+    fi
+}
+
 # node LINK: what has to be right on this node before ranks are started; tells of the machine.
 node() {
     name=$(uname -n)
     if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
-    if ! sum=$(sha256sum <"$data1"/dataset.json) || [ "${sum%% *}" != 4444444444444444444444444444444444444444444444444444444444444444 ]; then
-        fail 65 "$name: other data than those submitted: $data1"
-    fi
-    if ! mkdir -p -- "$staged" || ! cp -- "$image" "$staged/image.sif"; then
-        fail 74 "$name: no space for the image: $staged"
-    fi
+    check_data
+    stage "$image" image.sif 2222222222222222222222222222222222222222222222222222222222222222
     ready
-    sum=$(sha256sum <"$image")
-    if [ "sha256:${sum%% *}" != sha256:2222222222222222222222222222222222222222222222222222222222222222 ]; then
+    if ! right "$image" 2222222222222222222222222222222222222222222222222222222222222222; then
         fail 65 "$name: $image has changed since it was submitted: sha256:${sum%% *}"
     fi
     if ! : >"job/.$rank" || ! rm -f "job/.$rank"; then
@@ -426,11 +454,19 @@ END
     printf 'job.sh: exit status %s%s\n' "$1" "${2:+: $2}" | tee -a log.txt >&2
 }
 
+# refuse CODE REASON: write down why no rank was started; what starts some removes it.
+refuse() {
+    if cat >job/.refused.part; then mv -f -- job/.refused.part job/refused.json; fi <<END
+{"job": $(json "$job"), "exit_status": $1, "reason": $(json "$2")}
+END
+}
+
 # stopped CODE LINE...: end with a reason before any rank was started.
 stopped() {
     code=$1
     shift
     printf 'job.sh: %s\n' "$@" >>log.txt
+    refuse "$code" "$1" || :
     fail "$code" "$@"
 }
 
@@ -462,10 +498,13 @@ stalled() {
 # look: check every node, and write down on which this link is.
 look() {
     tasks=$nodes
+    length=$(wc -c 2>/dev/null <log.txt) || length=0
     srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh node "$link" >>log.txt 2>&1 || {
         code=$?
         tail -n 20 log.txt >&2
         rm -f -- "$link.json" "$link".[0-9]*
+        why=$(tail -c +$((length + 1)) log.txt | sed -nE 's/^job\.sh: //p' | head -n 1)
+        refuse "$code" "${why:-$(tail -n 1 log.txt)}" || :
         exit "$code"
     }
     # The node of rank 0, which need not be the one that this script runs on.
@@ -482,6 +521,7 @@ look() {
 {"number": $number, "job": $(json "$job"), "started": "$began", "step": $before, "hosts": [$hosts]}
 END
     mv -f -- "$link.part" "$link.json"
+    rm -f job/refused.json
 }
 
 # train: start the ranks and wait for them; sets code to their exit status.
@@ -513,6 +553,12 @@ train() {
     if [ -z "$told" ] && preempted "$code"; then code=75 warned=preempted; fi
 }
 
+# leave: end what goes on beside the ranks, and remove what is nowhere to stay.
+leave() {
+    tasks=$nodes
+    srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh clear || :
+}
+
 cd -- "$out" || fail 73 "the run directory $out is gone"
 case ${1-} in
 clear)
@@ -536,7 +582,7 @@ TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
 export TRIMARAN_PORT
 TRIMARAN_TMPFS=$(scontrol show config | sed -nE 's/^TmpFS +=  *//p')
 export TRIMARAN_TMPFS
-trap 'tasks=$nodes; srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh clear || :' EXIT
+trap leave EXIT
 warned=
 told=
 look
@@ -554,4 +600,7 @@ if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
     exit 75
 fi
 end 75 "$why: it goes on from step $(newest)"
-again
+again || {
+    end 75 "$why, and Slurm does not take the job once more: trimaran resume goes on from step $(newest)"
+    exit 75
+}

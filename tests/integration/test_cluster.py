@@ -33,7 +33,7 @@ def trimaran(place: Path, engine_cache: Path, slurm: Path, tmp_path: Path) -> Tr
     site.write_text(yaml.safe_dump({"clusters": {"own": {"partition": "main", "mpi": "pmi2"}}}))
     tinyapp.write_recipe(
         place, name=TWO, launcher="srun", args={"sleep": 2},
-        resources={"nodes": 2, "cpus_per_task": 1, "walltime": "00:02:00"},
+        resources={"nodes": 2, "cpus_per_task": 1, "walltime": "00:05:00"},
     )
     env = tinyapp.environment(
         place, engine_cache, SLURM_CONF=str(slurm / "slurm.conf"), TRIMARAN_SITE=str(site)

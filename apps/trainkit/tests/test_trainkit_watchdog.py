@@ -33,16 +33,28 @@ def ends() -> list[int]:
     return []
 
 
-def dogs(folder: Path, clock: Clock, ends: list[int], size: int = 2) -> list[Watchdog]:
-    return [Watchdog(rank, size, folder, 300, end=ends.append, clock=clock) for rank in range(size)]
+def dogs(
+    folder: Path, clock: Clock, ends: list[int], size: int = 2, patience: float = 300
+) -> list[Watchdog]:
+    """Return the watchdogs of a training in the midst of its steps."""
+    ranks = [
+        Watchdog(rank, size, folder, patience, end=ends.append, clock=clock)
+        for rank in range(size)
+    ]
+    for rank in ranks:
+        for doing in (READING, STEP, SUMS, READING):
+            rank.beat(doing)
+    return ranks
+
+
+READING, STEP, SUMS = "reading data", "making a step", "waiting for the sums of all ranks"
 
 
 def test_a_wait_is_told_once_with_what_each_rank_does(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = dogs(tmp_path / "hanging", clock, ends)
-    first.beat("waiting for the sums of all ranks")
-    second.beat("reading data")
+    first.beat(SUMS)
     second.look(clock.now + 19)
     assert capsys.readouterr().err == ""
     second.look(clock.now + 21)
@@ -59,9 +71,6 @@ def test_ranks_end_after_their_patience_and_one_that_is_stopped_is_named(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     ranks = dogs(tmp_path / "hanging", clock, ends, size=4)
-    for rank in ranks:
-        rank.step()
-        rank.beat("making a step")
     for rank in (*ranks[:1], *ranks[2:]):  # the second one was stopped by somebody
         rank.look(clock.now + 301)
     assert ends == [69, 69, 69]
@@ -70,12 +79,17 @@ def test_ranks_end_after_their_patience_and_one_that_is_stopped_is_named(
     assert "silent: stopped, or its node is gone" in said
 
 
-def test_before_the_first_step_there_is_more_patience(
-    tmp_path: Path, clock: Clock, ends: list[int]
+def test_the_first_wait_of_each_kind_has_more_patience(
+    tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [rank, _] = dogs(tmp_path / "hanging", clock, ends)
-    rank.beat("making a step")
-    rank.look(1100)
+    """Code is compiled, and ranks meet."""
+    rank = Watchdog(0, 2, tmp_path / "hanging", 300, end=ends.append, clock=clock)
+    rank.beat(STEP)
+    rank.look(299)
+    assert capsys.readouterr().err == ""
+    rank.look(301)
+    assert "nothing has moved for 301 s" in capsys.readouterr().err
+    rank.look(1199)
     assert ends == []
     rank.look(1201)
     assert ends == [69]
@@ -85,12 +99,63 @@ def test_a_training_of_long_steps_is_left_alone(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     [rank, _] = dogs(tmp_path / "hanging", clock, ends)
-    clock.now = 10
-    rank.beat("making a step")  # ten seconds since the last word
-    rank.look(10 + 199)
+    clock.now = 40
+    rank.beat(READING)  # forty seconds since the last word
+    rank.look(40 + 119)
     assert capsys.readouterr().err == ""
-    rank.look(10 + 201)
+    rank.look(40 + 121)
     assert "nothing has moved" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("waited", [5.0, 100.0])
+def test_a_hang_is_noticed_within_the_seconds_that_were_asked_for(
+    tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str],
+    waited: float,
+) -> None:
+    """Whatever was waited for before: the first step was compiled, another one took long."""
+    [rank, _] = dogs(tmp_path / "hanging", clock, ends, patience=30)
+    for _ in range(2):
+        clock.now += waited
+        rank.beat(READING)
+    rank.look(clock.now + 30)
+    assert "nothing has moved for 30 s, and the training ends" in capsys.readouterr().err
+    assert ends == [69]
+
+
+def test_one_wait_of_another_kind_makes_nobody_blind(
+    tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    [rank, _] = dogs(tmp_path / "hanging", clock, ends)
+    for seconds, doing in ((5, STEP), (0.1, "writing a checkpoint"), (60, READING), (1, STEP)):
+        clock.now += seconds
+        rank.beat(doing)
+    rank.look(clock.now + 21)
+    assert "nothing has moved for 21 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("doing", ["evaluating", "writing a checkpoint"])
+def test_what_may_take_long_is_left_alone_and_who_waits_for_it_too(
+    tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str], doing: str
+) -> None:
+    slow, other = dogs(tmp_path / "hanging", clock, ends, patience=30)
+    for _ in range(3):  # not only for the first time
+        slow.beat(doing, slow=True)
+    for seconds in range(30):
+        slow.look(clock.now + seconds)
+        other.look(clock.now + seconds)
+    assert capsys.readouterr().err == ""
+    for seconds in range(30, 120):
+        slow.look(clock.now + seconds)
+        other.look(clock.now + seconds)
+    assert ends == []
+    clock.now += 119
+    slow.beat(READING)
+    slow.look(clock.now + 1)
+    other.look(clock.now)
+    other.look(clock.now + 29)
+    assert ends == []  # nobody is busy any more, and the other one has been told nothing yet
+    other.look(clock.now + 31)
+    assert ends == [69]
 
 
 def test_what_moves_again_is_forgotten(tmp_path: Path, clock: Clock, ends: list[int]) -> None:
@@ -108,7 +173,6 @@ def test_a_folder_that_cannot_be_written_hinders_nobody(
 ) -> None:
     (tmp_path / "file").touch()
     [rank, _] = dogs(tmp_path / "file" / "hanging", clock, ends)
-    rank.step()
     rank.look(301)
     assert ends == [69]
     assert "nothing has moved" in capsys.readouterr().err
@@ -119,8 +183,7 @@ def test_its_thread_watches_and_stops_with_the_training(
 ) -> None:
     monkeypatch.setattr(watchdog, "GATHER", 0.0)
     ended = threading.Event()
-    with Watchdog(0, 2, tmp_path / "hanging", 0.2, end=lambda _: ended.set()) as rank:
-        rank.step()
+    with Watchdog(0, 2, tmp_path / "hanging", 0.2, end=lambda _: ended.set()):
         assert ended.wait(10)
     single = Watchdog(0, 1, tmp_path / "hanging", 0.2, end=pytest.fail)
     with single:

@@ -41,7 +41,7 @@ NodeCounts = Annotated[
 ]
 RunDirectories = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[RUN]...", help="Run directories; default: all below runs/."),
+    typer.Argument(metavar="[RUN]...", help="Run directories; default: all."),
 ]
 
 
@@ -174,16 +174,17 @@ def _counts(text: str) -> list[int]:
 
 
 @command(app)
-def status(runs: RunDirectories = None, as_json: Json = False) -> None:
+def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> None:
     """Tell how submitted runs stand: queued, running, at which step, ended and why.
 
-    All below runs/, unless some are named: those that go on, and the 50 that were submitted last.
+    All below runs/, here and on the clusters' scratch, unless some are named: those that go on, and
+    the 50 that were submitted last.
 
     Example: trimaran status
     """
     from trimaran.cluster import watch
 
-    rows = watch.look(runs or watch.found(Path("runs")))
+    rows = watch.look(runs or watch.found(watch.folders(site)))
     if not runs and not as_json:
         shown = [row for row in rows[:-LAST] if row.state not in watch.ENDED] + rows[-LAST:]
         if len(shown) < len(rows):

@@ -22,6 +22,9 @@ from trimaran.sites import Cluster, Site
 
 STEPS = 3
 
+QUEUED, CANCELLED = "ids", "cancelled"
+"""Files with the numbers of jobs, beside the script: a batch system soon knows them no more."""
+
 
 @dataclass(frozen=True)
 class Submitted:
@@ -162,6 +165,7 @@ def cancel(directory: Path) -> str:
     scheduler = scheduler_of(submitted(directory))
     if active := still_active(directory, scheduler):
         scheduler.cancel(active[0])
+        _note(directory, CANCELLED, active[0])
         return active[0]
     raise UsageError(f"no job of the run in {directory} is queued or running",
                      hint=f"trimaran status {directory} says how it stands")
@@ -186,10 +190,12 @@ def scheduler_of(record: RunRecord) -> Scheduler:
 
 def numbers(directory: Path) -> list[str]:
     """Return the numbers of the jobs of a run, the newest last."""
-    try:
-        return (directory / links.FOLDER / "ids").read_text().split()
-    except FileNotFoundError:
-        return []
+    return _noted(directory, QUEUED)
+
+
+def cancelled(directory: Path) -> list[str]:
+    """Return the numbers of the jobs of a run that were cancelled here."""
+    return _noted(directory, CANCELLED)
 
 
 def still_active(directory: Path, scheduler: Scheduler) -> tuple[str, State] | None:
@@ -203,9 +209,20 @@ def still_active(directory: Path, scheduler: Scheduler) -> tuple[str, State] | N
 
 def _queue(directory: Path, scheduler: Scheduler) -> Submitted:
     job = scheduler.submit(Path(SCRIPT), directory)
-    with (directory / links.FOLDER / "ids").open("a") as file:
-        file.write(f"{job}\n")
+    _note(directory, QUEUED, job)
     return Submitted(directory, job)
+
+
+def _note(directory: Path, file: str, job: str) -> None:
+    with (directory / links.FOLDER / file).open("a") as noted:
+        noted.write(f"{job}\n")
+
+
+def _noted(directory: Path, file: str) -> list[str]:
+    try:
+        return (directory / links.FOLDER / file).read_text().split()
+    except FileNotFoundError:
+        return []
 
 
 def _digest(path: Path) -> str:

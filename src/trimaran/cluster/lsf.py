@@ -44,8 +44,12 @@ class Lsf(Scheduler):
             *([f"-P {cluster.account}"] if cluster.account else []),
             *([f"-sla {cluster.qos}"] if cluster.qos else []),
             *([f"-R {cluster.constraint}"] if cluster.constraint else []),
-            "-o job/lsf-%J.txt", f"-wt {-(-cluster.signal_seconds // 60)}", "-wa USR1", "-r",
+            "-o job/lsf-%J.txt", f"-wt {self.early(cluster) // 60}", "-wa USR1", "-r",
         ]
+
+    def early(self, cluster: Cluster) -> int:
+        """Return the seconds of whole minutes: bsub takes no others."""
+        return -(-cluster.signal_seconds // 60) * 60
 
     def ranks(self, shape: Shape, cluster: Cluster, nodes: str, tasks: str) -> tuple[str, ...]:
         """Return jsrun, with a resource set of its own for each task."""

@@ -137,6 +137,10 @@ class Scheduler(ABC):
     def cancel(self, job: str) -> None:
         """End a job: its ranks are told to stop, and killed some seconds later."""
 
+    def early(self, cluster: Cluster) -> int:
+        """Return how many seconds before its time limit a job is told of it."""
+        return cluster.signal_seconds
+
     def check(self) -> None:
         """Raise UsageError where its commands are not."""
         missing = [name for name in self.programs if shutil.which(name) is None]

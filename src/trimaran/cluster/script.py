@@ -98,6 +98,13 @@ class Job:
 def check(job: Job) -> None:
     """Raise UsageError for a recipe that cannot be a job of this cluster."""
     recipe, wanted = job.recipe, job.recipe.resources
+    early = job.scheduler.early(job.cluster)
+    if early >= _seconds(wanted.walltime):
+        raise UsageError(
+            f"signal_seconds of the cluster in the site file: a job is told {early} s before its"
+            f" time limit, and the recipe's walltime is {wanted.walltime}",
+            hint="fewer signal_seconds, or a longer resources.walltime",
+        )
     if wanted.mps and job.scheduler.name != "slurm":
         raise UsageError(f"mps: a job of {job.scheduler.title} does not start NVIDIA's service",
                          hint="LSF has a flag of its own for it: bsub -alloc_flags gpumps")
@@ -133,7 +140,7 @@ def render(job: Job) -> str:
         "commands": shlex.quote(str(scheduler.folder())),
         "out": shlex.quote(str(job.directory)),
         "image": shlex.quote(job.built.reference),
-        "digest": job.built.digest or "sha256:unknown-until-it-is-built",
+        "hex": (job.built.digest or "unknown-until-it-is-built").removeprefix("sha256:"),
         "data": [
             (f"data{number}", shlex.quote(one.path), _digest(one))
             for number, one in enumerate(job.data, 1)

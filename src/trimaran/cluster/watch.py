@@ -10,11 +10,13 @@ from pathlib import Path
 
 from trimaran.cluster import jobs
 from trimaran.cluster.scheduler import State
-from trimaran.cluster.script import SCHEDULERS
+from trimaran.cluster.script import SCHEDULERS, SCRIPT
 from trimaran.parsing import Malformed, parse_json
 from trimaran.runs import links, rundir
 from trimaran.runs.record import RunRecord
+from trimaran.runs.rundir import RUNS
 from trimaran.runs.training import LOG
+from trimaran.sites import Site
 
 TAIL = 4096
 """Bytes at the end of a metrics file in which its last line is looked for."""
@@ -46,9 +48,17 @@ class Watched:
     reason: str
 
 
-def found(folder: Path) -> list[Path]:
-    """Return the run directories below `folder` that were submitted, the oldest first."""
-    scripts = sorted(folder.glob("**/job/job.sh"), key=lambda path: (path.stat().st_mtime_ns, path))
+def folders(site: Site) -> list[Path]:
+    """Return where runs are made: below the working directory, and on the scratch of clusters."""
+    scratch = [one.scratch / RUNS for one in site.clusters.values() if one.scratch is not None]
+    known = {place.resolve(): place for place in (*scratch, Path(RUNS))}  # each once
+    return list(known.values())
+
+
+def found(places: list[Path]) -> list[Path]:
+    """Return the run directories below `places` that were submitted, the oldest first."""
+    scripts = [script for place in places for script in place.glob(f"**/{SCRIPT}")]
+    scripts.sort(key=lambda path: (path.stat().st_mtime_ns, path))
     return [path.parent.parent for path in scripts]
 
 
@@ -78,8 +88,14 @@ def _watched(directory: Path, record: RunRecord, known: Mapping[str, State]) -> 
     state: str = record.status
     reason = chain[-1].end.reason if chain and chain[-1].end else ""
     now = known.get(job)
-    if state != "completed" and now is not None and now.active:
+    if state == "completed":
+        pass
+    elif now is not None and now.active:
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
+    elif job in jobs.cancelled(directory):
+        state, reason = "cancelled", "cancelled"
+    elif (refused := links.refusal(directory)) is not None and refused.job == job:
+        state, reason = "failed", refused.reason
     elif state in ("queued", "running"):
         state, reason = _fate(directory, now)
     nodes = len(chain[-1].hosts) if chain else 0

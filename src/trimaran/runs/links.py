@@ -32,6 +32,14 @@ class End(BaseModel):
     files: dict[str, str]
 
 
+class Refusal(BaseModel):
+    """Why the newest job of a run started no rank; it has no link then."""
+
+    job: str
+    exit_status: int
+    reason: str
+
+
 class Link(BaseModel):
     """One beginning of the run: `hosts` has every node, the first is that of rank 0."""
 
@@ -67,6 +75,21 @@ def _end(path: Path) -> End | None:
         return End.model_validate_json(read_plain(path.with_suffix(".end.json")))
     except FileNotFoundError:
         return None
+
+
+def refusal(directory: Path) -> Refusal | None:
+    """Return why the job that came last to its nodes was refused there; None: it was not.
+
+    Raises:
+        UsageError: what says so is damaged.
+    """
+    path = directory / FOLDER / "refused.json"
+    try:
+        return Refusal.model_validate_json(read_plain(path))
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
 
 
 def fold(record: RunRecord, directory: Path) -> RunRecord:

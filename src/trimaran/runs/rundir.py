@@ -44,6 +44,9 @@ from trimaran.runs.record import (
     Status,
 )
 
+RUNS = "runs"
+"""The folder in which run directories are made, unless the user names one."""
+
 LOCK = ".lock"
 
 RESERVE = ".reserve"
@@ -70,7 +73,7 @@ def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = Non
         _refuse_used(out)
         return out.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    base = (place or Path.cwd()) / "runs" / recipe.name / stamp
+    base = (place or Path.cwd()) / RUNS / recipe.name / stamp
     path, number = base, 1
     while path.exists():
         number += 1

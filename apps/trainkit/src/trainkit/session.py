@@ -116,7 +116,7 @@ class Session:
             with self._watchdog:
                 yield
                 self._check_agreement()
-                self._watchdog.beat("writing the last checkpoint")
+                self._watchdog.beat("writing the last checkpoint", slow=True)
                 self._out.checkpoints.wait()
             memory = self._strategy.gather(self._strategy.peak_memory())
         except AppError:
@@ -169,7 +169,6 @@ class Session:
             self._strategy.communicating - self._communicated,
         )
         at.window.add_time(*took)
-        self._watchdog.step()
         self.journal.console.step()
         if watch is not None and (told := watch.after(*took)):
             self.journal.console.line(told)
@@ -209,10 +208,12 @@ class Session:
 
     def counter(self, what: str, total: int, unit: str) -> Counter:
         """Return what tells how far something is, such as an evaluation; on rank 0."""
-        return Counter(
-            what, total, unit, quiet=not self._strategy.is_main,
-            moved=lambda: self._watchdog.beat(what),
-        )
+
+        def moved() -> None:
+            self._watchdog.beat(what, slow=True)
+
+        moved()
+        return Counter(what, total, unit, quiet=not self._strategy.is_main, moved=moved)
 
     def _between_steps(self) -> None:
         if not self._agreed:
@@ -256,7 +257,7 @@ class Session:
 
         A framework that does not average the gradients says nothing, and learns something.
         """
-        self._watchdog.beat("comparing the weights of the ranks")
+        self._watchdog.beat("comparing the weights of the ranks", slow=True)
         own = self._training.digest()
         if self._strategy.any(own != self._strategy.share(own)):
             raise RanksDifferError(
@@ -289,7 +290,7 @@ class Session:
                 these would be found too late, and take the place of a checkpoint that is good.
         """
         self._settle()
-        self._watchdog.beat("writing a checkpoint")
+        self._watchdog.beat("writing a checkpoint", slow=True)
         self._training.before_save()
         kept = parts.snapshot(self._training.parts())  # on all ranks: some gather
         self._check_finite(kept)

@@ -26,11 +26,15 @@ from trainkit.streams import say
 NOTICE = 20.0
 """Seconds without progress after which it is told, but for a training whose steps take longer."""
 
-STEPS = 20
-"""As many of the longest waits so far are no reason yet to say anything."""
+TIMES = 3
+"""As many of the longest waits of the same kind are no reason yet to say anything."""
 
-FIRST = 4
-"""Before the first step as many times the patience: code is compiled, and ranks meet."""
+SLOW = 4
+"""As many times the patience for what may take long: the first wait of each kind, in which code is
+compiled and ranks meet, evaluations and checkpoints."""
+
+BUSY = "busy"
+"""A file while some rank does what may take long: the others wait for it, and are not to blame."""
 
 GATHER = 3.0
 """Seconds in which ranks that noticed at the same time have written what they do."""
@@ -43,7 +47,8 @@ class Watchdog:
         rank: this one.
         size: ranks of the training.
         folder: where ranks write what they do while nothing moves.
-        patience: seconds without progress after which the rank ends; 0: it never does.
+        patience: seconds without progress after which it is told at the latest, and the rank
+            ends, but where it, or another one, does what may take long; 0: it never does.
         end: ends the process with an exit status, whatever its main thread does.
         clock: seconds that only go up.
     """
@@ -54,8 +59,10 @@ class Watchdog:
     ) -> None:
         self._rank, self._size, self._folder = rank, size, folder
         self._patience, self._end, self._clock = patience, end, clock
-        self._doing, self._since, self._longest = "starting", clock(), 0.0
-        self._steps, self._told = 0, False
+        self._doing, self._slow, self._since = "starting", True, clock()
+        self._longest: dict[str, float] = {}
+        self._written = self._told = False
+        self._busy = 0.0  # when some rank was last seen to do what may take long
         self._over = threading.Event()
         self._main = threading.get_ident()
 
@@ -69,15 +76,17 @@ class Watchdog:
     def __exit__(self, *error: object) -> None:
         self._over.set()
 
-    def beat(self, doing: str) -> None:
-        """Say what the rank does from now on, in words that follow "is": there is progress."""
-        now = self._clock()
-        self._longest = max(self._longest, now - self._since)
-        self._doing, self._since = doing, now
+    def beat(self, doing: str, *, slow: bool = False) -> None:
+        """Say what the rank does from now on, in words that follow "is": there is progress.
 
-    def step(self) -> None:
-        """Count a step."""
-        self._steps += 1
+        Args:
+            doing: one of few kinds of waits.
+            slow: it may take long at any time.
+        """
+        now, before = self._clock(), self._longest.get(self._doing)
+        # The first wait of a kind says nothing about the others.
+        self._longest[self._doing] = 0.0 if before is None else max(before, now - self._since)
+        self._doing, self._slow, self._since = doing, slow, now
 
     def _watch(self) -> None:
         every = min(1.0, self._patience / 10)
@@ -92,20 +101,44 @@ class Watchdog:
     def look(self, now: float) -> None:
         """Tell of a wait that is unusual, and end one that is hopeless; once a second or so."""
         silent = now - self._since
-        if self._told and silent < NOTICE:
-            self._told = False
-            self._forget()
-        patience = self._patience * (1 if self._steps else FIRST)
-        if silent >= patience:
+        if silent < min(NOTICE, self._patience) / 2:
+            if self._written:
+                self._written = self._told = False
+                self._forget()
+            return
+        if not self._written:
+            self._written = True
             self._write()
-            time.sleep(min(GATHER, patience / 10))
-            self._tell("ended", f"nothing has moved for {silent:.0f} s, and the training ends")
+        slow = self._is_slow()
+        if slow:
+            self._busy = now
+        else:
+            silent = now - max(self._since, self._busy)  # what was waited for may only now be over
+        if silent >= self._patience * (SLOW if slow else 1):
+            self._say("ended", f"nothing has moved for {silent:.0f} s, and the training ends")
             self._end(int(ExitCode.PEER_LOST))
-        elif not self._told and silent >= max(NOTICE, STEPS * self._longest):
+        elif not self._told and silent >= (self._patience if slow else self._unusual()):
             self._told = True
-            self._write()
-            time.sleep(min(GATHER, patience / 10))
-            self._tell("noticed", f"nothing has moved for {silent:.0f} s")
+            self._say("noticed", f"nothing has moved for {silent:.0f} s")
+
+    def _is_slow(self) -> bool:
+        """Return whether some rank does what may take long; let the others know if it is this."""
+        own = self._slow or self._doing not in self._longest
+        busy = self._folder / BUSY
+        try:
+            if own:
+                busy.touch()
+            return own or busy.exists()
+        except OSError:  # the disk may be what hangs
+            return own
+
+    def _unusual(self) -> float:
+        return min(self._patience, max(NOTICE, TIMES * self._longest.get(self._doing, 0.0)))
+
+    def _say(self, stage: str, what: str) -> None:
+        self._write()  # where it is by now
+        time.sleep(min(GATHER, self._patience / 10))
+        self._tell(stage, what)
 
     def _path(self, rank: int) -> Path:
         return self._folder / f"rank-{rank:05}.json"
@@ -119,7 +152,8 @@ class Watchdog:
     def _forget(self) -> None:
         with contextlib.suppress(OSError):
             self._path(self._rank).unlink()
-            (self._folder / "noticed").unlink(missing_ok=True)
+            for name in ("noticed", BUSY):
+                (self._folder / name).unlink(missing_ok=True)
 
     def _tell(self, stage: str, what: str) -> None:
         """Say what each rank does, if no other rank has said it before."""

@@ -1,0 +1,15 @@
+"""What tests of jobs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobplaces import Place, make
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A run directory with a job of Slurm."""
+    return make(tmp_path / "a place")

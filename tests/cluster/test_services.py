@@ -1,0 +1,116 @@
+"""What a job loads and starts on its nodes beside the ranks; modules and MPS are stand-ins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobplaces import Place, make, noting, shaped, write_program
+from trimaran.cluster import script
+from trimaran.cluster.script import SCRIPT
+from trimaran.runs import rundir
+from trimaran.sites import Cluster
+
+MODULES = Path("/etc/profile.d/lmod.sh")
+MPS = r"""#!/bin/sh
+# The service with -f; without words, what tells it to end.
+here=${0%/*}
+if [ "$1" = -f ]; then
+    echo "$CUDA_MPS_PIPE_DIRECTORY" >>"$here/mps.begun"
+    until [ -e "$CUDA_MPS_PIPE_DIRECTORY/quit" ]; do sleep 0.1; done
+    echo "$CUDA_MPS_PIPE_DIRECTORY" >>"$here/mps.ended"
+else
+    read -r word
+    touch "$CUDA_MPS_PIPE_DIRECTORY/$word"
+fi
+"""
+
+
+def sharing(root: Path) -> Place:
+    """Return a job of one node whose ranks share GPUs."""
+    place = make(root)
+    job = shaped(place.job, nodes=1, tasks_per_node=2, gpus_per_task=1, mps=2)
+    (place.out / SCRIPT).write_text(script.render(job))
+    return place
+
+
+def test_ranks_that_share_a_gpu_have_the_service_while_they_run(tmp_path: Path) -> None:
+    place = sharing(tmp_path / "a place")
+    write_program(place.root / "bin/nvidia-cuda-mps-control", MPS)
+    code, said = place.run('test -e "$here/mps.begun" && ! test -e "$here/mps.ended"')
+    assert code == 0, said + (place.out / "log.txt").read_text()
+    folder = f"{place.root}/tmp/trimaran-mps-7"
+    assert (place.root / "bin/mps.begun").read_text() == f"{folder}\n"
+    assert (place.root / "bin/mps.ended").read_text() == f"{folder}\n"
+    assert not Path(folder).exists()
+    passed = place.recorded("env")
+    assert f"APPTAINERENV_CUDA_MPS_PIPE_DIRECTORY={folder}" in passed
+    assert any(f'"destination={folder}"' in one for one in passed)
+
+
+def test_without_the_service_no_rank_is_started(tmp_path: Path) -> None:
+    place = sharing(tmp_path / "p")
+    code, said = place.run()
+    assert code == 69
+    assert "Multi-Process Service does not start" in said
+    assert "no nvidia-cuda-mps-control on PATH" in (place.out / "log.txt").read_text()
+    assert rundir.load(place.out).status == "failed"
+    assert not (place.root / "bin/argv").exists()
+
+
+@pytest.fixture
+def loading(tmp_path: Path) -> Place:
+    """A job of a cluster that knows Apptainer by a module; its engine is not on PATH."""
+    place = make(tmp_path / "p", cluster=Cluster(mpi="pmi2", modules=("a/1", "apptainer/1.4")))
+    (place.root / "sw").mkdir()
+    for name in ("apptainer", "act"):
+        (place.root / "sw" / name).symlink_to(place.root / "bin" / name)
+    text = (place.out / SCRIPT).read_text()
+    engine = str(place.root / "bin/apptainer")
+    assert f"engine={engine}" in text
+    (place.out / SCRIPT).write_text(text.replace(f"engine={engine}", "engine=/not/here"))
+    return place
+
+
+def test_a_module_that_is_a_program_is_loaded_on_each_node_and_for_each_rank(
+    loading: Place,
+) -> None:
+    write_program(loading.root / "bin/module", noting())
+    code, said = loading.run()
+    assert code == 0, said
+    words = (loading.root / "bin/module.argv").read_text().split()
+    assert words == ["load", "a/1", "apptainer/1.4"] * 4
+
+
+def test_modules_are_a_function_of_the_sites_profile(loading: Place) -> None:
+    """The stand-in is that of Lmod, at another place: it sets PATH, and reads unset variables."""
+    profile = loading.root / "lmod.sh"
+    (loading.root / "bin/apptainer").rename(loading.root / "sw/apptainer")
+    profile.write_text(
+        f'echo "$NOT_SET" >/dev/null\nmodule() {{ PATH={loading.root}/sw:$PATH; echo "$@" >>'
+        f"'{loading.root}/loaded'; }}\n"
+    )
+    text = (loading.out / SCRIPT).read_text()
+    assert str(MODULES) in text
+    (loading.out / SCRIPT).write_text(text.replace(str(MODULES), f"'{profile}'"))
+    code, said = loading.run()
+    assert code == 0, said
+    assert (loading.root / "loaded").read_text() == "load a/1 apptainer/1.4\n" * 4
+    assert (loading.root / "sw/argv").exists()
+
+
+def test_a_module_that_is_not_there_starts_no_rank(loading: Place) -> None:
+    write_program(loading.root / "bin/module", "#!/bin/sh\necho 'unknown module' >&2\nexit 1\n")
+    code, said = loading.run()
+    assert code == 69
+    assert "module load a/1 apptainer/1.4 fails" in said
+    assert not (loading.root / "bin/argv").exists()
+
+
+@pytest.mark.skipif(MODULES.exists(), reason="this machine has modules")
+def test_a_node_without_modules_starts_no_rank(loading: Place) -> None:
+    code, said = loading.run()
+    assert code == 69
+    assert "has no 'module' command" in said
+    assert "name the path of Apptainer in the site file" in said

@@ -1,0 +1,181 @@
+"""Run directories with the script of a job, to run with stand-ins for a batch system's commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trimaran.cluster import script
+from trimaran.cluster.script import SCRIPT, Job
+from trimaran.engines import BuiltImage
+from trimaran.engines.apptainer import Apptainer
+from trimaran.files import sha256
+from trimaran.recipes import library
+from trimaran.recipes.options import Argument
+from trimaran.recipes.recipe import Resources
+from trimaran.runs import links, rundir
+from trimaran.runs.pipeline import Request
+from trimaran.runs.record import DataRecord, ImageRecord, JobRecord
+from trimaran.sites import Cluster
+
+RECIPE = "resnet-imagenet/cpu-2node-smoke"
+TASKS = r"""worst=0 rank=0 ended=
+# What it is told it passes on; Slurm itself, and the real others, signal the tasks.
+trap : USR1 URG
+trap 'ended=yes; kill -TERM "$task"' TERM
+while [ "$rank" -lt "$tasks" ] && [ -z "$ended" ]; do
+    SLURM_PROCID=$rank OMPI_COMM_WORLD_RANK=$rank SLURM_STEP_NUM_TASKS=$tasks "$@" &
+    task=$!
+    while kill -0 "$task" 2>/dev/null; do
+        code=0
+        wait "$task" || code=$?
+    done
+    if [ "$code" -ne 0 ]; then worst=$code; fi
+    rank=$((rank + 1))
+done
+exit "$worst"
+"""
+SRUN = r"""#!/bin/sh
+case $* in *--mpi=list*) echo "pmix none pmi2"; exit ;; esac
+for word; do
+    case $word in
+    --ntasks=*) tasks=${word#*=}; shift ;;
+    --*) shift ;;
+    *) break ;;
+    esac
+done
+""" + TASKS
+RANKS = r"""#!/bin/sh
+tasks=
+while [ "$1" != /bin/sh ]; do
+    case $1 in -n | --nrs) tasks=$2 ;; esac
+    shift
+done
+""" + TASKS
+"""In place of Open MPI's mpirun, and of jsrun."""
+ENGINE = r"""#!/bin/sh
+case $1 in --version) echo "apptainer version 1.4.5"; exit ;; esac
+case $2 in exec) exit 0 ;; esac
+here=$(dirname "$0")
+for word; do printf '%s\0' "$word"; done >"$here/argv"
+env -0 >"$here/env"
+echo "to the log"
+. "$here/act"
+"""
+STAND_INS = {
+    "srun": SRUN, "mpirun": RANKS, "jsrun": RANKS, "apptainer": ENGINE,
+    "squeue": '#!/bin/sh\ncat "${0%/*}/queue"\n',
+    "scancel": "#!/bin/sh\n",  # the real one signals the ranks
+    "scontrol": '#!/bin/sh\n[ "$1" = requeue ] && touch "${0%/*}/requeued"\n',
+}
+"""Programs in place of those of batch systems and of Apptainer, by name."""
+
+
+@dataclass
+class Place:
+    """A run directory with a job to run, and stand-ins on PATH."""
+
+    root: Path
+    job: Job
+
+    @property
+    def out(self) -> Path:
+        return self.job.directory
+
+    def start(self, act: str, number: str) -> subprocess.Popen[str]:
+        """Begin the job, as `number`; `act` is what the stand-in does in place of training."""
+        (self.root / "bin/act").write_text(act)
+        return subprocess.Popen(
+            ["sh", str(self.out / SCRIPT)], cwd=self.out, text=True, start_new_session=True,
+            env={"HOME": "/home/x y", "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
+                 self.job.scheduler.number: number, "SLURM_JOB_NODELIST": "n[1-2]", "LEAK": "1",
+                 "TMPDIR": str(self.root / "tmp"), "PMIX_RANK": "a b $(touch owned)"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+
+    def run(self, act: str = "", number: str = "7") -> tuple[int, str]:
+        """Run the job to its end; return its exit status and what it said."""
+        with self.start(act, number) as child:
+            said, _ = child.communicate(timeout=60)
+        return child.returncode, said
+
+    def recorded(self, name: str) -> list[str]:
+        return (self.root / "bin" / name).read_text().split("\0")[:-1]
+
+    @property
+    def requeued(self) -> bool:
+        return (self.root / "bin/requeued").exists()
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def describe(root: Path, name: str, changes: dict[str, Argument], cluster: Cluster) -> Job:
+    """Return a job of the recipe whose files are below `root`."""
+    recipe = library.load(RECIPE)
+    image, data = root / "image.sif", root / "data"
+    built = BuiltImage(recipe.recipe.image.name, "apptainer", str(image), "sha256:" + "2" * 64,
+                       "3" * 64, 1)
+    engine = Apptainer(str(root / "bin/apptainer"))
+    request = Request(recipe, engine, changes, queued=True)
+    known = DataRecord(name="fashion-mnist", path=str(data), sha256="4" * 64)
+    return Job(request, engine, cluster, built, [known], root / name)
+
+
+def make(
+    root: Path, name: str = "run", changes: dict[str, Argument] | None = None,
+    cluster: Cluster | None = None,
+) -> Place:
+    job = describe(root, name, changes or {}, cluster or Cluster(mpi="pmi2"))
+    for folder in (root / "bin", root / "tmp", root / "data", job.directory / links.FOLDER):
+        folder.mkdir(parents=True)
+    (root / "data/dataset.json").write_text("{}")
+    Path(job.built.reference).write_text("sif")
+    built = replace(job.built, digest=f"sha256:{sha256(root / 'image.sif')}")
+    data = [job.data[0].model_copy(update={"sha256": sha256(root / "data/dataset.json")})]
+    job = replace(job, built=built, data=data)
+    for name, text in STAND_INS.items():
+        write_program(root / "bin" / name, text)
+    (root / "bin/queue").touch()
+    used = ImageRecord(name=built.name, engine=built.engine, reference=built.reference,
+                       digest=built.digest, inputs=built.inputs)
+    begun = JobRecord(scheduler=job.cluster.scheduler, cluster="test", script_sha256="0" * 64)
+    rundir.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
+                 job.command(), job=begun)
+    (job.directory / SCRIPT).write_text(script.render(job))
+    (job.directory / "log.txt").touch()
+    return Place(root, job)
+
+
+def shaped(job: Job, launcher: str = "srun", **resources: object) -> Job:
+    """Return a job of the same recipe with other resources."""
+    file = job.request.recipe
+    wanted = Resources.model_validate({**file.recipe.resources.model_dump(), **resources})
+    recipe = file.recipe.model_copy(update={"resources": wanted, "launcher": launcher})
+    return replace(job, request=replace(job.request, recipe=replace(file, recipe=recipe)))
+
+
+CHECKPOINT = "mkdir -p checkpoints; touch checkpoints/step-{step:08d}.npz"
+
+
+def noting(*, said: str = "", code: int = 0) -> str:
+    """Return a stand-in that writes its words into `NAME.argv` beside it, and says something."""
+    return f'#!/bin/sh\nprintf "%s\\n" "$@" >>"$0.argv"\necho "{said}"\nexit {code}\n'
+
+
+def warn(place: Place, act: str, number: str = "7") -> tuple[int, str]:
+    """Run the job, and give its batch shell the signal that comes before the time limit."""
+    (place.out / "up").unlink(missing_ok=True)
+    with place.start(f"touch up; {act}", number) as child:
+        end = time.monotonic() + 30
+        while not (place.out / "up").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        os.kill(child.pid, signal.SIGUSR1)
+        said, _ = child.communicate(timeout=60)
+    return child.returncode, said
