@@ -59,18 +59,22 @@ def _dicom(path: Path) -> Image.Image:
     import pydicom
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
-    dataset = pydicom.dcmread(path)
-    if "PixelData" not in dataset:
-        raise DataError(f"{path}: a DICOM file without pixels")
     try:
+        dataset = pydicom.dcmread(path)
+        if "PixelData" not in dataset:
+            raise DataError(f"{path}: a DICOM file without pixels")
         stored = dataset.pixel_array
-    except Exception as error:  # of pydicom's many plugins
+        if stored.ndim != 2:
+            raise DataError(
+                f"{path}: one grey image is needed, this one has the shape {stored.shape}"
+            )
+        shown: NDArray[np.float64] = np.asarray(
+            apply_voi_lut(apply_modality_lut(stored, dataset), dataset), np.float64
+        )
+    except DataError:
+        raise
+    except Exception as error:  # of pydicom and its plugins: for a window of no width a ValueError
         raise DataError(f"{path}: its pixels cannot be decoded: {error}") from error
-    if stored.ndim != 2:
-        raise DataError(f"{path}: one grey image is needed, this one has the shape {stored.shape}")
-    shown: NDArray[np.float64] = np.asarray(
-        apply_voi_lut(apply_modality_lut(stored, dataset), dataset), np.float64
-    )
     low, high = shown.min(), shown.max()
     values = (shown - low) / max(high - low, 1e-9)
     if dataset.get("PhotometricInterpretation") == "MONOCHROME1":
