@@ -59,7 +59,7 @@ def _first(one: Standing) -> str:
     """Return where the reader has the file that the run begins with."""
     initial = one.file.recipe.initial
     if initial is None or initial.weights is None:
-        return f"OTHER-RUN/checkpoints/{initial.file if initial else ''}"
+        return f"OTHER-RUN/checkpoints/{next(iter(initial.files)) if initial else ''}"
     known = weights(initial.weights)
     return f'"$HOME"/.cache/trimaran/data/{known.name}/{next(iter(known.files))}'
 
@@ -68,7 +68,7 @@ def _initial(one: Standing) -> str:
     initial = one.file.recipe.initial
     if initial is None or initial.recipe is None:
         return ""
-    return f" --initial OTHER-RUN/checkpoints/{initial.file}"
+    return f" --initial OTHER-RUN/checkpoints/{next(iter(initial.files))}"
 
 
 def _command(one: Standing, named: dict[str, str]) -> str:

@@ -78,6 +78,48 @@ def test_a_checkpoint_of_another_step_is_refused(second: RecipeFile, tmp_path: P
         initial.check(second, other)
 
 
+def test_of_a_series_each_point_has_its_own_step(
+    second: RecipeFile, checkout: Path, tmp_path: Path
+) -> None:
+    whole = {key: value for key, value in GOOD.items() if key != "expected"}
+    points = {number: {"expected": GOOD["expected"]} for number in (1, 2)}
+    series = whole | {"launcher": "srun", "series": {
+        "over": "nodes", "points": points | {1: points[1] | {"launcher": "none"}}}}
+    (checkout / f"recipes/{FIRST}.yaml").write_text(yaml.safe_dump(series))
+    with pytest.raises(UsageError, match=r"is a series: say the step of each of its points \(1, 2"):
+        library.load(SECOND)
+    path = checkout / f"recipes/{SECOND}.yaml"
+    of_points = {"recipe": FIRST, "steps": {1: 200, 2: 100}}
+    path.write_text(yaml.safe_dump(GOOD | {"initial": of_points}))
+    found = library.load(SECOND)
+    for name in ("step-00000200.npz", "step-00000100.npz"):
+        (tmp_path / name).touch()
+        initial.check(found, tmp_path / name)
+    with pytest.raises(UsageError, match=f"step 200 of {FIRST}@1 or step 100 of {FIRST}@2"):
+        initial.check(found, None)
+    (checkout / f"recipes/{FIRST}.yaml").write_text(yaml.safe_dump(GOOD))
+    with pytest.raises(UsageError, match="is no series: say one 'step'"):
+        library.load(SECOND)
+
+
+def test_every_second_stage_begins_where_an_epoch_of_the_first_ends() -> None:
+    """Checkpoints come at the ends of epochs unless the first stage says otherwise."""
+    seen = 0
+    for name in library.names():
+        asked = library.definition(name).initial
+        first = library.definition(asked.recipe) if asked and asked.recipe else None
+        if asked is None or first is None or first.app != "chexnet":
+            continue
+        for point, one in first.variants():
+            step = asked.step if point is None else asked.steps[point]
+            ranks = one.resources.nodes * one.resources.tasks_per_node
+            samples = one.data["imagenet-2012"].samples["train"]
+            batch = ranks * int(str(one.args["batch-size-per-rank"]))
+            assert (step or 0) % -(-samples // batch) == 0, f"{name}: {point}"
+            seen += 1
+    assert seen == 3
+
+
 def test_a_recipe_without_a_first_stage_takes_no_checkpoint(
     second: RecipeFile, checkpoint: Path
 ) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from written_findings import image, pack
 
-from chexnet import inputs
+from chexnet import crops, inputs
 from chexnet.inputs import Loader
 from chexnet.settings import TrainSettings
 from trainkit.data.order import Plan
@@ -69,7 +69,7 @@ def test_it_goes_on_anywhere_and_differs_in_each_epoch(findings: Path) -> None:
 
 def test_augmentation_mirrors_shifts_and_scales(findings: Path) -> None:
     for draws in ((0.1, 0.0, 0.5, 0.5), (0.9, 0.0, 0.0, 1.0), (0.9, 1.0, 0.3, 0.3)):
-        top, left, bottom, right = inputs.window(np.float32(draws)).numpy()
+        top, left, bottom, right = crops.window(np.float32(draws)).numpy()
         side = 0.85 + 0.15 * draws[1]
         assert bottom - top == pytest.approx(side)
         assert right - left == pytest.approx(-side if draws[0] < 0.5 else side)
@@ -81,7 +81,7 @@ def test_ten_parts_of_an_image_are_its_corners_its_centre_and_all_mirrored(findi
     records = inputs.open_images(findings).records("val")
     own = Loader(records, size=28, channels=3, augment=False, decoders=1,
                  plan=Plan(len(records), 5, 0, training=False), strategy=Strategy(),
-                 windows=inputs.ten(28 / 32))
+                 windows=crops.ten(28 / 32))
     found = next(own.epoch(0)).images.numpy()
     assert found.shape == (5, 10, 28, 28, 3)
     mirrored = found[:, :5, :, ::-1].astype(int)
@@ -96,12 +96,20 @@ def test_a_damaged_image_is_named(tmp_path: Path) -> None:
         seen(loader(folder, batch=3))
 
 
-def test_a_shard_cut_short_is_named(findings: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lost", "record"), [(20, 26), (500, None)])
+def test_a_shard_cut_short_is_named_with_the_record(
+    lost: int, record: int | None, findings: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "cut"
     shutil.copytree(findings, folder)
     shard = folder / "train-00000.tfrecord"
-    shard.write_bytes(shard.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"train-00000\.tfrecord"):
+    content = shard.read_bytes()[:-lost]
+    shard.write_bytes(content)
+    if record is None:  # the first one that ends beyond the end
+        rows = (folder / "train-00000.idx").read_text().split("\n")
+        ends = [sum(map(int, row.split())) for row in rows if row]
+        record = next(at for at, end in enumerate(ends) if end > len(content))
+    with pytest.raises(DataError, match=rf"train-00000\.tfrecord .* from record {record} on"):
         seen(loader(folder))
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from packed_images import png
 from PIL import Image
 from written_findings import image, pack
 
 from chexnet import __main__ as app
-from chexnet import evaluate, predict, restore, scores
+from chexnet import evaluate, inputs, network, predict, restore, scores
 from chexnet.findings import NOTICE, REFERENCE
+from chexnet.looking import EvaluateSettings
 from trainkit import metrics, plots
 from trainkit.testing import reading
 from trainkit.testing.program import VARIABLES
@@ -145,6 +147,27 @@ def test_findings_of_an_image_and_where_they_are(
     assert text.count("right") == 2
     assert "left" not in text
     assert NOTICE in text
+
+
+@pytest.mark.parametrize(("channels", "packed"), [(1, None), (3, None), (3, (50, 40))])
+def test_both_commands_say_the_same_of_an_image(
+    channels: int, packed: tuple[int, int] | None, tmp_path: Path
+) -> None:
+    """In colours, of which grey would be another image; scaled when it was packed, and when not."""
+    draw = np.random.default_rng(0)
+    levels = draw.integers(0, 256, (9, 7) if channels == 1 else (9, 7, 3))
+    pixels = np.kron(levels, np.ones((11, 11, 1)[: levels.ndim])).astype(np.uint8)
+    (tmp_path / "one.png").write_bytes(png(pixels))
+    small = Image.fromarray(pixels).resize(packed, Image.Resampling.BICUBIC) if packed else pixels
+    images = [((0,), png(np.asarray(small)))] * 2
+    folder = pack(tmp_path / "images", {"train": images, "val": images}, channels=channels)
+    tf.keras.utils.set_random_seed(0)
+    built = network.build("small", 32, 2, "fp32")
+    model = restore.Restored(built, ("left", "right"), 32, channels, 7, packed)
+    settings = EvaluateSettings(data=folder, out=tmp_path)
+    _, logits = evaluate.answers(model, inputs.open_images(folder), "val", settings)
+    found = predict.look(model, tmp_path / "one.png").probabilities
+    np.testing.assert_allclose(found, evaluate.probabilities(logits)[0], atol=1e-6)
 
 
 @pytest.mark.slow

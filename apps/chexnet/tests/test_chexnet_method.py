@@ -57,6 +57,15 @@ def test_the_pre_training_warms_up_over_five_epochs_of_its_published_batch() -> 
     assert max(rates) == pytest.approx(3.2)
 
 
+def test_the_rate_of_the_pre_training_falls_after_30_60_and_80_of_90_epochs() -> None:
+    settings = PretrainSettings(warmup_images=0)
+    rates = [method.learning_rate(settings, 157 * epoch, 8192, 1.0, epoch) for epoch in range(90)]
+    expected = [3.2] * 30 + [0.32] * 30 + [0.032] * 20 + [0.0032] * 10
+    assert rates == pytest.approx(expected)
+    constant = TrainSettings(base_lr=0.1)
+    assert {method.learning_rate(constant, 9, 16, 1.0, epoch) for epoch in range(90)} == {0.1}
+
+
 def test_the_rate_falls_and_the_training_ends_where_nothing_gets_better() -> None:
     plateau = Plateau(TrainSettings(patience=2, stop_after=5, drop=0.5))
     seen = []

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from test_chexnet_contract import TestContract as Contract
+from written_findings import image, pack
 
 from chexnet.method import LossScale
 from trainkit import metrics
 from trainkit.testing import Program, reading
+from trainkit.testing.program import VARIABLES
 
 STEPS = 18
 LAST = ("--patience", "0", "--stop-after", "2", "--epochs", "9", "--frozen-epochs", "9",
@@ -77,3 +83,81 @@ def test_what_the_validation_ends_stays_ended(program: Program, tmp_path: Path) 
     assert reading.told(killed) == reading.told(whole)
     assert reading.result(killed) == reading.result(whole)
     assert reading.same(reading.parts(killed), reading.parts(whole))
+
+
+@pytest.fixture
+def tested(tmp_path: Path) -> Program:
+    """The training, of images whose findings others have measured, and which have a test split."""
+    folder = pack(tmp_path / "images", {
+        split: [image(seed) for seed in seeds]
+        for split, seeds in (("train", range(27)), ("val", range(50, 56)), ("test", range(90, 99)))
+    }, classes=("Mass", "Edema"))
+    return Program(Contract.app, folder)
+
+
+def test_test_images_are_looked_at_once_and_decide_nothing(
+    tested: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, without = tmp_path / "whole", tmp_path / "without"
+    assert tested.main(whole, "--test") == 0
+    [(step, auroc)] = reading.values(whole, "test_auroc")
+    [(_, better)] = reading.values(whole, "test_better_than_chexnet")
+    assert step == STEPS
+    assert reading.result(whole)["test"]["auroc"] == auroc
+    capsys.readouterr()
+    asked = ("evaluate", "--data", str(tested.data), "--out", str(whole), "--json", "--draws", "0")
+    assert Contract.app.main(*asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["split"], found["images"]) == ("test", 9)
+    assert auroc == pytest.approx(found["auroc"], abs=1e-6)
+    assert better == found["better_than"]["CheXNet"][0]
+    assert tested.main(without) == 0
+    assert not reading.values(without, "test_auroc")
+    assert reading.same(reading.parts(whole), reading.parts(without))
+    (whole / "result.json").unlink()  # killed before its end was told
+    assert tested.main(whole, "--test", "--resume", "auto") == 0
+    assert len(reading.values(whole, "test_auroc")) == 1
+
+
+def test_a_data_set_without_test_images_cannot_be_tested_on(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(tmp_path / "run", "--test") == 3
+    assert "no split 'test'" in capsys.readouterr().err
+
+
+HANGING = """
+import sys, time
+from chexnet import __main__ as app, inputs
+from trainkit import session, watchdog
+
+class OfTwo(watchdog.Watchdog):
+    def __init__(self, rank, size, folder, patience):
+        super().__init__(rank, 2, folder, patience)
+
+def hanging(self, epoch, first=0):
+    yield next(whole(self, epoch, first))
+    time.sleep(300)
+
+session.Watchdog, whole = OfTwo, inputs.Loader.epoch
+inputs.Loader.epoch = hanging
+sys.exit(app.main(sys.argv[1:]))
+"""
+"""A rank that takes itself for one of two, and waits for its second batch for ever."""
+
+
+def test_a_rank_that_hangs_ends_the_job_and_is_named(program: Program, tmp_path: Path) -> None:
+    words = program.words(tmp_path / "run", "--watchdog", "2")
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING, *words], env=os.environ | VARIABLES, check=False,
+        capture_output=True, text=True, timeout=200,
+    )
+    assert done.returncode == 69, done.stderr
+    assert "the training ends: rank 0 is reading data (" in done.stderr
+    assert "rank 1 is silent: stopped, or its node is gone" in done.stderr
+
+
+def test_what_it_ran_with_is_kept_with_horovod(program: Program, tmp_path: Path) -> None:
+    assert program.main(tmp_path / "run", "--max-steps", "1") == 0
+    packages = json.loads((tmp_path / "run/environment.json").read_text())["packages"]
+    assert {"tensorflow-cpu", "keras", "horovod", "chexnet"} <= packages.keys()

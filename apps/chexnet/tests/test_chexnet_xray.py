@@ -76,6 +76,7 @@ def cut(path: Path) -> None:
     (lambda path: path.mkdir(), "cannot be read"),
     (no_pixels, "a DICOM file without pixels"),
     (cut, "its pixels cannot be decoded"),
+    (lambda path: dicom(path, WindowCenter=40, WindowWidth=0), "its pixels cannot be decoded"),
     (lambda path: dicom(path, SamplesPerPixel=1, NumberOfFrames=2, Rows=64), "one grey image"),
 ])
 def test_what_is_no_x_ray_is_named(write: object, says: str, tmp_path: Path) -> None:

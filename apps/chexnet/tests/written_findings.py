@@ -28,7 +28,8 @@ def image(seed: int, side: int = 32) -> Labelled:
 
 
 def pack(
-    folder: Path, splits: Mapping[str, Sequence[Labelled]], labels: str = "multi"
+    folder: Path, splits: Mapping[str, Sequence[Labelled]], labels: str = "multi",
+    channels: int = 1, classes: Sequence[str] = CLASSES,
 ) -> Path:
     """Write labelled images as a data set of TFRecords; return its folder."""
     folder.mkdir()
@@ -43,8 +44,8 @@ def pack(
         }]}
     (folder / "dataset.json").write_text(json.dumps({
         "schema": 1, "name": folder.name, "format": "tfrecord", "labels": labels,
-        "sample": "image", "classes": list(CLASSES), "splits": entries,
-        "image": {"channels": 1, "height": None, "width": None, "encoding": "png",
-                  "mean": [0.5], "std": [0.25]},
+        "sample": "image", "classes": list(classes), "splits": entries,
+        "image": {"channels": channels, "height": None, "width": None, "encoding": "png",
+                  "mean": [0.5] * channels, "std": [0.25] * channels},
     }))
     return folder

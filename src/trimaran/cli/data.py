@@ -98,7 +98,16 @@ def data_pack(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV file, columns file and classes (joined by |): any number for an image.",
+            help="CSV file, columns file and classes (joined by |): any number for an image."
+            " With a column patient, one in two splits is refused.",
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="All classes that --labels may name, joined by |, in their order. Others are"
+            " refused.",
         ),
     ] = None,
     sequences: Annotated[
@@ -118,7 +127,7 @@ def data_pack(
     Example: trimaran data pack photos -o packed --resize 480 --quality 95
     """
     from trimaran import pool
-    from trimaran.data.packing import ilsvrc, layouts, packer, plan
+    from trimaran.data.packing import ilsvrc, labelled, layouts, packer, plan
 
     processes, reporter = workers or pool.cores(), terminal()
     if name is None:
@@ -128,6 +137,7 @@ def data_pack(
     )
     found = layouts.listing_of(
         source, out, labels=labels, in_sequences=sequences, untrained=no_train,
+        classes=None if classes is None else labelled.classes_of(classes),
         skip_missing=skip_missing, workers=processes, reporter=reporter,
     )
     packer.pack(found, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)

@@ -305,7 +305,7 @@ class ChestXray14(Licensed):
     classes: list[str] = Field(min_length=1)
     seed: Annotated[int, Field(ge=0, description="of the order of the patients")]
     assigned: Annotated[
-        Sha256 | None, Field(description="SHA-256 of which image is in which split")
+        Sha256 | None, Field(description="SHA-256 of each image with its split and findings")
     ] = None
     splits: dict[Name, PatientSplit] = Field(min_length=1)
 

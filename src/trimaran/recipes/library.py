@@ -13,7 +13,7 @@ from trimaran.files import sha256
 from trimaran.parsing import dotted
 from trimaran.recipes import cards, checks
 from trimaran.recipes.cards import CardFile
-from trimaran.recipes.recipe import Recipe
+from trimaran.recipes.recipe import Initial, Recipe
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,16 @@ def _check_initial(path: Path, recipe: Recipe) -> None:
         if before is not None and before.weights is not None:
             weights.file_of(before.weights)
         elif before is not None and before.recipe is not None:
-            _DEFINED.file_of(before.recipe)
+            _check_points(before, strict.load(Recipe, _DEFINED.file_of(before.recipe)))
     except UsageError as error:
         raise UsageError(f"{path}: initial: {error.message}", hint=error.hint) from None
+
+
+def _check_points(before: Initial, other: Recipe) -> None:
+    points = list(other.series.points) if other.series else []
+    if list(before.steps) != points:
+        told = ", ".join(map(str, points))
+        raise UsageError(
+            f"{before.recipe} is a series: say the step of each of its points ({told}) in 'steps'"
+            if points else f"{before.recipe} is no series: say one 'step'"
+        )

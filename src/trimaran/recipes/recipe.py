@@ -101,25 +101,36 @@ class Initial(strict.Model):
     Attributes:
         recipe: the other recipe, whose run the user has.
         step: whose checkpoint is taken.
+        steps: the same where the other one is a series, by its points.
         weights: published ones, which are fetched: `recipes/data/weights/NAME.yaml`.
     """
 
     recipe: Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+$")] | None = None
     step: Annotated[int, Field(gt=0)] | None = None
+    steps: dict[Annotated[int, Field(ge=1)], Annotated[int, Field(gt=0)]] = Field(
+        default_factory=dict, description="where the other recipe is a series: by its points"
+    )
     weights: Name | None = None
 
     @model_validator(mode="after")
     def _one_way(self) -> Initial:
-        if (self.recipe is None) != (self.step is None) or (
-            (self.recipe is None) == (self.weights is None)
+        if (self.recipe is None) == (self.weights is None) or (
+            [self.recipe is not None, False] != sorted(
+                [self.step is not None, bool(self.steps)], reverse=True
+            )
         ):
-            raise ValueError("give either 'recipe' and 'step', or 'weights'")
+            raise ValueError("give either 'recipe' with 'step', or of a series 'steps', or"
+                             " 'weights'")
         return self
 
     @property
-    def file(self) -> str:
-        """Name of the checkpoint's file (app contract)."""
-        return f"step-{self.step or 0:08d}.npz"
+    def files(self) -> dict[str, str]:
+        """Names of the checkpoints' files (app contract), with what each is of."""
+        steps = {f"@{point}": step for point, step in self.steps.items()}
+        return {
+            f"step-{step:08d}.npz": f"step {step} of {self.recipe}{point}"
+            for point, step in (steps or {"": self.step or 0}).items()
+        }
 
 
 class Resources(strict.Model):

@@ -44,13 +44,14 @@ def check(recipe: RecipeFile, given: Path | None) -> None:
             raise UsageError(f"--initial {given} is not the file of {asked.weights}",
                              hint="leave --initial out: it is fetched")
         return
-    what = f"{recipe.name} begins with the checkpoint of step {asked.step} of {asked.recipe}"
-    hint = f"give --initial RUN/checkpoints/{asked.file}, of a run of that recipe"
+    what = f"{recipe.name} begins with the checkpoint of {' or '.join(asked.files.values())}"
+    files = " or ".join(f"RUN/checkpoints/{name}" for name in asked.files)
+    hint = f"give --initial {files}, of a run of that recipe"
     if given is None:
         raise UsageError(what, hint=hint)
     if not given.is_file():
         raise UsageError(f"--initial {given}: no such file", hint=hint)
-    if given.name != asked.file:
+    if given.name not in asked.files:
         raise UsageError(f"--initial {given}: {what}", hint=hint)
 
 

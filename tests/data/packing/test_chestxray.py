@@ -116,10 +116,14 @@ def test_a_patient_is_in_one_split_and_the_division_is_recorded(
     where = chestxray.splits(contract, table, source)
     for row in table:
         assert len({where[one.image] for one in table if one.patient == row.patient}) == 1
-    recorded = contract.model_copy(update={"assigned": chestxray.assigned(where)})
+    digest = chestxray.assigned(where, table, contract.classes)
+    recorded = contract.model_copy(update={"assigned": digest})
     assert chestxray.splits(recorded, table, source) == where
     with pytest.raises(RunError, match="has recorded"):
         chestxray.splits(recorded, table[:-2], source)
+    other_finding = table[0]._replace(labels=(5,))
+    with pytest.raises(RunError, match="splits and findings have the SHA-256"):
+        chestxray.splits(recorded, [other_finding, *table[1:]], source)
     other = contract.model_copy(update={"seed": 1})
     assert chestxray.splits(other, table, source) != where
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from photos import jpeg, png
+from trimaran import cli
 from trimaran.data import cache, dataset_json
 from trimaran.data.contracts import FormatName
 from trimaran.data.packing import layouts, packer
@@ -41,12 +44,24 @@ def clips(tmp_path: Path) -> Path:
     return root
 
 
+class Told(Silent):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.lines.append(text)
+
+
 def listed(
     root: Path, out: Path, labels: Path | None = None, *, sequences: bool = False,
+    reporter: Silent | None = None, **more: Any,
 ) -> Listing:
     return layouts.listing_of(
         root, out, labels=labels, in_sequences=sequences, untrained=False, workers=1,
-        reporter=Silent(),
+        reporter=reporter or Silent(), **more,
     )
 
 
@@ -110,8 +125,11 @@ def test_frames_of_another_size_or_cut_off_are_named(clips: Path, tmp_path: Path
         ("file,classes\n", "names no images"),
         ("file,classes\na.jpg,mass\n", ":2: 'a.jpg' is no path SPLIT/FILE"),
         ("file,classes\ntrain/../../x.jpg,mass\n", ":2: .* is no path SPLIT/FILE"),
-        ("file,classes\ntrain/a.txt,mass\n", ":2: .* is no JPEG or PNG by its name"),
-        ("file,classes\ntrain/z.jpg,mass\n", ":2: .*z.jpg: No such file"),
+        ("file,classes\ntrain/a.txt,mass\n", r":2: .* is no JPEG, PNG or DICOM \(.dcm\) by its"),
+        ("file,classes\ntrain/z.jpg,mass\n", "lacks 1 of 1 images:\n.*labels.csv:2: train/z.jpg"),
+        ("file,classes,patient\ntrain/a.jpg,,\n", ":2: train/a.jpg has no patient"),
+        ("file,classes,patient\ntrain/b.jpg,,7\nval/c.jpg,,8\ntrain/a.jpg,,8\n",
+         ":4: the patient '8' is in two splits: train/a.jpg, and val/c.jpg in line 3"),
         ("file,classes\ntrain/a.jpg,\ntrain/a.jpg,\n", ":3: train/a.jpg is in line 2, too"),
         ('file,classes\n"train/a.jpg,\n', "cannot read"),
         ("file,classes\nval/c.jpg,mass\n", "has no folder train, only val"),
@@ -126,22 +144,64 @@ def test_a_faulty_table_is_one_error_with_its_line(
 
 
 def test_images_that_the_table_does_not_name_are_told(xrays: Path, tmp_path: Path) -> None:
-    class Told(Silent):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lines: list[str] = []
-
-        def warn(self, text: str) -> None:
-            self.lines.append(text)
-
     (xrays / "train/more.jpg").write_bytes(jpeg(9))
     told = Told()
-    layouts.listing_of(
-        xrays, tmp_path / "out", labels=xrays / "labels.csv", in_sequences=False, untrained=False,
-        workers=1, reporter=told,
-    )
+    listed(xrays, tmp_path / "out", xrays / "labels.csv", reporter=told)
     assert "1 images are left out, because the table does not name them" in told.lines[0]
     assert "train/more.jpg" in told.lines[0]
+
+
+def test_missing_images_are_listed_and_counted_and_can_be_left_out(
+    xrays: Path, tmp_path: Path
+) -> None:
+    more = [f"train/{number:02}.jpg,mass\n" for number in range(12)]
+    (xrays / "labels.csv").write_text(TABLE + "".join(more))
+    with pytest.raises(UsageError, match=r"lacks 12 of 15 images:\n") as caught:
+        listed(xrays, tmp_path / "out", xrays / "labels.csv")
+    lines = caught.value.message.splitlines()
+    assert lines[1] == f"{xrays}/labels.csv:5: train/00.jpg"
+    assert lines[10].endswith(":14: train/09.jpg")
+    assert lines[11] == "and 2 more"
+    told = Told()
+    found = listed(
+        xrays, tmp_path / "out", xrays / "labels.csv", reporter=told, skip_missing=True
+    )
+    assert told.lines == ["12 of 15 images are not there and are left out"]
+    assert {name: len(split) for name, split in found.splits.items()} == {"train": 2, "val": 1}
+
+
+def test_a_data_set_of_which_nothing_is_there_is_refused_anyway(
+    xrays: Path, tmp_path: Path
+) -> None:
+    (xrays / "labels.csv").write_text("file,classes\ntrain/z.jpg,mass\n")
+    with pytest.raises(UsageError, match="lacks 1 of 1 images"):
+        listed(xrays, tmp_path / "out", xrays / "labels.csv", skip_missing=True)
+
+
+def test_classes_that_are_named_keep_their_order_and_others_are_refused(
+    xrays: Path, tmp_path: Path
+) -> None:
+    table = xrays / "labels.csv"
+    found = listed(xrays, tmp_path / "out", table, classes=["mass", "nodule", "edema"])
+    assert found.classes == ["mass", "nodule", "edema"]
+    assert [one.labels for one in found.splits["train"]] == [(0, 2), ()]
+    table.write_text(TABLE.replace("val/c.jpg,mass", "val/c.jpg,masss"))
+    with pytest.raises(UsageError, match=r"labels\.csv:4: unknown class 'masss'") as caught:
+        listed(xrays, tmp_path / "out", table, classes=["mass", "edema"])
+    assert (caught.value.hint or "").startswith("did you mean mass")
+
+
+def test_the_command_takes_the_names_of_classes(xrays: Path, tmp_path: Path) -> None:
+    words = ["data", "pack", str(xrays), "-o", str(tmp_path / "out"), "--format", "tfrecord",
+             "--labels", str(xrays / "labels.csv"), "--workers", "1", "--classes"]
+    for wrong in ("mass|mass", "mass|", ""):
+        refused = CliRunner().invoke(cli.app, [*words, wrong]).exception
+        assert "has an empty name, or one twice" in str(refused)
+    done = CliRunner().invoke(cli.app, [*words, "mass|edema|nodule"])
+    assert done.exit_code == 0, done.output
+    assert dataset_json.read(tmp_path / "out").classes == ["mass", "edema", "nodule"]
+    with pytest.raises(UsageError, match="give --labels, too"):
+        listed(xrays, tmp_path / "other", classes=["mass"])
 
 
 def test_a_folder_without_frames_and_both_ways_at_once_are_refused(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from chexnet import inputs, restore, scores
-from chexnet.findings import NOTICE, REFERENCE, SOURCES
+from chexnet import crops, inputs, restore, scores
+from chexnet.findings import NOTICE, REFERENCE, SOURCES, better
 from chexnet.inputs import Loader
 from chexnet.looking import EvaluateSettings
 from chexnet.restore import Restored
@@ -76,7 +76,7 @@ def answers(
         records, size=model.size, channels=model.channels, augment=False,
         plan=Plan(len(records), settings.batch_size, settings.seed, training=False),
         strategy=Strategy(), decoders=settings.decoders,
-        windows=inputs.ten() if settings.ten_crop else None,
+        windows=crops.ten() if settings.ten_crop else None,
     )
     predict = tf.function(
         lambda images: model.network.logits(images, training=False),
@@ -108,7 +108,7 @@ def document(
     return {
         "split": split, "images": found.images, "step": model.step, "notice": NOTICE,
         "auroc": found.mean_auroc, "auroc_defined": found.defined, "interval": intervals.mean,
-        "accuracy": found.accuracy, "better_than": better(model.findings, found),
+        "accuracy": found.accuracy, "better_than": better(model.findings, found.auroc),
         "average_precision": scores.mean(found.precision),
         "findings": {
             name: {
@@ -145,22 +145,9 @@ def table(
     ) if known else ""
     yield (f"{'mean' + over:<20}{'':>9}{_number(found.mean_auroc):>8}"
            f"{_between(intervals.mean):>18}{_number(scores.mean(found.precision)):>11}{'':>8}{means}")
-    for source, (count, of) in better(findings, found).items():
+    for source, (count, of) in better(findings, found.auroc).items():
         yield f"better than {source} in {count} of {of} findings"
     yield f"accuracy at probability 0.5: {found.accuracy:.2%}"
-
-
-def better(findings: tuple[str, ...], found: Scores) -> dict[str, tuple[int, int]]:
-    """Return of each source in how many findings it is excelled, and of how many that can be said.
-
-    Empty where no finding is one that they measured.
-    """
-    both = [(ours, REFERENCE[name]) for name, ours in zip(findings, found.auroc, strict=True)
-            if ours is not None and name in REFERENCE]
-    return {
-        source: (sum(ours > theirs[at] for ours, theirs in both), len(both))
-        for at, source in enumerate(SOURCES) if both
-    }
 
 
 def _between(interval: Interval | None) -> str:

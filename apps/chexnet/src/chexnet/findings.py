@@ -9,6 +9,8 @@ test list, the others on random splits by patients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 NOTICE = "Not a medical device: no decision about a patient may rest on this."
 
 SOURCES = ("Wang 2017", "CheXNet", "open re-implementation")
@@ -29,3 +31,18 @@ REFERENCE = {
     "Hernia": (0.767, 0.9164, 0.9104),
 }
 """Finding, as ChestX-ray14 writes it -> AUROC of each of the sources."""
+
+
+def better(
+    findings: Sequence[str], aurocs: Sequence[float | None]
+) -> dict[str, tuple[int, int]]:
+    """Return of each source in how many findings it is excelled, and of how many that can be said.
+
+    Empty where no finding is one that they measured.
+    """
+    both = [(ours, REFERENCE[name]) for name, ours in zip(findings, aurocs, strict=True)
+            if ours is not None and name in REFERENCE]
+    return {
+        source: (sum(ours > theirs[at] for ours, theirs in both), len(both))
+        for at, source in enumerate(SOURCES) if both
+    }

@@ -17,14 +17,13 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from chexnet import crops
 from chexnet.settings import TrainSettings
 from trainkit.data.dataset import Dataset, open_dataset
 from trainkit.data.order import Plan
 from trainkit.exits import DataError
 from trainkit.strategy import Strategy
 
-DRAWS = 4  # of an image: mirrored, scale, and where the window lies
-SMALLEST = 0.85  # side of the window, of the image's
 SYNTHETIC = 1024  # images
 
 
@@ -97,6 +96,7 @@ class Loader:
         plan: which images come when.
         strategy: each rank takes its part of a batch.
         augment: mirror, shift and scale.
+        crop: the whole image, or of photographs random parts, and without `augment` the middle.
         windows: parts of the image that all become one, (k, 4); None: the whole image.
         decoders: images that are decoded at a time.
 
@@ -107,12 +107,14 @@ class Loader:
     def __init__(
         self, source: Source, *, size: int, channels: int, plan: Plan, strategy: Strategy,
         augment: bool, decoders: int, windows: NDArray[np.float32] | None = None,
+        crop: str = "whole",
     ) -> None:
         if len(source) < strategy.size:
             raise DataError(f"{len(source)} images are too few for {strategy.size} ranks")
         self.plan, self.source = plan, source
         self._size, self._channels, self._augment = size, channels, augment
         self._strategy, self._decoders, self._windows = strategy, decoders, windows
+        self._crop = crop
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """Yield this rank's part of each batch of `epoch` from step `first` on.
@@ -145,7 +147,7 @@ class Loader:
             batch = order[step * plan.batch : (step + 1) * plan.batch]
             own = plan.share(step, self._strategy.rank, self._strategy.size)
             numbers.append(batch[own])
-            draws.append(plan.draws(epoch, step, DRAWS)[own])
+            draws.append(plan.draws(epoch, step, crops.DRAWS[self._crop])[own])
             shares.append((len(batch), len(batch[own])))
         return np.concatenate(numbers), np.concatenate(draws), shares
 
@@ -169,13 +171,16 @@ class Loader:
         self, content: tf.Tensor, labels: tf.Tensor, draws: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         image = tf.io.decode_image(content, self._channels, expand_animations=False)
-        box = window(draws) if self._augment else tf.constant([0.0, 0.0, 1.0, 1.0])
+        box = self._box(draws, tf.shape(image))
         boxes = box[None] if self._windows is None else tf.constant(self._windows)
-        which, size = tf.zeros(boxes.shape[0], tf.int32), (self._size, self._size)
-        made = tf.image.crop_and_resize(image[None], boxes, which, size)
-        pixels = tf.cast(tf.round(made), tf.uint8)
+        pixels = crops.scaled(image, boxes, self._size)
         labels.set_shape([len(self.source.vector(0))])
         return pixels[0] if self._windows is None else pixels, labels
+
+    def _box(self, draws: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+        if self._crop == "random":
+            return crops.random_part(draws, shape) if self._augment else crops.middle(shape)
+        return crops.window(draws) if self._augment else tf.constant(crops.WHOLE)
 
     def _none(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Return no image, for a rank that has no part of the last batch."""
@@ -194,32 +199,6 @@ class Loader:
         return DataError(str(error).splitlines()[0])
 
 
-def window(draws: tf.Tensor) -> tf.Tensor:
-    """Return the window of an augmented image, top, left, bottom, right of 0..1; perhaps mirrored.
-
-    Args:
-        draws: four numbers of 0..1.
-    """
-    side = SMALLEST + (1 - SMALLEST) * draws[1]
-    top, left = draws[2] * (1 - side), draws[3] * (1 - side)
-    right = left + side
-    mirrored = draws[0] < 0.5
-    return tf.stack([top, tf.where(mirrored, right, left), top + side,
-                     tf.where(mirrored, left, right)])
-
-
-def ten(side: float = 0.875) -> NDArray[np.float32]:
-    """Return the corners and the centre of an image, and all mirrored: (10, 4).
-
-    Krizhevsky et al., 2012, section 4.1; `side` is 224 of 256 pixels.
-    """
-    rest = 1 - side
-    places = [(0, 0), (0, rest), (rest, 0), (rest, rest), (rest / 2, rest / 2)]
-    boxes = [(top, left, top + side, left + side) for top, left in places]
-    mirrored = [(top, right, bottom, left) for top, left, bottom, right in boxes]
-    return np.array(boxes + mirrored, np.float32)
-
-
 @dataclass(frozen=True)
 class Inputs:
     """Batches to train with and to evaluate on.
@@ -230,6 +209,8 @@ class Inputs:
         exclusive: whether each shows just one of them, as in ImageNet.
         train: to train with.
         evaluation: to evaluate on.
+        test: to evaluate on once, at the end, if that is asked for.
+        packed: width and height of all images as they were packed; None: they vary.
     """
 
     name: str
@@ -237,6 +218,8 @@ class Inputs:
     exclusive: bool
     train: Loader
     evaluation: Loader
+    test: Loader | None
+    packed: tuple[int, int] | None
 
 
 def open_images(folder: Path) -> Dataset:
@@ -266,9 +249,16 @@ def open_inputs(settings: TrainSettings, strategy: Strategy) -> Inputs:
         return Loader(
             source, size=settings.size, channels=int(settings.channels), plan=plan,
             strategy=strategy, augment=training and settings.augment, decoders=settings.decoders,
+            crop=settings.crop,
         )
 
     name = dataset.fingerprint() if dataset else "synthetic"
     held_out = dataset.evaluation_split() if dataset else ""
     exclusive = dataset is not None and dataset.kind.labels == "class"
-    return Inputs(name, findings, exclusive, loader("train", True), loader(held_out, False))
+    packed = None
+    if dataset is not None and dataset.width is not None and dataset.height is not None:
+        packed = dataset.width, dataset.height
+    return Inputs(
+        name, findings, exclusive, loader("train", True), loader(held_out, False),
+        loader("test", False) if settings.test else None, packed,
+    )

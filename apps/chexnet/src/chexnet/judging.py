@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
 from chexnet import method, scores
+from chexnet.findings import better
+from chexnet.inputs import Loader
 from chexnet.scores import Array
 from chexnet.state import Trained
 from trainkit import metrics
@@ -13,10 +17,10 @@ from trainkit.journal import Evaluation
 from trainkit.session import Session
 
 
-def evaluate(trained: Trained, session: Session) -> Evaluation | None:
-    """Return the scores; None if a signal cut it short."""
+def evaluate(trained: Trained, session: Session, loader: Loader) -> Evaluation | None:
+    """Return the scores on the images of `loader`; None if a signal cut it short."""
     trained.before_save()
-    loader, ranks, network = trained.data.evaluation, trained.ranks, trained.network
+    ranks, network = trained.ranks, trained.network
     logits, labels = [], []
     with session.counter("evaluating", loader.plan.steps, "batches") as done:
         for batch in loader.epoch(0):
@@ -30,11 +34,13 @@ def evaluate(trained: Trained, session: Session) -> Evaluation | None:
     nothing = np.zeros((0, width))
     every = ranks.gather((np.concatenate([nothing, *labels]), np.concatenate([nothing, *logits])))
     truth, found = (np.concatenate([one[at] for one in every]) for at in (0, 1))
-    return of_classes(truth, found) if trained.data.exclusive else of_findings(truth, found)
+    if trained.data.exclusive:
+        return of_classes(truth, found)
+    return of_findings(truth, found, trained.data.findings)
 
 
-def of_findings(truth: Array, found: Array) -> Evaluation:
-    """Return the scores of images with any number of findings, (n, findings)."""
+def of_findings(truth: Array, found: Array, names: Sequence[str]) -> Evaluation:
+    """Return the scores of images with any number of findings, (n, findings), of these names."""
     width = truth.shape[1]
     alike = tf.ones((2, width), tf.float64)
     loss = float(tf.reduce_mean(method.losses(tf.constant(found), tf.constant(truth), alike)))
@@ -47,6 +53,8 @@ def of_findings(truth: Array, found: Array) -> Evaluation:
         text = f"AUROC {given.mean_auroc:.4f}{over}  {text}"
     if (precision := scores.mean(given.precision)) is not None:
         values["eval_average_precision"] = precision
+    if (others := better(names, given.auroc)):
+        values["eval_better_than_chexnet"] = others["CheXNet"][0]
     return _told(values, text)
 
 

@@ -42,7 +42,13 @@ def class_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.softmax_cross_entropy_with_logits(labels, logits)
 
 
-def learning_rate(settings: TrainSettings, step: int, batch: int, factor: float) -> float:
+DROPS = (1 / 3, 2 / 3, 8 / 9)
+"""Parts of a training after which the rate falls in steps: 30, 60 and 80 of 90 epochs."""
+
+
+def learning_rate(
+    settings: TrainSettings, step: int, batch: int, factor: float, epoch: int = 0
+) -> float:
     """Return the rate of the last layers.
 
     Both the rate and the images over which it rises to it grow with the global batch, so the steps
@@ -53,8 +59,12 @@ def learning_rate(settings: TrainSettings, step: int, batch: int, factor: float)
         step: updates made.
         batch: the global batch.
         factor: what the validation has made of the rate.
+        epoch: of the step, from 0 on.
     """
     peak = settings.base_lr * factor
+    if settings.schedule == "steps":
+        after = [round(settings.epochs * part) for part in DROPS]
+        peak = schedules.step_decay(epoch, after, peak)
     if settings.base_batch is not None:
         peak = schedules.linear_scaling(peak, batch, settings.base_batch)
     rise = -(-settings.warmup_images // (settings.base_batch or batch))

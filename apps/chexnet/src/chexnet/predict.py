@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from PIL import Image
 
-from chexnet import restore, xray
+from chexnet import crops, restore, xray
 from chexnet.evaluate import probabilities
 from chexnet.findings import NOTICE
 from chexnet.looking import PredictSettings
@@ -99,16 +99,27 @@ def look(model: Restored, path: Path) -> Seen:
     Raises:
         DataError: it cannot be read.
     """
-    image = xray.read(path)
-    small = image.resize((model.size, model.size), Image.Resampling.BILINEAR)
-    pixels = np.repeat(np.asarray(small)[..., None], model.channels, -1)
-    logits, maps = model.maps(tf.constant(pixels))
+    image = xray.read(path, model.channels)
+    logits, maps = model.maps(crops.scaled(
+        tf.constant(packed(image, model)), tf.constant([crops.WHOLE]), model.size
+    )[0])
     grown = np.stack([
         np.asarray(Image.fromarray(one).resize(image.size, Image.Resampling.BICUBIC))
         for one in maps.numpy()
     ])
     return Seen(path, image, probabilities(logits.numpy().astype(float)),
                 _relative(np.clip(grown, 0, None)), _relative(maps.numpy()))
+
+
+def packed(image: Image.Image, model: Restored) -> NDArray[np.uint8]:
+    """Return the pixels of an image, scaled as those that the network was trained on were packed.
+
+    Without that, an X-ray of 2,000 pixels would lose all but every tenth of them. The filter is
+    that of `trimaran data pack`.
+    """
+    if model.packed is not None and image.size != model.packed:
+        image = image.resize(model.packed, Image.Resampling.BICUBIC)
+    return np.asarray(image).reshape(image.height, image.width, model.channels)
 
 
 def _relative(maps: Map) -> Map:

@@ -25,6 +25,7 @@ class Restored:
         size: side of the images, in pixels.
         channels: 1 or 3.
         step: updates made.
+        packed: width and height that its images were packed with; None: they varied.
     """
 
     network: Network
@@ -32,6 +33,7 @@ class Restored:
     size: int
     channels: int
     step: int
+    packed: tuple[int, int] | None = None
 
     def maps(self, image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the logits of an image, (findings,), and which regions speak for each.
@@ -72,5 +74,6 @@ def open_network(out: Path | None, file: Path | None) -> Restored:
         Variables(found.head.variables).load_state_dict(state["parts"]["head"])
     except (KeyError, ValueError) as error:
         raise DataError(f"the checkpoint does not fit its own description: {error}") from error
+    packed = about.get("packed")
     return Restored(found, tuple(about["findings"]), about["size"], about["channels"],
-                    state["step"])
+                    state["step"], packed and (packed[0], packed[1]))

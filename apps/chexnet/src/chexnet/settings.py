@@ -24,6 +24,11 @@ BATCH = 8192  # of the published pre-training
 MODELS = ("densenet121", "resnet50", "vgg16", "mobilenetv2", "small")
 PRECISIONS = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adam", "sgd")
+CROPS = ("whole", "random")
+CROP = ("whole: an image is scaled to a square; random: of photographs, parts of 8 to 100 percent "
+        "in a training, else the middle")
+SCHEDULES = ("constant", "steps")
+SCHEDULE = "of the rate; steps: a tenth after 1/3, 2/3 and 8/9 of the epochs"
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -70,6 +75,7 @@ class TrainSettings:
         0, "images over which the rate rises to its value; those of --base-batch where it is said: "
         "they grow with the batch", non_negative_int,
     )
+    schedule: str = option("constant", SCHEDULE, choices=SCHEDULES)
     weight_decay: float = option(0.0, "decay of the weights of convolutions and dense layers, per "
                                  "step and rate", non_negative_float)
     statistics: bool = option(
@@ -84,6 +90,7 @@ class TrainSettings:
         0, "evaluations without a better AUROC until the training ends; 0: never", non_negative_int
     )
     augment: bool = option(True, "mirror, shift and scale the images of a training")
+    crop: str = option("whole", CROP, choices=CROPS)
     # Precision and speed.
     precision: str = option("fp32", "bf16 and fp16: weights and loss stay fp32", choices=PRECISIONS)
     threads: int = option(
@@ -97,6 +104,11 @@ class TrainSettings:
     )
     # The ranks.
     strategy: str = option("single", "how ranks work together", choices=STRATEGIES)
+    watchdog: int = option(
+        300,
+        "seconds without progress after which ranks that hang are ended, and named; 0: never",
+        non_negative_int,
+    )
     device: str = option("auto", "auto: the GPU of this rank where there is one",
                          choices=("auto", "cpu", "gpu"))
     # Checkpoints and reports.
@@ -109,6 +121,7 @@ class TrainSettings:
     )
     keep: int = option(2, "checkpoints to keep", positive_int)
     eval_every: int = option(1, "epochs between evaluations; 0: never", non_negative_int)
+    test: bool = option(False, "at the end, scores on the split test, which decides nothing")
     log_every: int = option(20, "steps between lines of progress", positive_int)
     synthetic: bool = option(False, "random images instead of --data: pure compute throughput")
 
@@ -122,6 +135,8 @@ class TrainSettings:
             raise ArgumentError("train needs --out DIR")
         if (self.data is None) != self.synthetic:
             raise ArgumentError("train needs either --data DIR or --synthetic")
+        if self.test and self.synthetic:
+            raise ArgumentError("--test needs --data DIR with a split test")
         if self.size < 32:
             raise ArgumentError(f"--size {self.size}: the networks need at least 32 pixels")
         if self.frozen_epochs > self.epochs:
@@ -144,8 +159,9 @@ class TrainSettings:
 class PretrainSettings(TrainSettings):
     """Options of `pretrain`: those of `train`, with what ImageNet from random weights takes.
 
-    Goyal et al., arXiv:1706.02677: SGD, 0.1 for a batch of 256, warm-up over five epochs; these at
-    the published batch of 8,192, and in proportion to it at others (PRACE guide, section 6.4).
+    Goyal et al., arXiv:1706.02677, section 5.1: SGD, 0.1 for a batch of 256, a tenth of it after
+    30, 60 and 80 of 90 epochs, random parts of the images; warm-up over five epochs, these at the
+    published batch of 8,192, and in proportion to it at others (PRACE guide, section 6.4).
     """
 
     epochs: int = option(90, "passes over the images", positive_int)
@@ -160,9 +176,8 @@ class PretrainSettings(TrainSettings):
     )
     weight_decay: float = option(1e-4, "decay of the weights of convolutions and dense layers, per "
                                  "step and rate", non_negative_float)
-    patience: int = option(
-        5, "evaluations without a better top-1 until the rate falls; 0: never", non_negative_int
-    )
+    schedule: str = option("steps", SCHEDULE, choices=SCHEDULES)
+    crop: str = option("random", CROP, choices=CROPS)
 
 
 @dataclass(frozen=True)

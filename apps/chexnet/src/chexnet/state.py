@@ -19,7 +19,7 @@ from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 FREE = {
     "data", "out", "initial", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
-    "device", "decoders", "inter_threads", "profile",
+    "device", "decoders", "inter_threads", "profile", "test", "watchdog",
 }
 """Settings that may change when a training goes on; all others shape its weights or its curve."""
 
@@ -55,6 +55,7 @@ class Trained:
         body_optimizer: of the others; its steps begin when these are trained.
         scale: of the loss in fp16.
         plateau: what the validation decides.
+        tested: scores on the test images, where they were asked for and are there.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Trained:
         self.body_optimizer.build(network.body.trainable_variables)
         self.scale = LossScale(settings.precision)
         self.plateau = Plateau(settings)
+        self.tested: dict[str, float] = {}
         self._averaged = tf.function(lambda own: ranks.average(own, "statistics"))
         shape = (None, settings.size, settings.size, int(settings.channels))
         self.predict = tf.function(
@@ -127,9 +129,11 @@ class Trained:
         return {"about": {
             "model": self.network.name, "size": self.settings.size,
             "channels": int(self.settings.channels), "findings": list(self.data.findings),
+            "packed": self.data.packed and list(self.data.packed),
             "learning_rate": float(self.head_optimizer.learning_rate.numpy()),
         }}
 
     def own_result(self) -> dict[str, Any]:
         """Return what the training is of."""
-        return {"findings": list(self.data.findings)}
+        tested = {"test": self.tested} if self.tested else {}
+        return {"findings": list(self.data.findings)} | tested

@@ -25,10 +25,11 @@ import numpy as np
 import tensorflow as tf
 
 from chexnet import inputs, judging, method, network, weights
-from chexnet.inputs import Batch, Inputs
+from chexnet.inputs import Batch, Inputs, Loader
 from chexnet.settings import TrainSettings
 from chexnet.state import Sums, Trained, identity
 from trainkit import metrics, outputs, session
+from trainkit.exits import StoppedError
 from trainkit.journal import Evaluation, Words
 from trainkit.outputs import Outputs
 from trainkit.session import Session
@@ -40,7 +41,7 @@ from trainkit.tensorflow.start import start
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 from trainkit.training import Course
 
-PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "numpy", "trainkit", "chexnet")
+PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "horovod", "numpy", "trainkit", "chexnet")
 WORDS = Words(
     losses={metrics.TRAIN_LOSS: "loss"}, rates={metrics.LEARNING_RATE: "lr"}, unit="img/s",
     advice="a lower --base-lr or a longer --warmup-images may help",
@@ -94,6 +95,7 @@ class Training:
             steps_per_epoch=steps, planned=planned, log_every=settings.log_every,
             last_step=min(planned, settings.max_steps or planned),
             checkpoint_every=settings.checkpoint_every or planned, eval_every=settings.eval_every,
+            patience=settings.watchdog,
         )
         self.session = Session(
             out, ranks, stop, course, WORDS, self.trained, Profile(settings.profile)
@@ -117,6 +119,8 @@ class Training:
                 self.session.end_here()
             while not self.session.is_over:
                 self.run_epoch()
+            if self.data.test is not None:
+                self.test(self.data.test)
 
     def run_epoch(self) -> None:
         """Train the rest of the running epoch, and end it: evaluation, checkpoint."""
@@ -134,7 +138,7 @@ class Training:
         batch, settings = self.session.take(batches), self.settings
         rate = method.learning_rate(
             settings, self.session.at.steps_done, self.data.train.plan.batch,
-            self.trained.plateau.factor,
+            self.trained.plateau.factor, self.session.at.epoch,
         )
         head, body = self.trained.head_optimizer, self.trained.body_optimizer
         head.learning_rate.assign(rate)
@@ -193,8 +197,22 @@ class Training:
 
     def evaluate(self) -> Evaluation | None:
         """Return the scores on the held-out images; None if a signal cut it short."""
-        found = judging.evaluate(self.trained, self.session)
+        found = judging.evaluate(self.trained, self.session, self.data.evaluation)
         if found is not None:
             key = metrics.EVAL_ACCURACY if self.data.exclusive else "eval_auroc"
             self.trained.plateau.saw(found.values.get(key))
         return found
+
+    def test(self, images: Loader) -> None:
+        """Tell the scores on the test images, once, when nothing is to be decided any more.
+
+        Raises:
+            StoppedError: a signal cut it short; it is repeated when the training goes on.
+        """
+        found, session = judging.evaluate(self.trained, self.session, images), self.session
+        if found is None:
+            raise StoppedError("stopped by a signal in the test; go on with --resume auto")
+        self.trained.tested = dict(found.result)
+        for name, value in found.result.items():
+            session.journal.log.event(f"test_{name}", value, **session.at.where)
+        session.journal.console.line(f"test  {found.text}")

@@ -1,4 +1,4 @@
-"""An X-ray from a file, as a grey picture of 8 bits: PNG, JPEG, or DICOM as hospitals keep them."""
+"""An X-ray from a file, as a picture of 8 bits: PNG, JPEG, or DICOM as hospitals keep them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ GREY16 = ("I;16", "I;16B", "I")
 USED16 = 1 << 14  # a picture of 16 bits has values from here on, or fewer bits than its file
 
 
-def read(path: Path) -> Image.Image:
-    """Return the picture.
+MODES = {1: "L", 3: "RGB"}
+
+
+def read(path: Path, channels: int = 1) -> Image.Image:
+    """Return the picture, in grey (1 channel) or in colours (3), which a grey one then has, too.
 
     Raises:
         DataError: it cannot be read; the message names the file.
@@ -25,7 +28,9 @@ def read(path: Path) -> Image.Image:
         with path.open("rb") as file:
             file.seek(128)
             is_dicom = file.read(4) == DICOM
-        return _dicom(path) if is_dicom else _picture(path)
+        picture = _dicom(path) if is_dicom else _picture(path)
+        shown: Image.Image = picture.convert(MODES[channels])
+        return shown
     except UnidentifiedImageError:
         raise DataError(f"{path} is no PNG, JPEG or DICOM file") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
@@ -36,8 +41,8 @@ def _picture(path: Path) -> Image.Image:
     with Image.open(path) as image:
         if image.mode in GREY16:
             return Image.fromarray(_eight(path, np.asarray(image, np.int64)))
-        grey: Image.Image = image.convert("L")
-        return grey
+        image.load()
+        return image.copy()
 
 
 def _eight(path: Path, values: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -59,18 +64,22 @@ def _dicom(path: Path) -> Image.Image:
     import pydicom
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
-    dataset = pydicom.dcmread(path)
-    if "PixelData" not in dataset:
-        raise DataError(f"{path}: a DICOM file without pixels")
     try:
+        dataset = pydicom.dcmread(path)
+        if "PixelData" not in dataset:
+            raise DataError(f"{path}: a DICOM file without pixels")
         stored = dataset.pixel_array
-    except Exception as error:  # of pydicom's many plugins
+        if stored.ndim != 2:
+            raise DataError(
+                f"{path}: one grey image is needed, this one has the shape {stored.shape}"
+            )
+        shown: NDArray[np.float64] = np.asarray(
+            apply_voi_lut(apply_modality_lut(stored, dataset), dataset), np.float64
+        )
+    except DataError:
+        raise
+    except Exception as error:  # of pydicom and its plugins: for a window of no width a ValueError
         raise DataError(f"{path}: its pixels cannot be decoded: {error}") from error
-    if stored.ndim != 2:
-        raise DataError(f"{path}: one grey image is needed, this one has the shape {stored.shape}")
-    shown: NDArray[np.float64] = np.asarray(
-        apply_voi_lut(apply_modality_lut(stored, dataset), dataset), np.float64
-    )
     low, high = shown.min(), shown.max()
     values = (shown - low) / max(high - low, 1e-9)
     if dataset.get("PhotometricInterpretation") == "MONOCHROME1":

@@ -159,10 +159,10 @@ def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, st
     }
     found |= {row.image: of[row.patient] for row in rows if row.image not in found}
     refuse_shared_patients((found[row.image], row.patient) for row in rows)
-    digest = assigned(found)
+    digest = assigned(found, rows, contract.classes)
     if contract.assigned is not None and digest != contract.assigned:
         raise RunError(
-            f"{source}: the splits have the SHA-256 {digest}, {contract.name} has recorded"
+            f"{source}: splits and findings have the SHA-256 {digest}, {contract.name} has recorded"
             f" {contract.assigned}: the table or a list is another one",
             hint="download them again",
         )
@@ -196,9 +196,12 @@ def refuse_shared_patients(pairs: Iterable[tuple[str, str]]) -> None:
         raise RunError(f"patients in two splits: {', '.join(shared[:SHOWN])}{more}")
 
 
-def assigned(found: Mapping[str, str]) -> str:
-    """Return the SHA-256 of which image is in which split."""
-    return fingerprint(f"{image} {split}" for image, split in sorted(found.items()))
+def assigned(found: Mapping[str, str], rows: Iterable[Row], classes: list[str]) -> str:
+    """Return the SHA-256 of which image is in which split, and what it shows."""
+    return fingerprint(
+        f"{row.image} {found[row.image]} {'|'.join(classes[one] for one in row.labels)}"
+        for row in sorted(rows)
+    )
 
 
 def unpack(contract: ChestXray14, source: Path, folder: Path, reporter: Reporter) -> Path:

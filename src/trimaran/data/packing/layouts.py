@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from trimaran.data import contracts
@@ -14,7 +15,8 @@ from trimaran.reporting import Reporter
 
 def listing_of(
     source: Path, out: Path, *, labels: Path | None, in_sequences: bool, untrained: bool,
-    workers: int, reporter: Reporter, skip_missing: bool = False,
+    workers: int, reporter: Reporter, classes: Sequence[str] | None = None,
+    skip_missing: bool = False,
 ) -> Listing:
     """List what is to be packed from `source` into `out`.
 
@@ -26,6 +28,7 @@ def listing_of(
         untrained: there may be no split `train`.
         workers: processes.
         reporter: shows progress.
+        classes: those that `labels` may name; None: whatever it names.
         skip_missing: leave out images that a table names, and that are not there.
 
     Raises:
@@ -33,6 +36,8 @@ def listing_of(
     """
     if labels is not None and in_sequences:
         raise UsageError("--labels and --sequences: a sequence has no labels")
+    if classes is not None and labels is None:
+        raise UsageError("--classes says what the table of --labels may name: give --labels, too")
     if ilsvrc.is_here(source):
         return ilsvrc.listing(source, workers, reporter)
     listing.refuse_within(source, out)
@@ -44,7 +49,9 @@ def listing_of(
     if labels is not None or in_sequences:
         found = (
             sequences.listing(source, reporter) if labels is None
-            else labelled.listing(source, labels, reporter, skip_missing=skip_missing)
+            else labelled.listing(
+                source, labels, reporter, classes=classes, skip_missing=skip_missing
+            )
         )
         if "train" not in found.splits and not untrained:
             raise listing.no_train(source, found.splits)

@@ -15,8 +15,16 @@ from trainkit.exits import DataError
 Bytes = NDArray[np.uint8]
 
 
-def check_size(folder: Path, entry: dict[str, Any]) -> Path:
-    """Return the path of a shard that has the size that `dataset.json` says."""
+def check_size(
+    folder: Path, entry: dict[str, Any], ends: NDArray[np.int64] | None = None
+) -> Path:
+    """Return the path of a shard that has the size that `dataset.json` says.
+
+    Args:
+        folder: of the data set.
+        entry: of the shard.
+        ends: bytes behind each record, rising, to name the first one that is cut off.
+    """
     path = folder / str(entry["file"])
     try:
         size = path.stat().st_size
@@ -25,16 +33,21 @@ def check_size(folder: Path, entry: dict[str, Any]) -> Path:
     except OSError as error:
         raise DataError(f"shard {path} cannot be read: {error}") from error
     if size != entry["bytes"]:
+        cut = ""
+        if ends is not None and (whole := int(np.searchsorted(ends, size, "right"))) < len(ends):
+            cut = f" from record {whole} on"
         raise DataError(
-            f"shard {path} has {size} bytes, dataset.json says {entry['bytes']}: "
-            "it is truncated or of another version; `trimaran data verify` tells more"
+            f"shard {path} has {size} bytes, dataset.json says {entry['bytes']}: it is truncated"
+            f"{cut} or of another version; `trimaran data verify` tells more"
         )
     return path
 
 
-def map_shard(folder: Path, entry: dict[str, Any]) -> tuple[Path, Bytes]:
-    """Return the path of a shard and its bytes, mapped and not read."""
-    path = check_size(folder, entry)
+def map_shard(
+    folder: Path, entry: dict[str, Any], ends: NDArray[np.int64] | None = None
+) -> tuple[Path, Bytes]:
+    """Return the path of a shard and its bytes, mapped and not read; arguments of `check_size`."""
+    path = check_size(folder, entry, ends)
     try:
         return path, np.asarray(np.memmap(path, np.uint8, mode="r"))
     except (OSError, ValueError) as error:  # ValueError: an empty file

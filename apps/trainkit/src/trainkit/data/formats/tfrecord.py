@@ -27,8 +27,8 @@ class TfRecordShard:
     """One TFRecord file with its index."""
 
     def __init__(self, folder: Path, entry: dict[str, Any], kind: Kind) -> None:
-        self.path, self._bytes = map_shard(folder, entry)
         index, self._table = number_table(folder, entry)
+        self.path, self._bytes = map_shard(folder, entry, self._table.sum(axis=1))
         if not len(self._table):
             return
         if self._table.min() < 0 or self._table.sum(axis=1).max() > len(self._bytes):
