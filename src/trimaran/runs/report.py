@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from trimaran import files
+from trimaran.engines import selection
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import read_plain, sha256, write_atomic
 from trimaran.recipes import cards, library, targets
@@ -62,7 +63,7 @@ def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Pa
     if not record.image.publishable:
         raise UsageError(
             f"the run of {record.recipe.name} was not in a container: it is no evidence",
-            hint="run it with --engine apptainer or podman",
+            hint=f"run it with --engine {' or '.join(selection.containers())}",
         )
     if record.modified:
         raise UsageError(
