@@ -40,7 +40,9 @@ class Metric(strict.Model):
         default=2, description="decimal places that are shown"
     )
     hardware_bound: bool = Field(
-        default=False, description="its reference holds only on the recipe's own target"
+        default=False,
+        description="its reference holds only on the recipe's own target; the first such metric"
+        " that is the better the higher is the rate that a scaling series is about",
     )
     least: Number | None = Field(default=None, description="the least it can be, in the unit")
     most: Number | None = Field(default=None, description="the most it can be, in the unit")
@@ -103,6 +105,13 @@ class Card(strict.Model):
     neutral_options: list[Word] = Field(
         default_factory=list, description="options whose change leaves the experiment the same"
     )
+
+    @property
+    def rate(self) -> str | None:
+        """The name of the metric that says how fast the app is, or None if it has none."""
+        fast = (name for name, metric in self.metrics.items()
+                if metric.hardware_bound and metric.better == "higher")
+        return next(fast, None)
 
 
 @dataclass(frozen=True)
