@@ -88,7 +88,7 @@ def test_faults_are_refused_with_file_and_line(
     ("change", "message"),
     [
         ({"neutral_options": ["seed", "wachdog"]},
-         "17: neutral_options.1: the app has no option 'wachdog' (did you mean watchdog?)"),
+         "19: neutral_options.1: the app has no option 'wachdog' (did you mean watchdog?)"),
         ({"verbs": {"train": "train it", "evaluat": "look at it"}},
          "7: verbs.evaluat: options.json has no such verb (did you mean evaluate?)"),
         ({"verbs": {"evaluate": "look at it"}}, "5: verbs: train of options.json is missing"),
