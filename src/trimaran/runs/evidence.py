@@ -20,8 +20,8 @@ from trimaran import strict
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes.options import Argument
+from trimaran.runs.kept_curves import KeptCurve
 from trimaran.runs.record import GitRecord, JobRecord, RecipeRecord, SignatureRecord, as_list
-from trimaran.runs.series import Series
 from trimaran.runs.verdict import Row, Verdict
 from trimaran.strict import Digest, Sha256
 
@@ -178,7 +178,7 @@ class Judgement(Verdict):
         return self
 
 
-class Curve(Series):
+class Curve(KeptCurve):
     """One metric over steps and seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -16,14 +16,14 @@ FILE = "scaling.json"
 """Makes a folder a series: which run is on how many nodes."""
 
 
-class Series(BaseModel):
+class ScalingSeries(BaseModel):
     """The runs of a series: folders beside the file, by their number of nodes."""
 
     recipe: str
     runs: dict[int, str] = Field(min_length=1)
 
 
-class Point(BaseModel):
+class ScalingRun(BaseModel):
     """One run of a series, compared with the smallest.
 
     `metric` is the rate that the app's card names, in `unit`. `speedup` is it over that of the
@@ -52,12 +52,12 @@ def begin(directory: Path, recipe: str, nodes: list[int]) -> dict[int, Path]:
         raise UsageError(f"{directory} exists and is not empty: a run is never overwritten",
                          hint="choose another --out, or leave it out")
     directory.mkdir(parents=True, exist_ok=True)
-    series = Series(recipe=recipe, runs=runs)
+    series = ScalingSeries(recipe=recipe, runs=runs)
     write_atomic(directory / FILE, series.model_dump_json(indent=2) + "\n")
     return {count: directory / name for count, name in runs.items()}
 
 
-def load(directory: Path) -> Series:
+def load(directory: Path) -> ScalingSeries:
     """Read which runs a series has.
 
     Raises:
@@ -65,7 +65,7 @@ def load(directory: Path) -> Series:
     """
     path = directory / FILE
     try:
-        series = Series.model_validate_json(read_plain(path))
+        series = ScalingSeries.model_validate_json(read_plain(path))
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
     for name in series.runs.values():
@@ -74,7 +74,7 @@ def load(directory: Path) -> Series:
     return series
 
 
-def write(directory: Path) -> list[Point]:
+def write(directory: Path) -> list[ScalingRun]:
     """Judge each run of a series, and write `scaling.md`, `scaling.svg` and `scaling.png`.
 
     Raises:
@@ -82,7 +82,7 @@ def write(directory: Path) -> list[Point]:
         RunError: the app has no rate, one has not reported it, or its files disagree.
     """
     series = load(directory)
-    points: list[Point] = []
+    points: list[ScalingRun] = []
     for nodes in sorted(series.runs):
         run = directory / series.runs[nodes]
         record, judged = report.write(run)
@@ -90,7 +90,7 @@ def write(directory: Path) -> list[Point]:
         metric, rate, unit = _rate(run, recipe.card)
         first = points[0] if points else None
         speedup = rate / first.rate if first else 1.0
-        points.append(Point(
+        points.append(ScalingRun(
             nodes=nodes, ranks=nodes * recipe.recipe.resources.tasks_per_node, metric=metric,
             rate=rate, unit=unit, speedup=speedup, outcome=judged.outcome,
             efficiency=speedup * (first.nodes if first else nodes) / nodes,
@@ -115,7 +115,7 @@ def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
     raise RunError(f"the run in {run} has reported no {name}")
 
 
-def _render(directory: Path, series: Series, points: list[Point]) -> None:
+def _render(directory: Path, series: ScalingSeries, points: list[ScalingRun]) -> None:
     drawn = curves.speedup(series.recipe, [(one.nodes, one.speedup) for one in points])
     write_atomic(directory / "scaling.svg", drawn.svg)
     write_atomic(directory / "scaling.png", drawn.png)
