@@ -16,7 +16,7 @@ from trimaran.engines.store import Record
 from trimaran.files import sha256
 from trimaran.reporting import Reporter
 
-ROW = Row("barge:Barge", ("barge",))
+ROW = Row("barge:Barge", ("barge",), shown=":{}")
 
 
 class Barge(Container):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trimaran.data import dataset_json, formats
 from trimaran.data.formats.records import Read
-from trimaran.data.packing import listing, packer, verification
+from trimaran.data.packing import class_folders, packer, verification
 from trimaran.data.packing.plan import Options
 from trimaran.reporting import Silent
 
@@ -17,7 +17,7 @@ def pack(
 ) -> dataset_json.Dataset:
     wanted = Options(**{"name": "photos", "format": "webdataset", "samples": 4, **options})  # type: ignore[arg-type]
     reporter = told or Silent()
-    found = listing.of_folder(source, workers, reporter, untrained=untrained)
+    found = class_folders.listing(source, workers, reporter, untrained=untrained)
     return packer.pack(
         found, out, wanted, workers=workers, skip_bad=skip_bad, reporter=reporter
     )

@@ -16,7 +16,8 @@ ROOT = paths.repository()
 PACKAGE = ROOT / "src/trimaran"
 TOOL = sorted(PACKAGE.rglob("*.py"))
 APPS = sorted((ROOT / "apps").glob("*/src/**/*.py"))
-APP_PACKAGES = {path.name for path in (ROOT / "apps").glob("*/src/*") if path.is_dir()}
+APP_HOUSES = sorted(path.parent for path in (ROOT / "apps").glob("*/src/*/__init__.py"))
+APP_PACKAGES = {path.name for path in APP_HOUSES}
 
 
 BELOW: dict[str, set[str]] = {"ground": set()}
@@ -32,13 +33,22 @@ for name, *below in (
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
+def imports(tree: ast.AST, package: str) -> Iterator[str]:
+    """Yield what a module of `package` imports, by full names."""
+    parts = package.split(".")
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = parts[: len(parts) + 1 - node.level] if node.level else []
+            module = ".".join(filter(None, [*above, node.module]))
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def package_of(name: str, house: Path = PACKAGE) -> str:
+    """Return the package of the module `name`, a path in `house`, as relative imports mean it."""
+    return ".".join((house.name, *Path(name).parts[:-1]))
 
 
 def calls(tree: ast.AST) -> Iterator[str]:
@@ -50,7 +60,7 @@ def calls(tree: ast.AST) -> Iterator[str]:
 def faults(name: str, source: str) -> list[str]:
     """Return the rules of the tool that the module `name` (path in the package) breaks."""
     tree = ast.parse(source)
-    used = set(imports(tree))
+    used = set(imports(tree, package_of(name)))
     found = []
     if {module.split(".")[0] for module in used} & {"torch", "tensorflow", "nvidia"}:
         found.append(f"{name} imports a framework: the tool runs on a login node without one")
@@ -74,18 +84,18 @@ def room(module: str) -> str:
     return first if (PACKAGE / first).is_dir() else "ground"
 
 
-def modules_of(name: str, source: str) -> set[str]:
-    """Return the modules of the tool that one of them imports, anywhere in it, typing included."""
+def modules_of(name: str, source: str, house: Path = PACKAGE) -> set[str]:
+    """Return the modules of `house` that one of them imports, anywhere in it, typing included."""
     found = set()
-    for module in imports(ast.parse(source)):
-        below = module.removeprefix("trimaran").removeprefix(".")
-        place = PACKAGE / below.replace(".", "/")
+    for module in imports(ast.parse(source), package_of(name, house)):
+        below = module.removeprefix(house.name).removeprefix(".")
+        place = house / below.replace(".", "/")
         is_module = place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
-        if module.startswith("trimaran.") and is_module:
+        if module.startswith(f"{house.name}.") and is_module:
             found.add(below)
     # `from a.b import c` names a.b, too: of a package, that is its own `__init__`.
     return {one for one in found if not any(other.startswith(f"{one}.") for other in found)
-            or (PACKAGE / one).with_suffix(".py").is_file()}
+            or (house / one.replace(".", "/")).with_suffix(".py").is_file()}
 
 
 def order_faults(name: str, source: str) -> list[str]:
@@ -106,7 +116,7 @@ def circle(arrows: dict[str, set[str]]) -> list[str]:
 
 def app_faults(package: str, source: str) -> list[str]:
     """Return the rules of the apps that a module of `package` breaks."""
-    used = {module.split(".")[0] for module in imports(ast.parse(source))}
+    used = {module.split(".")[0] for module in imports(ast.parse(source), package)}
     others = APP_PACKAGES - {package, "trainkit"}
     found = []
     if "trimaran" in used:
@@ -151,11 +161,14 @@ def test_the_guide_shows_the_same_house() -> None:
         assert BELOW[name] == direct.union(*(BELOW[one] for one in direct))
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
+@pytest.mark.parametrize("house", [PACKAGE, *APP_HOUSES], ids=lambda house: house.name)
+def test_no_module_imports_itself_by_way_of_others(house: Path) -> None:
     arrows = {}
-    for path in TOOL:
-        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
-        arrows[name] = modules_of(name, path.read_text()) - {name}
+    for path in house.rglob("*.py"):
+        place = path.relative_to(house)
+        name = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
+        arrows[name] = modules_of(str(place), path.read_text(), house) - {name}
+    assert any(arrows.values())
     assert circle(arrows) == []
 
 
@@ -174,6 +187,9 @@ def test_the_ground_is_small() -> None:
         ("recipes/library.py", "from trimaran.images.definition import Image"),
         ("files.py", "from trimaran.net import web"),
         ("engines/store.py", "if TYPE_CHECKING:\n    from trimaran.cli import common"),
+        ("engines/store.py", "from ..cli import common"),
+        ("data/packing/packer.py", "from ...runs.report import write"),
+        ("files.py", "from .net import web"),
     ],
 )
 def test_an_import_that_is_turned_round_is_found(name: str, line: str) -> None:
@@ -210,3 +226,4 @@ def test_a_broken_rule_of_the_tool_is_found(source: str) -> None:
 def test_a_broken_rule_of_the_apps_is_found(source: str) -> None:
     assert app_faults("resnet_imagenet", source)
     assert app_faults("trainkit", "import resnet_imagenet.model")
+    assert not app_faults("resnet_imagenet", "from . import model")

@@ -5,7 +5,7 @@ YAML is written by hand, JSON by programs; faults of both have lines where these
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -66,6 +66,15 @@ def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
 def line(path: Path, where: Location) -> int:
     """Return the line of the key at `where` in the YAML file `path`, which has been loaded."""
     return line_of(parse_yaml(_read(path, YAML_BYTES)).lines, where)
+
+
+def refuse(path: Path, faults: Mapping[Location, str], hint: str | None = None) -> None:
+    """Raise UsageError if there are `faults`, by their places in the YAML file `path`, loaded."""
+    if faults:
+        raise UsageError("\n".join(
+            f"{path}:{line(path, where)}: {dotted(where)}: {fault}"
+            for where, fault in faults.items()
+        ), hint=hint)
 
 
 def load_json(model: type[M], path: Path) -> M:

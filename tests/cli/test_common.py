@@ -17,7 +17,7 @@ from trimaran import cli, process
     ("words", "work"),
     [
         ("data verify .", "trimaran.data.cache.verify_folder"),
-        ("data pack . -o packed", "trimaran.data.packing.listing.of_folder"),
+        ("data pack . -o packed", "trimaran.data.packing.class_folders.listing"),
         ("report .", "trimaran.runs.report.write"),
         ("fetch torch-cpu --offline", "trimaran.images.wheelhouse.fetch"),
         ("build torch-cpu --engine host", "trimaran.engines.host.Host.build"),

@@ -112,7 +112,7 @@ def test_no_time_is_promised_before_anything_is_done() -> None:
 
 LONG = {
     "data/packing/packer.py": ["_kept", "_make"],
-    "data/packing/listing.py": ["of_folder"],
+    "data/packing/class_folders.py": ["listing"],
     "data/packing/ilsvrc.py": ["listing"],
     "data/packing/verification.py": ["faults"],
     "data/packing/arrays.py": ["pack"],

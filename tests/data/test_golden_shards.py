@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 from trimaran.data.contracts import FormatName
-from trimaran.data.packing import listing, packer
+from trimaran.data.packing import class_folders, packer
 from trimaran.data.packing.plan import Options
 from trimaran.reporting import Silent
 
@@ -21,7 +21,7 @@ FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 
 
 def pack(name: FormatName, out: Path) -> None:
-    found = listing.of_folder(GOLDEN / "photos", 1, Silent())
+    found = class_folders.listing(GOLDEN / "photos", 1, Silent())
     packer.pack(
         found, out, Options("photos", name, samples=4), workers=1, skip_bad=False,
         reporter=Silent(),

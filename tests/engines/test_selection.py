@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import barge
+from finished import DATA
+from samples import GOOD, write_outcome
 from trimaran import cli
-from trimaran.engines import BuiltImage, Condition, inventory, selection
+from trimaran.engines import Bind, BuiltImage, Condition, Setting, inventory, oci, selection
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.here import here
-from trimaran.errors import BuildError, UsageError
+from trimaran.errors import BuildError, RunError, UsageError
 from trimaran.images import bases, definition, render, wheelhouse
 from trimaran.recipes import library
+from trimaran.recipes.command import app_arguments
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
-from trimaran.runs import pipeline
+from trimaran.runs import agreement, pipeline, report, rundir
+from trimaran.runs.evidence import RunEvidence
+from trimaran.runs.extending import VENV_INSIDE
 from trimaran.runs.record import ImageRecord
 from trimaran.supply.registry import forms
 from trimaran.survey import doctor, holdings
@@ -31,7 +38,7 @@ def test_an_engine_says_of_itself_what_its_row_does(name: str) -> None:
     engine = selection.every()[name]
     assert engine.name == name
     assert engine.container == (name in selection.containers()) == (engine.form is not None)
-    assert engine.container == bool(selection.programs(name))
+    assert engine.container == selection.is_container(name)
 
 
 def test_auto_is_apptainer_where_it_is_and_else_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +105,60 @@ def test_a_dry_run_shows_the_words_of_a_new_engine(engine: barge.Barge) -> None:
     assert planned.command.argv[:2] == ("/opt/barge/bin/barge", "run")
     assert f"--engine {engine.name}" in planned.missing[-1]
     assert "barge" in pipeline.script(planned)
+
+
+def finish(directory: Path, recipe: RecipeFile, engine: barge.Barge, **more: Bind) -> None:
+    """Make the directory of a run of `recipe` in an image of `engine`, as it would leave it."""
+    built = build(engine)
+    image = ImageRecord(name=recipe.recipe.image.name, engine=built.engine, inputs=built.inputs,
+                        reference=built.reference, digest=built.digest)
+    words = app_arguments(recipe.recipe, {}, data="/data", out=agreement.OUT_INSIDE)
+    command = engine.command(built, words, Setting(list(more.values()), recipe.recipe.env))
+    record = rundir.start(directory, recipe, {}, image, [DATA], command)
+    write_outcome(directory, 0.95)
+    rundir.finish(directory, record, "completed", 0)
+
+
+def test_a_run_of_a_new_engine_is_judged_and_evidence(
+    engine: barge.Barge, recipe: RecipeFile, tmp_path: Path
+) -> None:
+    recipe.path.write_text(yaml.safe_dump({**GOOD, "env": {"OMP_NUM_THREADS": "2"}}))
+    directory, file = tmp_path / "run", tmp_path / "evidence.json"
+    finish(directory, library.load(recipe.name), engine)
+    record, judged = report.write(directory)
+    assert judged.outcome == "PASS"
+    report.write_evidence(directory, record, judged, file)
+    found = RunEvidence.model_validate_json(file.read_text())
+    assert (found.run.image.engine, found.verdict.outcome) == ("barge", "PASS")
+    raft = file.read_text().replace('"engine": "barge"', '"engine": "raft"')
+    with pytest.raises(ValueError, match="raft is no engine of containers: apptainer, podman, bar"):
+        RunEvidence.model_validate_json(raft)
+
+
+def test_a_run_of_a_new_engine_is_not_judged_if_its_files_disagree(
+    engine: barge.Barge, recipe: RecipeFile, tmp_path: Path
+) -> None:
+    finish(tmp_path / "run", recipe, engine, venv=Bind(Path("/v"), VENV_INSIDE))
+    with pytest.raises(RunError, match="adds venv to the image, listed is nothing"):
+        report.write(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["apptainer", "podman", "barge"])
+def test_the_row_of_an_engine_reads_its_commands(
+    engine: barge.Barge, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(oci, "_missing", list)
+    monkeypatch.setattr("trimaran.engines.apptainer.program", lambda: "/opt/bin/apptainer")
+    row, writer = selection.row(name), selection.select(name)
+    built = replace(build(engine), overlay=Path("/over") if writer.mounts_images else None)
+    plain = writer.command(replace(built, overlay=None), [], Setting())
+    given = Setting([Bind(Path("/v"), VENV_INSIDE)], {"A": "b c"})
+    command = writer.command(built, [], given)
+    assert Path(command.argv[0]).name in row.programs
+    assert [row.sets("A", value, command) for value in ("b c", "b")] == [True, False]
+    assert [row.shows(VENV_INSIDE, one.argv) for one in (plain, command)] == [False, True]
+    found = [row.overlay in one.argv for one in (plain, command)]
+    assert found == [False, writer.mounts_images]
 
 
 def test_what_an_engine_cannot_is_told_by_what_it_says_of_itself(

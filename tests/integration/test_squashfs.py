@@ -13,7 +13,7 @@ import photos
 import tinyapp
 from tinyapp import Trimaran
 from trimaran.data import cache, dataset_json, squashfs
-from trimaran.data.packing import listing, packer
+from trimaran.data.packing import class_folders, packer
 from trimaran.data.packing.plan import Options
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
@@ -68,7 +68,7 @@ def test_a_cut_or_other_image_is_refused(trimaran: Trimaran, image: Path, tmp_pa
 def pack(place: Path, name: str = "webdataset") -> Path:
     source, folder = photos.folder(place / "photos"), place / "packed"
     packer.pack(
-        listing.of_folder(source, 1, Silent()), folder, Options("photos", name, samples=5),  # type: ignore[arg-type]
+        class_folders.listing(source, 1, Silent()), folder, Options("photos", name, samples=5),  # type: ignore[arg-type]
         workers=1, skip_bad=False, reporter=Silent(),
     )
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ CARD: dict[str, Any] = {
 }
 
 
-def load(checkout: Path, content: dict[str, Any]) -> cards.CardFile:
+def load(checkout: Path, content: dict[str, Any], options: str | None = None) -> cards.CardFile:
     path = checkout / "apps/made-up/app.yaml"
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
+    if options is not None:
+        (path.parent / "options.json").write_text(options)
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     return cards.load("made-up")
 
@@ -79,6 +82,31 @@ def test_faults_are_refused_with_file_and_line(
         load(checkout, {**CARD, **change})
     assert f"{checkout}/apps/made-up/app.yaml:" in caught.value.message
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"neutral_options": ["seed", "wachdog"]},
+         "19: neutral_options.1: the app has no option 'wachdog' (did you mean watchdog?)"),
+        ({"verbs": {"train": "train it", "evaluat": "look at it"}},
+         "7: verbs.evaluat: options.json has no such verb (did you mean evaluate?)"),
+        ({"verbs": {"evaluate": "look at it"}}, "5: verbs: train of options.json is missing"),
+    ],
+)
+def test_a_card_that_does_not_agree_with_the_options_is_refused_with_its_line(
+    checkout: Path, change: dict[str, Any], message: str
+) -> None:
+    option = {"type": "integer", "description": "how"}
+    verbs = {"train": {"description": "train it", "options": {"seed": option, "watchdog": option}},
+             "evaluate": {"description": "look at it", "options": {}}}
+    described = json.dumps({"schema": 1, "verbs": verbs})
+    card = {**CARD, "verbs": {"train": "a", "evaluate": "b"}}
+    assert load(checkout, card, described).card.verbs["train"] == "a"
+    with pytest.raises(UsageError) as caught:
+        load(checkout, {**card, **change}, described)
+    assert caught.value.message.startswith(f"{checkout}/apps/made-up/app.yaml:{message}")
+    assert "make generate-apps" in str(caught.value.hint)
 
 
 def test_an_app_that_is_not_there_and_one_without_a_card(checkout: Path) -> None:

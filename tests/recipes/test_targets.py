@@ -63,5 +63,5 @@ def test_a_flag_that_no_machine_has_is_an_error_with_its_line(
         f"schema: 1\nsummary: A test.\nnode:\n  architecture: {architecture}\n"
         f"  cpu_flags: [{flag}]\n"
     )
-    with pytest.raises(UsageError, match=rf"target.yaml:3: node: cpu_flags: {fault}"):
+    with pytest.raises(UsageError, match=rf"target.yaml:5: node.cpu_flags: {fault}"):
         strict.load(Target, path)

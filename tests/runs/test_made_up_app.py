@@ -12,9 +12,10 @@ import yaml
 from finished import DATA, SIF, command
 from samples import GOOD
 from trimaran.cli.terminal import show_verdict
+from trimaran.compare.comparison import compare
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes import library
-from trimaran.runs import report, rundir
+from trimaran.runs import report, rundir, scaling
 from trimaran.survey import catalog
 
 CARD = """\
@@ -53,16 +54,16 @@ def write(checkout: Path, *expected: dict[str, Any]) -> Path:
     return path
 
 
-def run(checkout: Path, directory: Path, psnr: float = 30.0) -> None:
+def run(checkout: Path, directory: Path, psnr: float = 30.0, nodes: int = 1) -> None:
     """Leave in `directory` what a run of the app leaves."""
     write(checkout, PSNR, MSE)
-    recipe = library.load("sharpen/cpu-smoke")
+    recipe = library.on_nodes(library.load("sharpen/cpu-smoke"), nodes)
     record = rundir.start(directory, recipe, {}, SIF, [DATA], command(recipe, {}, SIF))
     lines = [{"key": "run_start"}]
     for step, mse in enumerate((0.5, 0.0019, 0.02), start=1):
         where = {"step": step, "epoch_num": step}
         lines += [{"key": key, "value": value, "metadata": where} for key, value in
-                  (("eval_psnr", psnr), ("eval_mse", mse), ("speed", 10.0 * step))]
+                  (("eval_psnr", psnr), ("eval_mse", mse), ("speed", 10.0 * step * nodes))]
     lines.append({"key": "run_stop", "metadata": {"status": "success", "step": 3}})
     (directory / "metrics.jsonl").write_text(
         "".join(json.dumps({"time_ms": 1, **line}) + "\n" for line in lines)
@@ -101,6 +102,33 @@ def test_its_result_must_agree_with_its_metrics(checkout: Path, own_place: Path)
     path.write_text(path.read_text().replace("30.0", "31.0"))
     with pytest.raises(RunError, match=r"psnr is 31\.0, the last eval_psnr"):
         report.write(own_place / "run")
+
+
+def test_its_scaling_is_that_of_its_own_rate(checkout: Path, own_place: Path) -> None:
+    places = scaling.begin(own_place / "series", "sharpen/cpu-smoke", [1, 2])
+    for nodes, place in places.items():
+        run(checkout, place, nodes=nodes)
+        (place / "environment.json").write_text(json.dumps({"strategy": {"size": nodes}}))
+    points = scaling.write(own_place / "series")
+    assert [(one.metric, one.rate, one.speedup) for one in points] == [
+        ("steps_per_s", 25.0, 1.0), ("steps_per_s", 50.0, 2.0)
+    ]
+    text = (own_place / "series/scaling.md").read_text()
+    assert "| nodes | ranks | steps_per_s |" in text
+    assert "| 2 | 2 | 50.0 1/s | 2.00 |" in text
+    found, _ = compare(list(places.values()))
+    assert [(one.metric, one.ranks, one.speedup) for one in found.scaling] == [
+        ("steps_per_s", 1, 1.0), ("steps_per_s", 2, 2.0)
+    ]
+
+
+def test_without_a_rate_it_has_no_scaling(
+    checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "CARD", CARD.replace("hardware_bound: true, ", ""))
+    run(checkout, scaling.begin(own_place / "series", "sharpen/cpu-smoke", [1])[1])
+    with pytest.raises(RunError, match=r"app\.yaml: no metric is hardware_bound and"):
+        scaling.write(own_place / "series")
 
 
 def test_it_is_listed_and_shown(checkout: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from resnet_imagenet import method
-from resnet_imagenet.__main__ import COMMANDS, main, parser
+from resnet_imagenet.__main__ import COMMANDS, main
 from resnet_imagenet.settings import TrainSettings
+from trainkit import commands
 from trainkit.console import Counter
 
 
@@ -26,10 +27,11 @@ def test_every_command_has_help_with_examples(
 def test_the_examples_in_the_help_are_valid() -> None:
     from resnet_imagenet.__main__ import EXAMPLES
 
+    parser = commands.parser("resnet_imagenet", "", COMMANDS, {})
     for text in EXAMPLES.values():
         for line in text.replace("\\\n", " ").splitlines():
             if line.strip().startswith("python -m resnet_imagenet") and "…" not in line:
-                parser().parse_args(line.split()[3:])
+                parser.parse_args(line.split()[3:])
 
 
 @pytest.mark.parametrize(

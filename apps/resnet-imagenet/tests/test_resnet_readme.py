@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from resnet_imagenet.__main__ import COMMANDS, main, parser
+from resnet_imagenet.__main__ import COMMANDS, main
+from trainkit import commands
 from trainkit.data.dataset import open_dataset
 
 pytestmark = pytest.mark.slow
@@ -21,7 +22,8 @@ def test_every_command_is_shown() -> None:
 
 @pytest.mark.parametrize("words", SHOWN, ids=" ".join)
 def test_a_shown_command_is_valid(words: list[str]) -> None:
-    assert parser().parse_args(words).command == words[0]
+    parser = commands.parser("resnet_imagenet", "", COMMANDS, {})
+    assert parser.parse_args(words).command == words[0]
 
 
 @pytest.mark.parametrize("words", [w for w in SHOWN if w[0] != "train"], ids=" ".join)

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from resnet_imagenet import method
-from resnet_imagenet.__main__ import parser
+from resnet_imagenet.__main__ import COMMANDS
 from resnet_imagenet.settings import TrainSettings
-from trainkit import options
+from trainkit import commands, options
 
 RECIPES = sorted((Path(__file__).parents[3] / "recipes/resnet-imagenet").glob("*.yaml"))
 
@@ -30,7 +30,8 @@ def settings(recipe: Path, point: int | None = None) -> TrainSettings:
             words.append(f"--{key}" if value else f"--no-{key}")
         else:
             words.append(f"--{key}={value}")
-    parsed = parser().parse_args(["train", "--out=/out", *words])
+    parser = commands.parser("resnet_imagenet", "", COMMANDS, {})
+    parsed = parser.parse_args(["train", "--out=/out", *words])
     return options.collect(TrainSettings, parsed)
 
 

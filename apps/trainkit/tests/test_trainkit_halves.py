@@ -1,6 +1,7 @@
 """trainkit has a half without any framework, and one for each."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import trainkit
 
 PACKAGE = Path(trainkit.__file__).parent
+README = Path(__file__).parents[1] / "README.md"
 FRAMEWORKS = ("torch", "tensorflow")
 NEUTRAL = [
     path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in FRAMEWORKS
@@ -31,6 +33,15 @@ def test_the_neutral_half_imports_no_framework_nor_the_half_of_one(path: Path) -
     used = imported(path)
     assert not {name.split(".")[0] for name in used} & FOREIGN
     assert not {name for name in used for half in FRAMEWORKS if name.startswith(f"trainkit.{half}")}
+
+
+@pytest.mark.parametrize("half", ["", *FRAMEWORKS])
+def test_the_readme_says_what_each_module_gives(half: str) -> None:
+    head = f"| module of `trainkit.{half}` |" if half else "| module |"
+    table = README.read_text().partition(head)[2].partition("\n\n")[0]
+    first = "".join(row.split("|")[1] for row in table.splitlines()[2:])
+    shown = re.findall(r"`(\w+)`", first)
+    assert sorted(shown) == sorted(path.stem for path in (PACKAGE / half).glob("[a-z]*.py"))
 
 
 @pytest.mark.parametrize(("own", "other"), [("torch", "tensorflow"), ("tensorflow", "torch")])

@@ -95,26 +95,12 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
         RunError: the data cannot be had, or there is no space.
     """
     archive.check_new(output)
-    folder = _folder_name(request.recipe.name)
-    engine = request.engine
-    if not isinstance(engine, Apptainer):  # run.sh has its words
-        raise UsageError(f"a bundle holds a SIF, which the engine {engine.name} does not make")
-    recipe = request.recipe.recipe
-    if recipe.initial is not None:
-        raise UsageError(
-            f"{request.recipe.name} begins with weights from elsewhere: a bundle holds none",
-            hint="bundle the recipe of the first stage, or use `trimaran run … --initial FILE`",
-        )
-    pipeline.check(request)
-    for name, place in request.folders.items():
-        if cache.is_image(place):
-            raise UsageError(f"a bundle takes a folder of {name}, packed: {place} is a file")
-    with reporter.step(1, STEPS, pipeline.data_title(request.recipe)):
-        data = inputs.prepare(
-            request.recipe, request.folders, offline=request.offline, reporter=reporter
-        )
-    with reporter.step(2, STEPS, f"image: {recipe.image.name}"):
-        built = pipeline.prepare_image(request, definition.load(recipe.image.name), reporter)
+    folder, engine, recipe = _folder_name(request.recipe.name), _engine(request), request.recipe
+    with reporter.step(1, STEPS, pipeline.data_title(recipe)):
+        data = inputs.prepare(recipe, request.folders, offline=request.offline, reporter=reporter)
+    name = recipe.recipe.image.name
+    with reporter.step(2, STEPS, f"image: {name}"):
+        built = pipeline.prepare_image(request, definition.load(name), reporter)
         signature = pipeline.check_signature(request, built)
     with reporter.step(3, STEPS, f"bundle: {output}"):
         manifest = Manifest(
@@ -123,22 +109,39 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
             trimaran=__version__,
             apptainer=engine.version(),
             recipe=RecipeRecord(
-                name=request.recipe.name, sha256=request.recipe.sha256,
-                card_sha256=request.recipe.card.sha256, changed=request.changes,
+                name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256,
+                changed=request.changes,
             ),
             image=_image(built, signature),
             data=[
                 BundledData(
-                    name=one.name, folder="data" + inputs.below(recipe, one.name),
+                    name=one.name, folder="data" + inputs.below(recipe.recipe, one.name),
                     sha256=one.sha256, included=with_data,
                 )
                 for one in data
             ],
-            git=rundir.git_state(request.recipe.path.parent),
+            git=rundir.git_state(recipe.path.parent),
         )
         members = _members(request, manifest, built, data)
         digest = archive.write(output, folder, members, reporter)
     return Packed(output, digest, output.stat().st_size, manifest)
+
+
+def _engine(request: Request) -> Apptainer:
+    """Return the engine of a request that can be bundled."""
+    engine = request.engine
+    if not isinstance(engine, Apptainer):  # run.sh has its words
+        raise UsageError(f"a bundle holds a SIF, which the engine {engine.name} does not make")
+    if request.recipe.recipe.initial is not None:
+        raise UsageError(
+            f"{request.recipe.name} begins with weights from elsewhere: a bundle holds none",
+            hint="bundle the recipe of the first stage, or use `trimaran run … --initial FILE`",
+        )
+    pipeline.check(request)
+    for name, place in request.folders.items():
+        if cache.is_image(place):
+            raise UsageError(f"a bundle takes a folder of {name}, packed: {place} is a file")
+    return engine
 
 
 def _members(

@@ -162,7 +162,7 @@ def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoRe
     emit([
         {
             "nodes": one.nodes, "ranks": one.ranks,
-            "throughput": f"{one.throughput:,.1f} {one.unit}", "speed-up": f"{one.speedup:.2f}",
+            one.metric: f"{one.rate:,.1f} {one.unit}", "speed-up": f"{one.speedup:.2f}",
             "efficiency": f"{one.efficiency:.0%}", "verdict": one.outcome,
         }
         for one in points

@@ -242,10 +242,9 @@ def _arrival(name: str, side: Side, metric: str, level: float, up: bool) -> Arri
 
 
 def _scaling(groups: Groups, metrics: Sequence[Metric]) -> list[Scale]:
-    """Return the throughput over the number of ranks, where groups differ in it."""
-    card = _all(groups)[0].card
-    metric = next((one for one in metrics if one.metric in card.metrics
-                   and card.metrics[one.metric].key == "throughput"), None)
+    """Return the rate of the app over the number of ranks, where groups differ in it."""
+    rate = _all(groups)[0].card.rate
+    metric = next((one for one in metrics if one.metric == rate), None)
     if metric is None:
         return []
     means = {summary.group: summary.mean for summary in metric.groups}
@@ -258,8 +257,8 @@ def _scaling(groups: Groups, metrics: Sequence[Metric]) -> list[Scale]:
     least, _, base = known[0]
     return [
         Scale(
-            group=name, nodes=nodes, ranks=ranks, throughput=means[name], unit=metric.unit,
-            digits=metric.digits, speedup=means[name] / means[base],
+            group=name, nodes=nodes, ranks=ranks, metric=metric.metric, rate=means[name],
+            unit=metric.unit, digits=metric.digits, speedup=means[name] / means[base],
             efficiency=means[name] / means[base] * least / ranks,
         )
         for ranks, nodes, name in known

@@ -91,12 +91,13 @@ class Reach(BaseModel):
 
 
 class Scale(BaseModel):
-    """A group among groups of other sizes: against the one with the fewest ranks."""
+    """A group among groups of other sizes: its `rate` against that with the fewest ranks."""
 
     group: str
     nodes: int
     ranks: int
-    throughput: float
+    metric: str
+    rate: float
     unit: str
     digits: int
     speedup: float

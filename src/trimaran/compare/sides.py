@@ -13,12 +13,12 @@ from trimaran.recipes import cards
 from trimaran.recipes.cards import Card
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.options import Argument
-from trimaran.runs import report, series, verdict
+from trimaran.runs import kept_curves, report, verdict
 from trimaran.runs.evidence import Machine, RunEvidence, describe
+from trimaran.runs.kept_curves import KeptCurve
 from trimaran.runs.page import short
 from trimaran.runs.panels import LARGEST
 from trimaran.runs.report import Judged
-from trimaran.runs.series import Series
 from trimaran.runs.verdict import Row, Verdict
 
 
@@ -63,7 +63,7 @@ class Side:
     seconds: float
     verdict: Verdict
     windows: Mapping[str, Sequence[float]]
-    curves: Sequence[Series]
+    curves: Sequence[KeptCurve]
 
     @property
     def app(self) -> str:
@@ -77,7 +77,7 @@ class Side:
             and row.measured is not None and abs(row.measured) < LARGEST
         ), None)
 
-    def curve(self, metric: str) -> Series | None:
+    def curve(self, metric: str) -> KeptCurve | None:
         """Return a metric over steps and seconds, if it is known."""
         return next((one for one in self.curves if one.metric == metric), None)
 
@@ -125,7 +125,7 @@ def _of_run(path: str, judged: Judged) -> Side:
                 judged.events, card.metrics[row.metric], row.at) if abs(value) < LARGEST]
             for row in judged.verdict.rows if row.at.startswith("median")
         },
-        curves=series.collect(judged.events, card),
+        curves=kept_curves.collect(judged.events, card),
     )
 
 

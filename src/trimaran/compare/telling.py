@@ -151,9 +151,9 @@ def _reached(found: Comparison) -> Table:
 
 
 def _scaling(found: Comparison) -> Table:
-    columns = ["group", "nodes", "ranks", "throughput", "speed-up", "efficiency"]
+    columns = ["group", "nodes", "ranks", found.scaling[0].metric, "speed-up", "efficiency"]
     rows = [
-        [one.group, str(one.nodes), str(one.ranks), f"{one.throughput:,.{one.digits}f} {one.unit}",
+        [one.group, str(one.nodes), str(one.ranks), f"{one.rate:,.{one.digits}f} {one.unit}",
          f"{one.speedup:.2f}", f"{100 * one.efficiency:.1f} %"]
         for one in found.scaling
     ]

@@ -27,55 +27,17 @@ from trimaran.data.origins import (
     RelativePath,
     Size,
 )
+from trimaran.data.splits import (
+    Counted,
+    HashedSplit,
+    ImageSplit,
+    KittiSplit,
+    MovingSplit,
+    PatientSplit,
+    VideoClip,
+    VideoSplit,
+)
 from trimaran.strict import Sha256
-
-
-class Counted(strict.Model):
-    """How many samples a split has."""
-
-    samples: Size
-
-
-class VideoClip(strict.Model):
-    """A part of a video that is one sequence: frames from the first to before the second."""
-
-    video: FileName
-    frames: tuple[Annotated[int, Field(ge=0)], Size]
-    box: Annotated[
-        tuple[int, int, int, int] | None,
-        Field(description="left, top, right, bottom of what is cut out, in pixels"),
-    ] = None
-
-
-class VideoSplit(strict.Model):
-    """The sequences of one split, by name."""
-
-    sequences: dict[Name, VideoClip] = Field(min_length=1)
-
-    @property
-    def samples(self) -> int:
-        """How many samples it has."""
-        return len(self.sequences)
-
-
-Percent = Annotated[int, Field(ge=0, le=100)]
-
-
-class PatientSplit(strict.Model):
-    """The images that a list names, or those of a part of the patients that no list names.
-
-    How many they are is not known where a list has to be had first.
-    """
-
-    samples: Size | None = None
-    percent: tuple[Percent, Percent] | None = None
-    list: FileName | None = None
-
-    @model_validator(mode="after")
-    def _one_way(self) -> PatientSplit:
-        if (self.percent is None) == (self.list is None):
-            raise ValueError("give either 'percent' or 'list'")
-        return self
 
 
 class _Common(Described):
@@ -109,13 +71,6 @@ class Contract(_Common, Obtainable):
         return self
 
 
-class ImageSplit(Counted):
-    """Which IDX files hold the samples of one split."""
-
-    images: FileName
-    labels: FileName
-
-
 class Images(Contract):
     """Grey images of one class each, in IDX files."""
 
@@ -142,12 +97,6 @@ class Motion(strict.Model):
     items: Annotated[Size, Field(description="in a sequence")]
     speed: Annotated[Size, Field(description="at most, along each side, from frame to frame")]
     seed: Annotated[int, Field(ge=0)]
-
-
-class MovingSplit(Counted):
-    """Which IDX file holds the items that move in the sequences of one split."""
-
-    images: FileName
 
 
 class Moving(Contract):
@@ -216,14 +165,6 @@ class Videos(Contract):
         return self
 
 
-class HashedSplit(Counted):
-    """The images whose hash of their content, taken modulo 100, is from the first to before the
-    second number: two files with one content are never in two splits.
-    """
-
-    percent: tuple[Percent, Percent]
-
-
 class Zipped(Contract):
     """Images with any number of classes, which their folders in a zip (such as a wheel) say."""
 
@@ -277,13 +218,6 @@ class ImageNet(Licensed):
         from trimaran.data.packing import ilsvrc  # it reads a file of the checkout, rarely needed
 
         return ilsvrc.class_names(sorted(ilsvrc.synsets()))
-
-
-class KittiSplit(Counted):
-    """The sequences in one folder of the zip; how many frames they have in all, where known."""
-
-    folder: RelativePath
-    frames: Size | None = None
 
 
 class Kitti(Licensed):

@@ -61,10 +61,7 @@ def fetch_raw(
     for folder in (raw, downloads):
         make_folder(folder, reporter)
     lacking = missing(contract, raw)
-    for name in lacking:
-        if os.path.lexists(raw / name):
-            aside = set_aside(raw / name).name
-            reporter.warn(f"{raw / name} is not what the contract names; set aside as {aside}")
+    _make_room(raw, lacking, reporter)
     failures: list[str] = []
     for number, source in enumerate(contract.sources, start=1):
         needed = [name for name in lacking if name in source.gives]
@@ -86,18 +83,24 @@ def fetch_raw(
                 )
     if not lacking:
         return
+    by_hand = f"or put one of these into {downloads}: {', '.join(_sent_names(contract, lacking))}"
     if offline:
         raise RunError(
             f"{', '.join(lacking)} of {contract.name} are not in {raw}, and offline"
             " forbids the network",
-            hint=f"run `{contract.getting}` where there is a network, or put one"
-            f" of these into {downloads}: {', '.join(_sent_names(contract, lacking))}",
+            hint=f"run `{contract.getting}` where there is a network, {by_hand}",
         )
     raise RunError(
         "\n".join([f"no source gives {contract.name}:", *failures]),
-        hint="check the network (HTTP_PROXY, HTTPS_PROXY, REQUESTS_CA_BUNDLE), or put one of"
-        f" these into {downloads}: {', '.join(_sent_names(contract, lacking))}",
+        hint=f"check the network (HTTP_PROXY, HTTPS_PROXY, REQUESTS_CA_BUNDLE), {by_hand}",
     )
+
+
+def _make_room(raw: Path, lacking: list[str], reporter: Reporter) -> None:
+    for path in (raw / name for name in lacking):
+        if os.path.lexists(path):
+            aside = set_aside(path).name
+            reporter.warn(f"{path} is not what the contract names; set aside as {aside}")
 
 
 def _sent_names(contract: Obtainable, lacking: list[str]) -> list[str]:

@@ -7,9 +7,10 @@ Who only judges a run asks the row, and imports no engine.
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from trimaran.engines import Engine
+from trimaran.engines import Command, Engine
 from trimaran.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -17,15 +18,39 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """An engine: its class, and of a container what its commands begin with, one of these."""
+    """An engine: its class, and of a container how its commands read.
+
+    Attributes:
+        place: module and class.
+        programs: a command begins with one of these.
+        variable: in front of a variable of the command's own process that sets one in the
+            container; a word `NAME=VALUE` does, too.
+        shown: what a word has that shows something in the container, where `{}` is the place.
+        overlay: the option that lays something over the image.
+    """
 
     place: str
     programs: tuple[str, ...] = ()
+    variable: str = ""
+    shown: str | None = None
+    overlay: str | None = None
+
+    def sets(self, name: str, value: str, command: Command) -> bool:
+        """Return whether `command` gives the app this variable."""
+        own = command.env.get(f"{self.variable}{name}")
+        return value == own or f"{name}={value}" in command.argv
+
+    def shows(self, place: str, words: Sequence[str]) -> bool:
+        """Return whether a command of these words shows something at `place`."""
+        return self.shown is not None and any(self.shown.format(place) in word for word in words)
 
 
 ENGINES = {
-    "apptainer": Row("trimaran.engines.apptainer:Apptainer", ("apptainer", "singularity")),
-    "podman": Row("trimaran.engines.oci:Podman", ("podman",)),
+    "apptainer": Row(
+        "trimaran.engines.apptainer:Apptainer", ("apptainer", "singularity"),
+        variable="APPTAINERENV_", shown="destination={}", overlay="--overlay",
+    ),
+    "podman": Row("trimaran.engines.oci:Podman", ("podman",), shown=":{}:"),
     "host": Row("trimaran.engines.host:Host"),
 }
 """By name. A class is imported when it is asked for: most commands need one, or none."""
@@ -46,9 +71,14 @@ def containers() -> dict[str, type[Container]]:
     return {name: found for name, found in every().items() if issubclass(found, Container)}
 
 
-def programs(name: str) -> tuple[str, ...]:
-    """Return what commands of the engine `name` begin with; none where it is no container."""
-    return ENGINES[name].programs if name in ENGINES else ()
+def row(name: str) -> Row:
+    """Return the row of the engine `name` of a record; of an unknown one that of the host."""
+    return ENGINES.get(name, ENGINES["host"])
+
+
+def is_container(name: str) -> bool:
+    """Return whether the engine `name` shields a run from the host; an unknown one does not."""
+    return bool(row(name).programs)
 
 
 def select(name: str | None) -> Engine:

@@ -13,7 +13,7 @@ from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.evidence import wordings
 from trimaran.evidence.shelf import Piece, Shelf
-from trimaran.parsing import Location, dotted
+from trimaran.parsing import Location
 from trimaran.recipes import cards, library, targets
 from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile
@@ -164,13 +164,11 @@ def year_of(source: str) -> int | None:
 
 def _refuse_undated(path: Path, expectations: Iterator[tuple[Location, Expectation]]) -> None:
     """Refuse a published number without the year of its source: nobody could judge its age."""
-    faults = [
-        f"{path}:{strict.line(path, (*at, 'source'))}: {dotted((*at, 'source'))}: has no year"
-        f" ({one.source})"
+    faults: dict[Location, str] = {
+        (*at, "source"): f"has no year ({one.source})"
         for at, one in expectations if one.source is not None and year_of(one.source) is None
-    ]
-    if faults:
-        raise UsageError("\n".join(faults), hint="name the year: a page shows no number without")
+    }
+    strict.refuse(path, faults, hint="name the year: a page shows no number without")
 
 
 def _number(expected: Expectation, known: Card) -> Number:

@@ -5,6 +5,7 @@ A metric, its unit and its direction, a verb, a kind of data: none of them is in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,8 +14,10 @@ from pydantic import Field, model_validator
 
 from trimaran import paths, strict
 from trimaran.data.kinds import SampleWord
-from trimaran.errors import UsageError
+from trimaran.errors import UsageError, nearest
 from trimaran.files import sha256
+from trimaran.parsing import Location
+from trimaran.recipes import options
 
 CARD = "app.yaml"
 
@@ -40,7 +43,9 @@ class Metric(strict.Model):
         default=2, description="decimal places that are shown"
     )
     hardware_bound: bool = Field(
-        default=False, description="its reference holds only on the recipe's own target"
+        default=False,
+        description="its reference holds only on the recipe's own target; the first such metric"
+        " that is the better the higher is the rate that a scaling series is about",
     )
     least: Number | None = Field(default=None, description="the least it can be, in the unit")
     most: Number | None = Field(default=None, description="the most it can be, in the unit")
@@ -104,6 +109,13 @@ class Card(strict.Model):
         default_factory=list, description="options whose change leaves the experiment the same"
     )
 
+    @property
+    def rate(self) -> str | None:
+        """The name of the metric that says how fast the app is, or None if it has none."""
+        fast = (name for name, metric in self.metrics.items()
+                if metric.hardware_bound and metric.better == "higher")
+        return next(fast, None)
+
 
 @dataclass(frozen=True)
 class CardFile:
@@ -122,7 +134,8 @@ def load(app: str) -> CardFile:
     """Load the card of `app`.
 
     Raises:
-        UsageError: there is no such app (the nearest are named), or faults in its card.
+        UsageError: there is no such app (the nearest are named), or faults in its card, which
+            may name no other verbs and options than `options.json` beside it.
     """
     folder = paths.app(app)
     if app not in names() and folder.is_dir():
@@ -130,7 +143,27 @@ def load(app: str) -> CardFile:
             f"{folder / CARD} is not there: nothing says what {app} does and reports",
             hint="apps/README.md has what is in it",
         )
-    return load_copy(_DEFINED.file_of(app))
+    file = load_copy(_DEFINED.file_of(app))
+    if not options.unchecked(app):
+        hint = "make generate-apps writes options.json anew, from the settings of the app"
+        strict.refuse(file.path, _faults(file.card, options.verbs(app)), hint)
+    return file
+
+
+def _faults(card: Card, verbs: Mapping[str, options.Verb]) -> Mapping[Location, str]:
+    """Return where a card names what its app, which has these `verbs`, does not know."""
+    found: dict[Location, str] = {
+        ("verbs", verb): f"options.json has no such verb ({nearest(verb, verbs)})"
+        for verb in card.verbs if verb not in verbs
+    }
+    if lost := [verb for verb in verbs if verb not in card.verbs]:
+        found["verbs",] = f"{', '.join(lost)} of options.json is missing"
+    known = {name: None for verb in verbs.values() for name in verb.options}
+    for place, name in enumerate(card.neutral_options):
+        if name not in known:
+            near = nearest(name, known, cutoff=0.5)
+            found["neutral_options", place] = f"the app has no option '{name}' ({near})"
+    return found
 
 
 def load_copy(path: Path) -> CardFile:

@@ -10,7 +10,6 @@ from trimaran import paths, strict
 from trimaran.data import weights
 from trimaran.errors import UsageError
 from trimaran.files import sha256
-from trimaran.parsing import dotted
 from trimaran.recipes import cards, checks
 from trimaran.recipes.cards import CardFile
 from trimaran.recipes.recipe import Initial, Recipe
@@ -60,7 +59,7 @@ def definition(name: str) -> Recipe:
     path = _DEFINED.file_of(name)
     recipe = strict.load(Recipe, path)
     _check_identity(path, recipe)
-    _refuse(path, checks.faults(recipe, cards.load(recipe.app).card))
+    strict.refuse(path, checks.faults(recipe, cards.load(recipe.app).card))
     _check_initial(path, recipe)
     return recipe
 
@@ -110,7 +109,7 @@ def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:
     Its app's options may be others by now; what it expects must be in `card`.
     """
     recipe = strict.load(Recipe, path)
-    _refuse(path, checks.expectation_faults(recipe, card.card))
+    strict.refuse(path, checks.expectation_faults(recipe, card.card))
     return RecipeFile(name, path, sha256(path), _at_point(recipe, name), card)
 
 
@@ -128,14 +127,6 @@ def _at_point(recipe: Recipe, name: str) -> Recipe:
             hint=f"say which: {base}@{next(iter(points))}",
         )
     return recipe.at(points[point])
-
-
-def _refuse(path: Path, faults: checks.Faults) -> None:
-    if faults:
-        raise UsageError("\n".join(
-            f"{path}:{strict.line(path, where)}: {dotted(where)}: {fault}"
-            for where, fault in faults.items()
-        ))
 
 
 def _check_identity(path: Path, recipe: Recipe) -> None:

@@ -82,6 +82,15 @@ def unchecked(app: str) -> str | None:
     return f"{_path(app)} is not there: only the app itself will check its arguments"
 
 
+def verbs(app: str) -> dict[str, Verb]:
+    """Return what each verb of `app` takes; see `unchecked`.
+
+    Raises:
+        UsageError: `options.json` is damaged.
+    """
+    return strict.load_json(AppOptions, _path(app)).verbs
+
+
 def faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
     """Return what is wrong with each of `args`, the arguments of a verb of `app`; see `unchecked`.
 
@@ -90,13 +99,13 @@ def faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
     """
     if unchecked(app):
         return {}
-    verbs = strict.load_json(AppOptions, _path(app)).verbs
-    if verb not in verbs:
+    known = verbs(app)
+    if verb not in known:
         raise UsageError(
-            f"{_path(app)}: verbs: no '{verb}' ({nearest(verb, verbs)})",
+            f"{_path(app)}: verbs: no '{verb}' ({nearest(verb, known)})",
             hint="make generate-apps writes it anew",
         )
-    found = {key: _fault(f"{app} {verb}", verbs[verb], key, value) for key, value in args.items()}
+    found = {key: _fault(f"{app} {verb}", known[verb], key, value) for key, value in args.items()}
     return {key: fault for key, fault in found.items() if fault is not None}
 
 

@@ -173,7 +173,7 @@ class PointResources(strict.Model):
     walltime: WallTime | None = None
 
 
-class Point(strict.Model):
+class SeriesPoint(strict.Model):
     """One point of a series: what it expects, and what is its own."""
 
     resources: PointResources | None = None
@@ -189,7 +189,7 @@ class Series(strict.Model):
     over: Literal["ranks", "nodes", "tasks_per_node"] = Field(
         description="what the numbers of the points are; `ranks` fill node after node"
     )
-    points: dict[Annotated[int, Field(ge=1)], Point] = Field(min_length=1)
+    points: dict[Annotated[int, Field(ge=1)], SeriesPoint] = Field(min_length=1)
 
     def split(self, number: int, resources: Resources) -> dict[str, int]:
         """Return nodes and tasks of the point `number`; `resources` has the tasks of a full node.

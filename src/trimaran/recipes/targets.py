@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from trimaran import paths, strict
 from trimaran.hostfacts import FLAGS, HostFacts
@@ -30,17 +30,17 @@ class Node(strict.Model):
         default=None, description="what the driver's name of each accelerator contains"
     )
 
-    @model_validator(mode="after")
-    def _known_flags(self) -> Node:
-        known = FLAGS[self.architecture]
-        unknown = [flag for flag in self.cpu_flags if flag not in known]
-        if unknown:  # no machine would ever have it
+    @field_validator("cpu_flags")
+    @classmethod
+    def _known_flags(cls, flags: list[str], info: ValidationInfo) -> list[str]:
+        architecture = info.data.get("architecture")
+        known = FLAGS[architecture] if architecture else flags
+        if unknown := [flag for flag in flags if flag not in known]:  # no machine would ever have
             near = get_close_matches(unknown[0], known, n=3, cutoff=0.4)
             raise ValueError(
-                f"cpu_flags: {self.architecture} has no '{unknown[0]}' among"
-                f" {', '.join(near or known)}"
+                f"{architecture} has no '{unknown[0]}' among {', '.join(near or known)}"
             )
-        return self
+        return flags
 
 
 class Target(strict.Model):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trimaran.data import contracts
 from trimaran.data.contracts import Contract
-from trimaran.engines import selection
+from trimaran.engines import Command, selection
 from trimaran.errors import RunError
 from trimaran.files import read_plain
 from trimaran.parsing import parse_json
@@ -112,7 +112,7 @@ def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
 
 def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
     """Compare the words of the app, the launcher and the variables with the recipe's."""
-    words, inside = list(record.command.argv), bool(selection.programs(record.image.engine))
+    words, inside = list(record.command.argv), selection.is_container(record.image.engine)
     if record.initial is not None and words and words[-1].startswith("--initial="):
         words.pop()
     folders = {data.name: Path(data.path) for data in record.data}
@@ -129,32 +129,30 @@ def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
         yield f"run.json: the command is not that of the recipe with its changes ({other})"
     if lost := [word for word in launcher(recipe) if word not in words]:
         yield f"run.json: the command does not start the recipe's tasks ({lost[0]})"
-    given = record.command.env
+    command = Command(tuple(words), record.command.env)
     for name, value in recipe.env.items():
-        own = f"{name}={value}"
-        if value not in (given.get(name), given.get(f"APPTAINERENV_{name}")) and own not in words:
-            yield f"run.json: the command does not set {own}, as the recipe does"
+        if not selection.row(record.image.engine).sets(name, value, command):
+            yield f"run.json: the command does not set {name}={value}, as the recipe does"
 
 
 def _image(record: RunRecord) -> Iterator[str]:
     """Compare engine, digest and what was added with the words of the command."""
     image, words = record.image, record.command.argv
-    programs = selection.programs(image.engine)
-    if not programs:
+    engine = selection.row(image.engine)
+    if not engine.programs:
         if image.digest is not None:
             yield f"run.json: the engine {image.engine} has no images, but there is a digest"
         return
     if image.digest is None:
         yield "run.json: the image has no digest"
     starts = words if record.job else words[:1]  # of a job the launcher's words come first
-    if not any(Path(word).name in programs for word in starts):
+    if not any(Path(word).name in engine.programs for word in starts):
         yield f"run.json: the command does not run {image.engine}"
     if image.reference not in words:
         yield f"run.json: the command does not run {image.reference}"
     added = {one.kind for one in record.modified}
-    found = {"overlay"} if "--overlay" in words else set()
-    marks = (f"destination={VENV_INSIDE}", f":{VENV_INSIDE}:")
-    if any(mark in word for word in words for mark in marks):
+    found = {"overlay"} if engine.overlay in words else set()
+    if engine.shows(VENV_INSIDE, words):
         found.add("venv")
     if found != added:
         yield (f"run.json: the command adds {', '.join(sorted(found)) or 'nothing'} to the image,"

@@ -7,13 +7,21 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from trimaran import strict
+from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes.options import Argument
+from trimaran.runs.kept_curves import KeptCurve
 from trimaran.runs.record import GitRecord, JobRecord, RecipeRecord, SignatureRecord, as_list
-from trimaran.runs.series import Series
 from trimaran.runs.verdict import Row, Verdict
 from trimaran.strict import Digest, Sha256
 
@@ -61,11 +69,18 @@ _BEST = {
 """Instruction sets that decide how fast a CPU trains, the best first."""
 
 
+def _container(engine: str) -> str:
+    if not selection.is_container(engine):
+        known = ", ".join(filter(selection.is_container, selection.ENGINES))
+        raise ValueError(f"{engine} is no engine of containers: {known}")
+    return engine
+
+
 class UsedImage(strict.Model):
     """Which container it was: evidence is of no other run."""
 
     name: str
-    engine: Literal["apptainer", "podman"]
+    engine: Annotated[str, AfterValidator(_container)]
     digest: Digest
     inputs: Sha256
     signature: SignatureRecord | None = None
@@ -163,7 +178,7 @@ class Judgement(Verdict):
         return self
 
 
-class Curve(Series):
+class Curve(KeptCurve):
     """One metric over steps and seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trimaran.data import cache, contracts
-from trimaran.engines import Bind, Engine
+from trimaran.engines import Bind, Engine, selection
 from trimaran.errors import RunError, UsageError, nearest
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Recipe
@@ -57,13 +57,14 @@ def check(recipe: RecipeFile, folders: Mapping[str, Path], engine: Engine) -> No
         raise UsageError(
             f"{recipe.name} reads several data sets, which the engine {engine.name} cannot show as"
             " one folder",
-            hint="use --engine apptainer or podman",
+            hint=f"use --engine {' or '.join(selection.containers())}",
         )
     for folder in folders.values():
         if cache.is_image(folder) and not engine.mounts_images:
+            able = " or ".join(n for n, found in selection.every().items() if found.mounts_images)
             raise UsageError(
                 f"--data {folder}: the engine {engine.name} mounts no images",
-                hint="use --engine apptainer, or give a folder",
+                hint=f"use --engine {able}, or give a folder",
             )
 
 

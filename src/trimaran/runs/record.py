@@ -50,7 +50,7 @@ class ImageRecord(BaseModel):
     @property
     def publishable(self) -> bool:
         """Whether it was a container, known by its digest: a file that says so is not believed."""
-        return bool(selection.programs(self.engine)) and self.digest is not None
+        return selection.is_container(self.engine) and self.digest is not None
 
 
 class DataRecord(BaseModel):

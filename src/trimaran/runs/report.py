@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from trimaran import files
+from trimaran.engines import selection
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import read_plain, sha256, write_atomic
 from trimaran.recipes import cards, library, targets
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import agreement, curves, page, rundir, sections, series, verdict
+from trimaran.runs import agreement, curves, kept_curves, page, rundir, sections, verdict
+from trimaran.runs.kept_curves import KeptCurve
 from trimaran.runs.panels import collect
 from trimaran.runs.record import RunRecord
-from trimaran.runs.series import Series
 from trimaran.runs.verdict import Event, Verdict
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Evidence(BaseModel):
 
     run: RunRecord
     verdict: Verdict
-    curves: list[Series] = []
+    curves: list[KeptCurve] = []
 
 
 # What tells of the machine's users and folders and nothing of the result. The exact
@@ -62,7 +63,7 @@ def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Pa
     if not record.image.publishable:
         raise UsageError(
             f"the run of {record.recipe.name} was not in a container: it is no evidence",
-            hint="run it with --engine apptainer or podman",
+            hint=f"run it with --engine {' or '.join(selection.containers())}",
         )
     if record.modified:
         raise UsageError(
@@ -71,7 +72,7 @@ def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Pa
         )
     card = recipe_as_run(directory, record).card.card
     events = verdict.read_events(directory / rundir.METRICS)
-    evidence = Evidence(run=record, verdict=judged, curves=series.collect(events, card))
+    evidence = Evidence(run=record, verdict=judged, curves=kept_curves.collect(events, card))
     files.write_evidence(file, evidence.model_dump_json(indent=2, exclude={"run": _PRIVATE}))
 
 

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
 from trimaran.errors import RunError, UsageError
 from trimaran.files import read_plain, write_atomic
-from trimaran.recipes.cards import Metric
+from trimaran.recipes.cards import CardFile
 from trimaran.runs import curves, page, report, rundir, verdict
 from trimaran.runs.verdict import Outcome
 
 FILE = "scaling.json"
 """Makes a folder a series: which run is on how many nodes."""
 
-THROUGHPUT = "throughput"
-"""The key of the metric that a series is about (app contract)."""
 
-
-class Series(BaseModel):
+class ScalingSeries(BaseModel):
     """The runs of a series: folders beside the file, by their number of nodes."""
 
     recipe: str
     runs: dict[int, str] = Field(min_length=1)
 
 
-class Point(BaseModel):
+class ScalingRun(BaseModel):
     """One run of a series, compared with the smallest.
 
-    `speedup` is the throughput over that of the smallest run, `efficiency` the share of the
-    speed-up that so many times its nodes could give at the most.
+    `metric` is the rate that the app's card names, in `unit`. `speedup` is it over that of the
+    smallest run, `efficiency` the share of the speed-up that so many times its nodes could give
+    at the most.
     """
 
     nodes: int
     ranks: int
-    throughput: float
+    metric: str
+    rate: float
     unit: str
     speedup: float
     efficiency: float
@@ -54,12 +52,12 @@ def begin(directory: Path, recipe: str, nodes: list[int]) -> dict[int, Path]:
         raise UsageError(f"{directory} exists and is not empty: a run is never overwritten",
                          hint="choose another --out, or leave it out")
     directory.mkdir(parents=True, exist_ok=True)
-    series = Series(recipe=recipe, runs=runs)
+    series = ScalingSeries(recipe=recipe, runs=runs)
     write_atomic(directory / FILE, series.model_dump_json(indent=2) + "\n")
     return {count: directory / name for count, name in runs.items()}
 
 
-def load(directory: Path) -> Series:
+def load(directory: Path) -> ScalingSeries:
     """Read which runs a series has.
 
     Raises:
@@ -67,7 +65,7 @@ def load(directory: Path) -> Series:
     """
     path = directory / FILE
     try:
-        series = Series.model_validate_json(read_plain(path))
+        series = ScalingSeries.model_validate_json(read_plain(path))
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
     for name in series.runs.values():
@@ -76,48 +74,48 @@ def load(directory: Path) -> Series:
     return series
 
 
-def write(directory: Path) -> list[Point]:
+def write(directory: Path) -> list[ScalingRun]:
     """Judge each run of a series, and write `scaling.md`, `scaling.svg` and `scaling.png`.
 
     Raises:
         UsageError: one has not completed.
-        RunError: one has reported no throughput, or its files disagree.
+        RunError: the app has no rate, one has not reported it, or its files disagree.
     """
     series = load(directory)
-    points: list[Point] = []
+    points: list[ScalingRun] = []
     for nodes in sorted(series.runs):
         run = directory / series.runs[nodes]
         record, judged = report.write(run)
         recipe = report.recipe_as_run(run, record)
-        found = _throughput(verdict.read_events(run / rundir.METRICS), recipe.card.card.metrics)
-        if found is None:
-            raise RunError(f"the run in {run} has reported no throughput")
-        value, unit = found
+        metric, rate, unit = _rate(run, recipe.card)
         first = points[0] if points else None
-        speedup = value / first.throughput if first else 1.0
-        points.append(Point(
-            nodes=nodes, ranks=nodes * recipe.recipe.resources.tasks_per_node, throughput=value,
-            unit=unit, speedup=speedup, outcome=judged.outcome,
+        speedup = rate / first.rate if first else 1.0
+        points.append(ScalingRun(
+            nodes=nodes, ranks=nodes * recipe.recipe.resources.tasks_per_node, metric=metric,
+            rate=rate, unit=unit, speedup=speedup, outcome=judged.outcome,
             efficiency=speedup * (first.nodes if first else nodes) / nodes,
         ))
     _render(directory, series, points)
     return points
 
 
-def _throughput(
-    events: list[verdict.Event], metrics: Mapping[str, Metric]
-) -> tuple[float, str] | None:
-    metric = next((one for one in metrics.values() if one.key == THROUGHPUT), None)
-    if metric is None:
-        return None
+def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
+    """Return the name of the app's rate, what it was in the run, and its unit."""
+    name = app.card.rate
+    if name is None:
+        raise RunError(
+            f"{app.path}: no metric is hardware_bound and better: higher",
+            hint="a scaling series is about the first one that is, such as throughput",
+        )
+    metric, events = app.card.metrics[name], verdict.read_events(run / rundir.METRICS)
     for when in ("median-after-epoch-1", "median-after-epoch-0"):
         value = verdict.measure(events, metric, when)
         if value is not None and value > 0:
-            return value, metric.unit
-    return None
+            return name, value, metric.unit
+    raise RunError(f"the run in {run} has reported no {name}")
 
 
-def _render(directory: Path, series: Series, points: list[Point]) -> None:
+def _render(directory: Path, series: ScalingSeries, points: list[ScalingRun]) -> None:
     drawn = curves.speedup(series.recipe, [(one.nodes, one.speedup) for one in points])
     write_atomic(directory / "scaling.svg", drawn.svg)
     write_atomic(directory / "scaling.png", drawn.png)

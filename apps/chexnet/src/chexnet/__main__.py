@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from chexnet.looking import EvaluateSettings, ExportSettings, PredictSettings
@@ -22,11 +21,7 @@ EXAMPLES = {
   mpirun --bind-to none -n 2 python -m chexnet train …options… --strategy horovod
 
   # pure compute throughput, no data
-  python -m chexnet train --synthetic --out bench --model resnet50 --max-steps 20
-
-exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 69 another rank was lost, 70 the
-ranks have different weights, 74 checkpoint not written, 75 stopped early by SIGTERM, SIGUSR1,
-SIGHUP or Ctrl-C and resumable""",
+  python -m chexnet train --synthetic --out bench --model resnet50 --max-steps 20""",
     "pretrain": """examples:
   mpirun -n 512 python -m chexnet pretrain --data /data/imagenet-2012 --out run --model resnet50 \\
       --strategy horovod --batch-size-per-rank 16 --keep 90
@@ -66,15 +61,10 @@ COMMANDS: commands.Commands = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the argument parser of all commands."""
-    text = "Reference training of CheXNet: findings in chest X-rays."
-    return commands.parser("chexnet", text, COMMANDS, EXAMPLES)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    return commands.run("chexnet", parser(), COMMANDS, arguments)
+    text = "Reference training of CheXNet: findings in chest X-rays."
+    return commands.run("chexnet", text, COMMANDS, EXAMPLES, arguments)
 
 
 if __name__ == "__main__":

@@ -31,18 +31,6 @@ def identity(settings: TrainSettings, data: Inputs, ranks: TensorFlowStrategy) -
     return {key: values[key] for key in values if key not in FREE} | facts
 
 
-@dataclasses.dataclass(frozen=True)
-class Sums:
-    """What a step computed, which is there when somebody asks for it."""
-
-    values: tf.Tensor
-
-    def result(self) -> list[float]:
-        """Wait for the step."""
-        found: list[float] = self.values.numpy().tolist()
-        return found
-
-
 class Trained:
     """A training as its checkpoints keep it: `trainkit.training.Training`.
 

@@ -27,7 +27,7 @@ import tensorflow as tf
 from chexnet import inputs, judging, method, network, weights
 from chexnet.inputs import Batch, Inputs, Loader
 from chexnet.settings import TrainSettings
-from chexnet.state import Sums, Trained, identity
+from chexnet.state import Trained, identity
 from trainkit import metrics, outputs, session
 from trainkit.exits import StoppedError
 from trainkit.journal import Evaluation, Words
@@ -38,7 +38,7 @@ from trainkit.tensorflow import determinism
 from trainkit.tensorflow.parts import plain
 from trainkit.tensorflow.profile import Profile
 from trainkit.tensorflow.start import start
-from trainkit.tensorflow.strategy import TensorFlowStrategy
+from trainkit.tensorflow.strategy import Sum, TensorFlowStrategy
 from trainkit.training import Course
 
 PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "horovod", "numpy", "trainkit", "chexnet")
@@ -146,7 +146,7 @@ class Training:
         update = self.graph(frozen, min(settings.accumulation, len(batch.images)))
         share = tf.constant(self.ranks.size / batch.count, tf.float32)
         stopping = tf.constant(float(self.session.stop_asked), tf.float64)
-        sums = Sums(update(batch.images, batch.labels, share, stopping))
+        sums = Sum(update(batch.images, batch.labels, share, stopping))
         self.session.made(batch.count, sums, {metrics.LEARNING_RATE: rate})
 
     def graph(self, frozen: bool, parts: int) -> Any:

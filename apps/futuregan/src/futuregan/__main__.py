@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from futuregan.looking import EvaluateSettings, PredictSettings
@@ -24,11 +23,7 @@ EXAMPLES = {
   mpirun --bind-to none -n 2 python -m futuregan train …options… --strategy horovod
 
   # pure compute throughput at 64 pixels, no data
-  python -m futuregan train --synthetic --out bench --size 64 --first-size 64 --max-steps 20
-
-exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 69 another rank was lost, 70 the
-ranks have different weights, 74 checkpoint not written, 75 stopped early by SIGTERM, SIGUSR1,
-SIGHUP or Ctrl-C and resumable""",
+  python -m futuregan train --synthetic --out bench --size 64 --first-size 64 --max-steps 20""",
     "evaluate": """examples:
   python -m futuregan evaluate --data /data/traffic-camera --out run
   # 30 frames, those beyond the trained ones from predicted frames; also as a picture
@@ -53,15 +48,10 @@ COMMANDS: commands.Commands = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the argument parser of all commands."""
-    text = "Reference training of FutureGAN: the next frames of a video."
-    return commands.parser("futuregan", text, COMMANDS, EXAMPLES)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    return commands.run("futuregan", parser(), COMMANDS, arguments)
+    text = "Reference training of FutureGAN: the next frames of a video."
+    return commands.run("futuregan", text, COMMANDS, EXAMPLES, arguments)
 
 
 if __name__ == "__main__":

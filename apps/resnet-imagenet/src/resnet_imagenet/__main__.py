@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from resnet_imagenet.settings import (
@@ -34,11 +33,7 @@ EXAMPLES = {
 
   # pure compute throughput, no data, and where the time of a step goes
   python -m resnet_imagenet train --synthetic --out bench --max-steps 40 \\
-      --batch-size-per-rank 32 --profile 10
-
-exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 69 another rank was lost, 70 the
-ranks have different weights, 74 checkpoint not written, 75 stopped early by SIGTERM, SIGUSR1,
-SIGHUP or Ctrl-C and resumable""",
+      --batch-size-per-rank 32 --profile 10""",
     "evaluate": """examples:
   python -m resnet_imagenet evaluate --data /data/fashion-mnist --out run
   python -m resnet_imagenet evaluate --data /data/fashion-mnist \\
@@ -67,15 +62,10 @@ COMMANDS: commands.Commands = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the argument parser of all commands."""
-    text = "Reference training of ResNets on ImageNet and small images."
-    return commands.parser("resnet_imagenet", text, COMMANDS, EXAMPLES)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    return commands.run("resnet_imagenet", parser(), COMMANDS, arguments)
+    text = "Reference training of ResNets on ImageNet and small images."
+    return commands.run("resnet_imagenet", text, COMMANDS, EXAMPLES, arguments)
 
 
 if __name__ == "__main__":

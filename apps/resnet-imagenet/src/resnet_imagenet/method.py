@@ -80,8 +80,8 @@ def check_compiler(mode: str, device: torch.device) -> None:
         raise ArgumentError(f"--compile {mode}: Triton is not installed; {VARIANT}")
     if shutil.which(compiler) is None:  # a GPU's kernels are started by compiled code, too
         raise ArgumentError(
-            f"--compile {mode}: no C++ compiler {compiler} (set CXX, or say --compile off: on CPUs "
-            f"it gained nothing where it was measured); {VARIANT}"
+            f"--compile {mode}: no C++ compiler {compiler} (set CXX, or say --compile off); "
+            f"{VARIANT}"
         )
 
 

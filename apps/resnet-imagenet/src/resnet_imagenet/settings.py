@@ -124,8 +124,8 @@ class TrainSettings:
     )
     compile: str = option(
         "off",
-        "mode of torch.compile, which needs a C++ compiler or Triton (not in the images); "
-        "reduce-overhead has CUDA graphs",
+        "mode of torch.compile, which needs a C++ compiler, and on a GPU Triton: images on a "
+        "torch-*-dev framework have them; reduce-overhead has CUDA graphs",
         choices=COMPILE,
     )
     compile_cache: Path | None = option(

@@ -21,6 +21,10 @@ from trainkit.options import option
 Commands = Mapping[str, tuple[type[Any], str]]
 """Name -> its settings, a dataclass of options with a method `check()`, and one line about it."""
 PICTURES = (".png", ".svg", ".pdf")
+EXIT_CODES = """\
+exit codes: 0 done, 2 bad arguments, 3 bad data, 4 diverged, 69 another rank was lost, 70 the
+ranks have different weights, 74 checkpoint not written, 75 stopped early by SIGTERM, SIGUSR1,
+SIGHUP or Ctrl-C and resumable"""
 
 
 def parser(
@@ -32,7 +36,7 @@ def parser(
         package: of the app.
         text: one sentence about it.
         commands: what it can do.
-        examples: what `--help` of a command ends with.
+        examples: what `--help` of a command ends with; of one that trains the exit codes follow.
     """
     top = argparse.ArgumentParser(
         prog=f"python -m {package}", description=text,
@@ -42,22 +46,30 @@ def parser(
     for name, (settings, about) in commands.items():
         command = subparsers.add_parser(
             name, help=about, description=about[0].upper() + about[1:] + ".",
-            epilog=examples.get(name), formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
+            epilog=_epilog(examples.get(name), settings),
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         )
         options.add_options(command, settings)
     return top
 
 
+def _epilog(examples: str | None, settings: type[Any]) -> str:
+    trains = "resume" in settings.__dataclass_fields__
+    return "\n\n".join(filter(None, [examples, EXIT_CODES if trains else None]))
+
+
 def run(
-    package: str, top: argparse.ArgumentParser, commands: Commands, arguments: Sequence[str] | None
+    package: str, text: str, commands: Commands, examples: Mapping[str, str],
+    arguments: Sequence[str] | None,
 ) -> int:
     """Run the command that `arguments` (default: those of this process) name; return its exit code.
+
+    The others are as `parser` takes them.
 
     Raises:
         SystemExit: the arguments are wrong, or ask for help.
     """
-    parsed = top.parse_args(arguments)
+    parsed = parser(package, text, commands, examples).parse_args(arguments)
     settings: Any = options.collect(commands[parsed.command][0], parsed)
 
     def command() -> None:

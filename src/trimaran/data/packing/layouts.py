@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trimaran.data import contracts
 from trimaran.data.contracts import ChestXray14
-from trimaran.data.packing import chestxray, ilsvrc, labelled, listing, sequences
+from trimaran.data.packing import chestxray, class_folders, ilsvrc, labelled, sequences
 from trimaran.data.packing.listing import Listing
 from trimaran.errors import UsageError
 from trimaran.reporting import Reporter
@@ -40,7 +40,7 @@ def listing_of(
         raise UsageError("--classes says what the table of --labels may name: give --labels, too")
     if ilsvrc.is_here(source):
         return ilsvrc.listing(source, workers, reporter)
-    listing.refuse_within(source, out)
+    class_folders.refuse_within(source, out)
     if labels is None and chestxray.is_here(source):
         contract = contracts.load("chestxray14")
         assert isinstance(contract, ChestXray14)  # noqa: S101 - it is the repository's own
@@ -54,6 +54,6 @@ def listing_of(
             )
         )
         if "train" not in found.splits and not untrained:
-            raise listing.no_train(source, found.splits)
+            raise class_folders.no_train(source, found.splits)
         return found
-    return listing.of_folder(source, workers, reporter, untrained=untrained)
+    return class_folders.listing(source, workers, reporter, untrained=untrained)

@@ -16,6 +16,18 @@ from trainkit.ranks import Ranks
 from trainkit.strategy import Strategy
 
 
+class Sum:
+    """What a step computed, which is there when somebody asks for it: `Pending`."""
+
+    def __init__(self, values: tf.Tensor) -> None:
+        self.values = values
+
+    def result(self) -> list[float]:
+        """Return its elements; waits for the step."""
+        found: list[float] = self.values.numpy().tolist()
+        return found
+
+
 class TensorFlowStrategy(Strategy):
     """The only process of a training.
 

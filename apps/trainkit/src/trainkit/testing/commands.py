@@ -50,6 +50,7 @@ class CommandContract(Fixtures):
         assert not FRAMEWORKS.intersection(modules)
         for verb, known in self.app.options.items():
             assert [name for name in known if f"--{name}" not in said[verb]] == []
+            assert ("75 stopped early" in said[verb]) == ("resume" in known)
 
     def test_commands_in_its_readme_have_verbs_and_options_that_there_are(self) -> None:
         text = (self.app.folder / "README.md").read_text().replace("\\\n", " ")

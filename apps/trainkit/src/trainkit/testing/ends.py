@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from trainkit import metrics, outputs
+from trainkit.strategy import Strategy
 from trainkit.testing import reading
 from trainkit.testing.fixtures import Fixtures
 from trainkit.testing.program import Program
@@ -139,6 +141,50 @@ class EndContract(Fixtures):
         monkeypatch.undo()
         assert program.main(out, *AUTO) == 0
         assert json.loads((out / outputs.RESULT).read_text())["steps"] == self.app.steps
+
+
+    @pytest.mark.slow
+    def test_a_rank_that_is_gone_ends_with_69(
+        self, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def lost(*_: Any) -> bool:
+            raise ConnectionError("connection reset by peer")
+
+        monkeypatch.setattr(Strategy, "any", lost)
+        monkeypatch.setattr(Strategy, "lost", lambda self, error: True)
+        assert program.main(tmp_path / "run") == 69
+        said = capsys.readouterr().err
+        assert "another rank ended, or cannot be reached" in said
+        assert "(connection reset by peer)" in said
+
+    @pytest.mark.slow
+    def test_ranks_that_differ_end_with_70_and_without_a_result(
+        self, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def other(_: Strategy, value: Any) -> Any:
+            is_digest = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)
+            return "0" * 64 if is_digest else value
+
+        out = tmp_path / "run"
+        monkeypatch.setattr(Strategy, "share", other)
+        assert program.main(out) == 70
+        assert "the ranks have different weights after step 1" in capsys.readouterr().err
+        assert not (out / outputs.RESULT).exists()
+
+    @pytest.mark.slow
+    def test_ctrl_c_before_the_training_ends_with_130_and_leaves_nothing(
+        self, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def interrupted(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(outputs, "open_outputs", interrupted)
+        assert program.main(tmp_path / "run") == 130
+        assert "interrupted" in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
 
 
 def _content(out: Path) -> dict[str, bytes]:

@@ -14,8 +14,7 @@ COMMANDS: commands.Commands = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    top = commands.parser("toy_tensorflow", "A toy of the app contract.", COMMANDS, {})
-    return commands.run("toy_tensorflow", top, COMMANDS, arguments)
+    return commands.run("toy_tensorflow", "A toy of the app contract.", COMMANDS, {}, arguments)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from trainkit.signals import StopFlag
 from trainkit.tensorflow import determinism
 from trainkit.tensorflow.parts import Variables, digest, plain
 from trainkit.tensorflow.start import start
-from trainkit.tensorflow.strategy import TensorFlowStrategy
+from trainkit.tensorflow.strategy import Sum, TensorFlowStrategy
 from trainkit.training import Course
 
 FREE = {"out", "resume", "device", "checkpoint_every", "log_every"}
@@ -62,18 +62,6 @@ def identity(settings: TrainSettings, ranks: TensorFlowStrategy) -> dict[str, An
     """Return the settings that a resumed training shares with its checkpoint."""
     values = dataclasses.asdict(settings)
     return {key: values[key] for key in values if key not in FREE} | {"ranks": ranks.size}
-
-
-@dataclasses.dataclass(frozen=True)
-class Sums:
-    """What a step computed, which is there when somebody asks for it."""
-
-    values: tf.Tensor
-
-    def result(self) -> list[float]:
-        """Wait for the step."""
-        found: list[float] = self.values.numpy().tolist()
-        return found
 
 
 class Training:
@@ -119,7 +107,7 @@ class Training:
         """Make one update."""
         batch = self.session.take(batches)
         stopping = tf.constant(float(self.session.stop_asked), tf.float64)
-        self.session.made(self.batch, Sums(self.update_in_graph(batch, stopping)), {})
+        self.session.made(self.batch, Sum(self.update_in_graph(batch, stopping)), {})
 
     def update(self, batch: points.Batch, stopping: tf.Tensor) -> tf.Tensor:
         """Make one update; return the losses' sum and how many ranks are to stop, of all ranks."""

@@ -14,8 +14,7 @@ COMMANDS: commands.Commands = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    top = commands.parser("toy_two_networks", "A toy of the app contract.", COMMANDS, {})
-    return commands.run("toy_two_networks", top, COMMANDS, arguments)
+    return commands.run("toy_two_networks", "A toy of the app contract.", COMMANDS, {}, arguments)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ DIGITS = 6
 """Significant digits that are kept."""
 
 
-class Series(BaseModel):
+class KeptCurve(BaseModel):
     """One metric of a run.
 
     Attributes:
@@ -31,7 +31,7 @@ class Series(BaseModel):
     points: list[tuple[int, float, float]]
 
 
-def collect(events: Sequence[Event], card: Card) -> list[Series]:
+def collect(events: Sequence[Event], card: Card) -> list[KeptCurve]:
     """Return the metrics that the card gives a panel, as far as the run has reported them."""
     begun = next((event.time_ms for event in events if event.key == "run_start"), None)
     if begun is None:
@@ -44,7 +44,7 @@ def collect(events: Sequence[Event], card: Card) -> list[Series]:
             for event in events if event.key == metric.key and event.finite is not None
         ]
         if metric.panel is not None and points:
-            found.append(Series(metric=name, unit=metric.unit, points=thinned(points)))
+            found.append(KeptCurve(metric=name, unit=metric.unit, points=thinned(points)))
     return found
 
 

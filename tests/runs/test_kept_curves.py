@@ -9,7 +9,7 @@ from pathlib import Path
 from finished import SIF, finish
 from samples import CARD
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import report, series
+from trimaran.runs import kept_curves, report
 from trimaran.runs.verdict import Event
 
 
@@ -26,21 +26,21 @@ def events(count: int) -> list[Event]:
 
 
 def test_a_metric_is_kept_over_steps_and_seconds_in_its_unit() -> None:
-    found = series.collect(events(4), CARD)
+    found = kept_curves.collect(events(4), CARD)
     assert [(one.metric, one.unit) for one in found] == [("val_top1", "%")]
     assert found[0].points == [(1, 0.5, 25.0), (2, 1.0, 50.0), (3, 1.5, 75.0), (4, 2.0, 100.0)]
 
 
 def test_many_points_are_thinned_and_the_ends_stay() -> None:
-    points = series.collect(events(1000), CARD)[0].points
-    assert len(points) == series.MOST
+    points = kept_curves.collect(events(1000), CARD)[0].points
+    assert len(points) == kept_curves.MOST
     assert (points[0][0], points[-1][0]) == (1, 1000)
     gaps = [after[0] - before[0] for before, after in itertools.pairwise(points)]
     assert max(gaps) - min(gaps) <= 1
 
 
 def test_without_a_start_no_seconds_are_known() -> None:
-    assert series.collect(events(4)[1:], CARD) == []
+    assert kept_curves.collect(events(4)[1:], CARD) == []
 
 
 def test_evidence_has_the_curves(recipe: RecipeFile, own_place: Path) -> None:
