@@ -121,6 +121,7 @@ def two_ranks(program: Program, out: Path, *more: str) -> Iterator[list[subproce
     finally:
         for rank in ranks:
             rank.kill()
+            rank.wait()
 
 
 @pytest.mark.slow
