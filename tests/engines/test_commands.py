@@ -15,7 +15,7 @@ from trimaran import hostfacts, paths
 from trimaran.engines import Bind, BuiltImage, Setting, commands, oci, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import archives, bases, definition
+from trimaran.images import archives, bases, definition, identity
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -99,7 +99,7 @@ def test_root_without_capabilities_runs_in_a_user_namespace_and_cannot_build(
 def test_records_of_another_definition_or_damaged_ones_are_passed_over() -> None:
     paths.cache("images").mkdir(parents=True)
     record = store.Record(
-        "tiny", "apptainer", "/x.sif", "sha256:0", definition.content(TINY), "a" * 64,
+        "tiny", "apptainer", "/x.sif", "sha256:0", identity.content_of(TINY), "a" * 64,
         "2026-01-01T00:00:00Z", "base", "sha256:1", 1,
     )
     newer = record.__class__(**{**record.__dict__, "inputs": "b" * 64, "built": "2026-02"})

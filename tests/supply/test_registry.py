@@ -25,7 +25,7 @@ from trimaran.engines.host import Host
 from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError, UsageError
 from trimaran.foreign import message
-from trimaran.images import definition
+from trimaran.images import definition, identity
 from trimaran.reporting import Silent
 from trimaran.sites import Site
 from trimaran.supply import registry
@@ -451,7 +451,7 @@ def test_a_listing_says_what_is_here_without_reading_what_is_untouched(
     monkeypatch.setattr(store, "sha256", lambda *_: "another")
     sif = tmp_path / "tiny.sif"
     sif.write_bytes(b"12345")
-    content = definition.content(TINY)
+    content = identity.content_of(TINY)
     for name, kept, size, origin in (
         ("a", content, 5, "host.example/team/tiny@sha256:1"), ("b", "old", 5, None),
         ("c", content, 6, None),

@@ -18,7 +18,7 @@ from trimaran.data import cache, contracts, dataset_json
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
 from trimaran.files import check_space, writing
-from trimaran.images import definition
+from trimaran.images import definition, identity
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
 from trimaran.runs import rundir
@@ -95,7 +95,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
             if one.included:
                 _take_in_data(folder / one.folder, one.name, reporter)
     if image.name not in definition.names() or (
-        definition.content(definition.load(image.name)) != image.content
+        identity.content_of(definition.load(image.name)) != image.content
     ):
         reporter.warn(
             f"this checkout defines {image.name} differently, so `trimaran run` does not take "

@@ -17,7 +17,7 @@ from trimaran import hostfacts, locks, process
 from trimaran.engines import BuiltImage, Command, Engine, Setting, commands, inventory, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import bases, definition, render, wheelhouse
+from trimaran.images import bases, definition, identity, render, wheelhouse
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.images.wheels import Item
@@ -149,7 +149,7 @@ class Container(Engine):
 
     def planned(self, image: Image) -> BuiltImage:
         """Return what `build` would make, as far as it is known before the base is."""
-        content = definition.content(image)
+        content = identity.content_of(image)
         reference = self._reference(image.name, content)
         return BuiltImage(image.name, self.name, reference, None, content, 0)
 
@@ -213,7 +213,7 @@ class Container(Engine):
     ) -> Job:
         """Gather what goes into `image`."""
         render.check(image)
-        content = definition.content(image)
+        content = identity.content_of(image)
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
         return Job(image, below, self._base(image, below, given, offline, reporter), items, content)
 

@@ -9,7 +9,7 @@ from typing import Literal
 from trimaran.engines import selection, store
 from trimaran.engines.building import Container
 from trimaran.engines.store import Record
-from trimaran.images import definition
+from trimaran.images import identity
 from trimaran.images.definition import Image
 
 
@@ -49,7 +49,7 @@ def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
             kept[record.name].append(record)
     found = {}
     for model in models:
-        content = definition.content(model) if kept[model.name] else ""
+        content = identity.content_of(model) if kept[model.name] else ""
         rows = [
             _here(record, engines[record.engine], record.content == content)
             for record in kept[model.name]

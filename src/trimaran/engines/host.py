@@ -18,7 +18,7 @@ from trimaran.engines import BuiltImage, Command, Condition, Description, Settin
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.files import set_aside
-from trimaran.images import definition, wheelhouse
+from trimaran.images import definition, identity, wheelhouse
 from trimaran.images.definition import Image
 from trimaran.images.parts import PYTHONS, SYSTEM_PATH
 from trimaran.reporting import Reporter, Silent
@@ -72,7 +72,7 @@ class Host:
 
     def planned(self, image: Image) -> BuiltImage:
         """Return the environment that `build` makes; it does not need to exist."""
-        inputs = hashlib.sha256(f"{definition.content(image)} {sys.version}".encode()).hexdigest()
+        inputs = hashlib.sha256(f"{identity.content_of(image)} {sys.version}".encode()).hexdigest()
         place = paths.cache("host", f"{image.name}-{inputs[:12]}")
         return BuiltImage(image.name, self.name, str(place), None, inputs, 0)
 

@@ -23,7 +23,7 @@ from trimaran.engines import BuiltImage
 from trimaran.engines.commands import MOMENT
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
-from trimaran.images import definition
+from trimaran.images import identity
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.reporting import Advance, Reporter
@@ -35,7 +35,7 @@ class Record:
     """What is known of a built image; lies as JSON beside it.
 
     Attributes:
-        content: `definition.content` of the definition it was built from.
+        content: `identity.content_of` of the definition it was built from.
         inputs: `content` and the base's digest in one hash: equal inputs, equal image.
         built: when, in UTC; of a pulled image: when it was pulled.
         origin: of a pulled image, `HOST[:PORT]/NAMESPACE/IMAGE@DIGEST`; None: built here.
@@ -105,7 +105,7 @@ def records(image: Image, engine: str, digest: str | None = None) -> list[Record
 
     What has the right digest is the right image, whatever the definition has become since.
     """
-    content = None if digest else definition.content(image)
+    content = None if digest else identity.content_of(image)
     return [
         record for record in all_records(image, engine)
         if (record.digest == digest if digest else record.content == content)

@@ -43,7 +43,7 @@ class Publication(strict.Model):
         digest: what the engine calls the image by, and what a recipe pins.
         manifest: what the registry calls it by.
         size: bytes that a pull downloads.
-        content: `definition.content` of the definition that it was built from.
+        content: `identity.content_of` of the definition that it was built from.
     """
 
     image: str

@@ -11,7 +11,7 @@ import re
 
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import definition
+from trimaran.images import identity
 from trimaran.images.definition import Image
 from trimaran.reporting import Reporter
 from trimaran.sites import REGISTRY, Site
@@ -76,7 +76,7 @@ def push(
     publication = Publication(
         image=image.name, form=form.name, reference=f"{client.repository}:{tag}",
         digest=there.digest, manifest=there.manifest, size=there.size,
-        content=definition.content(image),
+        content=identity.content_of(image),
     )
     digests.record(publication, digests.own_path())
     return publication
@@ -137,7 +137,7 @@ def _check_digest(digest: str | None) -> None:
 
 def _definition(image: Image, known: Publication | None, reporter: Reporter) -> str:
     """Return the content hash of the definition that an image was published from."""
-    content = definition.content(image)
+    content = identity.content_of(image)
     if known is None or known.content == content:
         return content
     reporter.warn(
