@@ -1,7 +1,7 @@
 """The script of a job, run by the shell with stand-ins for Slurm's commands and Apptainer.
 
-tests/integration/test_cluster.py has the real ones, test_hostile_script.py hostile names. Run as a script, this file writes the golden
-`job.sh` anew.
+tests/integration/test_cluster.py has the real ones, test_hostile_script.py hostile names. Run as a
+script, this file writes the golden `job.sh` anew.
 """
 
 from __future__ import annotations

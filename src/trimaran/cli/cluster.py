@@ -71,7 +71,8 @@ def init_site(
 ) -> None:
     """Make a site file with what this login node tells of its cluster; none is ever changed.
 
-    What it tells is asked for on a terminal: Enter takes it, another answer replaces it.
+    What it tells, and what it cannot, is asked for on a terminal: Enter takes what is shown, or
+    leaves it out; another answer replaces it.
 
     Example: trimaran site init --cluster ourcluster
     """
@@ -82,9 +83,11 @@ def init_site(
     detect.refuse_old(place, name)
     facts = detect.found()
     if not yes and sys.stdin.isatty():
-        for key, question in detect.QUESTIONS.items():
-            answer = typer.prompt(question, default=str(facts.get(key, "")), err=True)
-            facts = {**facts, key: answer.strip() or None}
+        for key, (question, taken) in detect.questions(facts).items():
+            answer = typer.prompt(question, default=taken, show_default=bool(taken), err=True)
+            facts = {**facts, key: detect.answered(key, answer)}
+    if most := detect.limit(facts):
+        terminal().note(f"a job in {facts['partition']} may take {most} at most")
     detect.write(place, name, facts)
     say(place)
     say(place.read_text().rstrip())
