@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +43,99 @@ def test_slurm_tells_partition_account_mpi_and_gpus(
         "scheduler": "slurm", "partition": "main", "account": "project-1", "mpi": "pmix",
         "gres": "gpu:a100",
     }
+
+
+def test_the_longest_time_is_that_of_the_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"scheduler": "slurm", "partition": "main"}
+    stand_in(tmp_path / "bin", monkeypatch, scontrol="PartitionName=main MaxTime=1-00:00:00 A=b")
+    assert detect.limit(facts) == "1-00:00:00"
+    stand_in(tmp_path / "free", monkeypatch, scontrol="PartitionName=main MaxTime=UNLIMITED")
+    assert detect.limit(facts) is None
+    assert detect.limit({"scheduler": "pbs", "partition": "main"}) is None
+
+
+def ask(site: Path, answers: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Make a site file with the CLI on a terminal, with the stand-ins that are on PATH."""
+    ours, terminal = pty.openpty()
+    os.write(ours, answers.encode())
+    try:
+        return subprocess.run(
+            [str(Path(sys.executable).with_name("trimaran")), "site", "init", "--site", str(site)],
+            stdin=terminal, capture_output=True, text=True, check=False, timeout=60,
+            env={**os.environ, "LOADEDMODULES": "", **env},
+        )
+    finally:
+        os.close(ours)
+        os.close(terminal)
+
+
+def test_enter_takes_what_is_shown_and_leaves_out_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path / "bin", monkeypatch, **SLURM, scontrol="MaxTime=2:00:00")
+    (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 'main*'\n")
+    site = tmp_path / "site.yaml"
+    done = ask(site, "\n" * len(detect.QUESTIONS), LOADEDMODULES="gcc/12:apptainer/1.4")
+    assert done.returncode == 0, done.stderr
+    assert "a job in main may take 2:00:00 at most" in done.stderr
+    cluster = sites.load(site).clusters["here"]
+    assert (cluster.partition, cluster.account, cluster.mpi) == ("main", "project-1", "pmix")
+    assert cluster.modules == ("apptainer/1.4",)
+    assert (cluster.qos, cluster.constraint, cluster.data) == (None, None, None)
+
+
+ANSWERS = """gpu
+other
+high
+ib&a100
+gcc/12 apptainer/1.4
+/sw/bin/apptainer
+NCCL_SOCKET_IFNAME=ib0 UCX_NET_DEVICES=mlx5_0:1
+/project/data
+/scratch/me
+/local
+"""
+
+
+def test_answers_are_the_keys_of_the_site_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path / "bin", monkeypatch, **SLURM)
+    site = tmp_path / "site.yaml"
+    done = ask(site, ANSWERS)
+    assert done.returncode == 0, done.stderr
+    cluster = sites.load(site).clusters["here"]
+    assert (cluster.partition, cluster.account, cluster.qos) == ("gpu", "other", "high")
+    assert (cluster.constraint, cluster.modules) == ("ib&a100", ("gcc/12", "apptainer/1.4"))
+    assert cluster.env == {"NCCL_SOCKET_IFNAME": "ib0", "UCX_NET_DEVICES": "mlx5_0:1"}
+    assert [str(path) for path in (cluster.apptainer, cluster.data, cluster.scratch,
+                                   cluster.local_storage)] == [
+        "/sw/bin/apptainer", "/project/data", "/scratch/me", "/local"
+    ]
+
+
+def test_an_answer_that_is_no_variable_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path / "bin", monkeypatch, **SLURM)
+    done = ask(tmp_path / "site.yaml", "\n" * 6 + "ib0\n" + "\n" * 3)
+    assert done.returncode == 2
+    assert "'ib0' is no NAME=VALUE" in done.stderr
+    assert not (tmp_path / "site.yaml").exists()
+
+
+def test_pbs_is_not_asked_for_what_it_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detect, "NETWORK", tmp_path)
+    (tmp_path / "ib1").mkdir()
+    (tmp_path / "ib0").mkdir()
+    asked = detect.questions({"scheduler": "pbs", "partition": "workq"})
+    assert "qos" not in asked
+    assert asked["partition"][1] == "workq"
+    assert asked["env"][1] == "NCCL_SOCKET_IFNAME=ib0"
 
 
 def test_pbs_and_lsf_tell_their_default_queue(

@@ -1,7 +1,7 @@
 """The script of a job, run by the shell with stand-ins for Slurm's commands and Apptainer.
 
-tests/integration/test_cluster.py has the real ones. Run as a script, this file writes the golden
-`job.sh` anew.
+tests/integration/test_cluster.py has the real ones, test_hostile_script.py hostile names. Run as a
+script, this file writes the golden `job.sh` anew.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jobplaces import CHECKPOINT, RECIPE, SRUN, Place, describe, make, shaped, warn
 from trimaran.cluster import script
@@ -252,31 +251,6 @@ def test_a_second_job_of_a_run_that_goes_on_ends_at_once(place: Place) -> None:
     assert "job 7 runs in" in said
 
 
-ODD = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=20)
-
-
-@settings(max_examples=15, deadline=None)
-@given(value=ODD, note=ODD)
-def test_nothing_of_a_name_or_value_is_executed(
-    tmp_path_factory: pytest.TempPathFactory, value: str, note: str
-) -> None:
-    hostile = f"{value}'\"$(touch owned)`touch owned`;touch owned;"
-    place = make(
-        tmp_path_factory.mktemp("p") / "a $(touch owned) 'b'", "run `touch owned` \"c\", d",
-        {"note": f"{note}{hostile}"}, Cluster(mpi="none", env={"NCCL_NOTE": hostile}),
-    )
-    code, said = place.run()
-    assert code == 0, said
-    assert f"--note={note}{hostile}" in place.recorded("argv")
-    assert f"APPTAINERENV_NCCL_NOTE={hostile}" in place.recorded("env")
-    assert not list(place.root.rglob("owned"))
-
-
-def test_control_characters_are_refused() -> None:
-    with pytest.raises(UsageError, match="control characters"):
-        script.render(describe(Path("/example"), "a\nb", {}, Cluster()))
-
-
 @pytest.mark.parametrize(
     ("scheduler", "seconds", "walltime"),
     [("slurm", 600, "00:10:00"), ("pbs", 601, "00:10:00"), ("lsf", 61, "00:02:00")],
@@ -291,6 +265,25 @@ def test_a_job_that_would_be_told_of_its_limit_at_once_is_refused(
         script.render(job)
     fewer = cluster.model_copy(update={"signal_seconds": 59})
     assert script.render(replace(job, cluster=fewer))
+
+
+def test_the_script_for_the_largest_machines_is_as_short_as_that_for_two_nodes() -> None:
+    """No line of it is of one node or of one rank."""
+    wanted = {"tasks_per_node": 8, "cpus_per_task": 7, "gpus_per_task": 1}
+    texts = {}
+    for nodes in (2, 2048):
+        job = shaped(describe(Path("/example"), "run", {}, SITE), nodes=nodes, **wanted)
+        began = time.process_time()
+        texts[nodes] = script.render(job).splitlines()
+        assert time.process_time() - began < 1
+    few, many = texts.values()
+    assert len(few) == len(many)
+    changed = [(one, other) for one, other in zip(few, many, strict=True) if one != other]
+    assert changed == [
+        ("#SBATCH --nodes=2", "#SBATCH --nodes=2048"), ("nodes=2", "nodes=2048"),
+    ]
+    assert "#SBATCH --ntasks-per-node=8" in many
+    assert "    tasks=$((nodes * 8))" in many
 
 
 def test_the_shape_of_a_job_for_the_largest_machines() -> None:

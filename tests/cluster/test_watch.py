@@ -74,7 +74,7 @@ def test_what_was_cancelled_here_stays_cancelled(place: Place, left: str) -> Non
     if left:
         warn(place, f"sleep 1; {CHECKPOINT.format(step=12)}; {left}")
     known(place, "7|PENDING|Priority\n")
-    assert jobs.cancel(place.out) == "7"
+    assert jobs.cancel([place.out]) == ["7"]
     known(place, "")
     assert (stands(place).state, stands(place).reason) == ("cancelled", "cancelled")
     (place.out / "job/ids").write_text("7\n8\n")

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from finished import finish
+from trimaran import cli
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
@@ -38,7 +40,8 @@ def series(recipe: RecipeFile, own_place: Path) -> Path:
 
 
 def test_speed_up_and_efficiency_are_those_over_the_smallest(series: Path) -> None:
-    points = scaling.write(series)
+    points, missing = scaling.write(series)
+    assert missing == []
     assert [one.nodes for one in points] == [1, 2, 4]
     assert [one.speedup for one in points] == pytest.approx([1, 1.8, 3.0])
     assert [one.efficiency for one in points] == pytest.approx([1, 0.9, 0.75])
@@ -49,19 +52,30 @@ def test_speed_up_and_efficiency_are_those_over_the_smallest(series: Path) -> No
 
 
 def test_only_the_recipes_own_number_of_nodes_has_its_reference(series: Path) -> None:
-    outcomes = {one.nodes: one.outcome for one in scaling.write(series)}
+    outcomes = {one.nodes: one.outcome for one in scaling.write(series)[0]}
     assert outcomes == {1: "PASS", 2: "NO REFERENCE", 4: "NO REFERENCE"}
     record, judged = report.write(series / "nodes-0002")
     assert record.recipe.nodes == 2
     assert judged.reasons == ["the recipe's arguments were changed (nodes)"]
 
 
-def test_a_run_that_has_not_ended_is_named(recipe: RecipeFile, own_place: Path) -> None:
+def test_a_run_that_has_not_ended_is_named_below_the_others(
+    recipe: RecipeFile, own_place: Path
+) -> None:
     folder = own_place / "series"
-    places = scaling.begin(folder, recipe.name, [1, 2])
-    run(places[1], recipe, 1, 100)
-    with pytest.raises(UsageError, match="nodes-0002 is no run directory"):
+    places = scaling.begin(folder, recipe.name, [1, 2, 4])
+    with pytest.raises(UsageError, match="nodes-0001 is no run directory"):
         scaling.write(folder)
+    run(places[1], recipe, 1, 100)
+    run(places[4], recipe, 4, 300)
+    points, [missing] = scaling.write(folder)
+    assert [(one.nodes, one.speedup) for one in points] == [(1, 1.0), (4, 3.0)]
+    assert "nodes-0002 is no run directory" in str(missing)
+    assert "\nMissing: " in (folder / "scaling.md").read_text()
+    done = CliRunner().invoke(cli.app, ["report", str(folder)], env={"COLUMNS": "200"})
+    assert "300.0 img/s" in done.stdout
+    assert isinstance(done.exception, UsageError)
+    assert "1 of 3 runs are missing: " in str(done.exception)
 
 
 def test_a_run_without_throughput_is_named(series: Path) -> None:

@@ -71,7 +71,8 @@ def init_site(
 ) -> None:
     """Make a site file with what this login node tells of its cluster; none is ever changed.
 
-    What it tells is asked for on a terminal: Enter takes it, another answer replaces it.
+    What it tells, and what it cannot, is asked for on a terminal: Enter takes what is shown, or
+    leaves it out; another answer replaces it.
 
     Example: trimaran site init --cluster ourcluster
     """
@@ -82,9 +83,11 @@ def init_site(
     detect.refuse_old(place, name)
     facts = detect.found()
     if not yes and sys.stdin.isatty():
-        for key, question in detect.QUESTIONS.items():
-            answer = typer.prompt(question, default=str(facts.get(key, "")), err=True)
-            facts = {**facts, key: answer.strip() or None}
+        for key, (question, taken) in detect.questions(facts).items():
+            answer = typer.prompt(question, default=taken, show_default=bool(taken), err=True)
+            facts = {**facts, key: detect.answered(key, answer)}
+    if most := detect.limit(facts):
+        terminal().note(f"a job in {facts['partition']} may take {most} at most")
     detect.write(place, name, facts)
     say(place)
     say(place.read_text().rstrip())
@@ -178,13 +181,14 @@ def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> No
     """Tell how submitted runs stand: queued, running, at which step, ended and why.
 
     All below runs/, here and on the clusters' scratch, unless some are named: those that go on, and
-    the 50 that were submitted last.
+    the 50 that were submitted last. Of a scaling series: all of its runs.
 
     Example: trimaran status
     """
     from trimaran.cluster import watch
 
-    rows = watch.look(runs or watch.found(watch.folders(site)))
+    named = [one for run in runs or [] for one in _runs_of(run)]
+    rows = watch.look(named or watch.found(watch.folders(site)))
     if not runs and not as_json:
         shown = [row for row in rows[:-LAST] if row.state not in watch.ENDED] + rows[-LAST:]
         if len(shown) < len(rows):
@@ -211,7 +215,11 @@ def logs(
     Example: trimaran logs -f runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
     from trimaran.cluster import watch
+    from trimaran.runs import scaling
 
+    if points := scaling.folders(run):
+        raise UsageError(f"{run} is a scaling series: each of its runs has a log of its own",
+                         hint=f"name one: {', '.join(str(one) for one in points.values())}")
     watch.follow(run, say, on=follow)
 
 
@@ -219,8 +227,22 @@ def logs(
 def cancel(run: RunDirectory) -> None:
     """End the job of a submitted run; its checkpoints stay, and `resume` goes on with it.
 
+    Of a scaling series: all that are queued or running.
+
     Example: trimaran cancel runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
     from trimaran.cluster import jobs
 
-    say(f"job {jobs.cancel(run)} cancelled")
+    for job in jobs.cancel(_runs_of(run)):
+        say(f"job {job} cancelled")
+
+
+def _runs_of(run: Path) -> list[Path]:
+    """Return the submitted runs of a series, or the one run; tell which were never submitted."""
+    from trimaran.runs import scaling
+
+    points = scaling.folders(run).values()
+    for one in points:
+        if not one.is_dir():
+            terminal().note(f"{one} was not submitted")
+    return [one for one in points if one.is_dir()] or [run]

@@ -150,7 +150,11 @@ def report_run(
 
 
 def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:
-    """Print speed-up and efficiency of a series, and exit with the worst of its verdicts."""
+    """Print speed-up and efficiency of a series, and exit with the worst of its verdicts.
+
+    Raises:
+        UsageError: after the table, where some of its runs have not completed.
+    """
     from trimaran.runs import scaling
     from trimaran.runs.verdict import EXIT_CODES as VERDICT_CODES
     from trimaran.runs.verdict import worst
@@ -158,7 +162,7 @@ def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoRe
     if evidence is not None:
         raise UsageError(f"{folder} is a series: evidence is of a run",
                          hint="name one of its folders")
-    points = scaling.write(folder)
+    points, missing = scaling.write(folder)
     emit([
         {
             "nodes": one.nodes, "ranks": one.ranks,
@@ -169,6 +173,10 @@ def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoRe
     ], f"scaling of {scaling.load(folder).recipe}", as_json)
     if not as_json:
         say(f"report  {folder / 'scaling.md'}")
+    if missing:
+        raise UsageError(f"{len(missing)} of {len(missing) + len(points)} runs are missing: "
+                         + "; ".join(str(one) for one in missing),
+                         hint=f"trimaran status {folder} says how they stand")
     raise typer.Exit(VERDICT_CODES[worst([one.outcome for one in points])])
 
 

@@ -23,10 +23,58 @@ FLAVOURS = ("pmix", "pmi2", "cray_shasta", "none")
 QUESTIONS = {
     "partition": "Partition or queue (empty: the default one)",
     "account": "Account whose hours are used (empty: none)",
-    "local_storage": "A node's own disk, to copy images to (empty: none)",
+    "qos": "Quality of service, or LSF's service class (empty: none)",
+    "constraint": "Features that nodes must have, such as ib&a100 (empty: any node)",
+    "modules": "Environment modules that a job loads, such as apptainer/1.4 (empty: none)",
+    "apptainer": "Path of Apptainer on the nodes (empty: as here, or on PATH there)",
+    "env": "Variables for the network, such as NCCL_SOCKET_IFNAME=ib0 (empty: none)",
+    "data": "Folder with packed data sets by name (empty: Trimaran's cache)",
     "scratch": "Folder for runs, which all nodes see (empty: where trimaran is called)",
+    "local_storage": "A node's own disk, to copy images to (empty: none)",
 }
 """What is asked, by the key of the site file."""
+
+NETWORK = Path("/sys/class/net")
+
+
+def questions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return what is asked of a cluster: by its key the question, and what Enter takes."""
+    loaded = os.environ.get("LOADEDMODULES", "").split(":")
+    modules = [name for name in loaded if name.startswith(("apptainer", "singularity"))]
+    fast = sorted(path.name for path in NETWORK.glob("ib*"))
+    taken = {"modules": " ".join(modules), "env": f"NCCL_SOCKET_IFNAME={fast[0]}" if fast else ""}
+    return {
+        key: (question, str(facts.get(key, taken.get(key, ""))))
+        for key, question in QUESTIONS.items()
+        if key != "qos" or facts["scheduler"] != "pbs"  # which has none
+    }
+
+
+def answered(key: str, answer: str) -> object:
+    """Return an answer as the site file has it; None: the key is left out.
+
+    Raises:
+        UsageError: it is none.
+    """
+    words = answer.split()
+    if not words:
+        return None
+    if key == "modules":
+        return words
+    if key == "env":
+        if wrong := [word for word in words if "=" not in word]:
+            raise UsageError(f"'{wrong[0]}' is no NAME=VALUE")
+        return dict(word.split("=", 1) for word in words)
+    return answer.strip()
+
+
+def limit(facts: Mapping[str, Any]) -> str | None:
+    """Return how long a job may take in Slurm's partition, as Slurm writes it; None: for ever."""
+    if facts["scheduler"] != "slurm" or "partition" not in facts:
+        return None
+    said = _said(["scontrol", "--oneliner", "show", "partition", str(facts["partition"])])
+    most = re.search(r"\bMaxTime=(\S+)", said)
+    return most[1] if most and most[1] != "UNLIMITED" else None
 
 
 def found() -> dict[str, Any]:

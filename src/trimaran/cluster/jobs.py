@@ -155,20 +155,25 @@ def again(directory: Path) -> Submitted:
         return _queue(directory, scheduler)
 
 
-def cancel(directory: Path) -> str:
-    """End the job of a run and return its number; what it has written stays.
+def cancel(directories: list[Path]) -> list[str]:
+    """End the jobs of runs and return their numbers; what the runs have written stays.
 
     Raises:
-        UsageError: it is no submitted run, or has ended.
+        UsageError: one is no submitted run, or none of them has a job that has not ended.
         RunError: the batch system refuses.
     """
-    scheduler = scheduler_of(submitted(directory))
-    if active := still_active(directory, scheduler):
-        scheduler.cancel(active[0])
-        _note(directory, CANCELLED, active[0])
-        return active[0]
-    raise UsageError(f"no job of the run in {directory} is queued or running",
-                     hint=f"trimaran status {directory} says how it stands")
+    ended = []
+    for directory in directories:
+        scheduler = scheduler_of(submitted(directory))
+        if active := still_active(directory, scheduler):
+            scheduler.cancel(active[0])
+            _note(directory, CANCELLED, active[0])
+            ended.append(active[0])
+    if not ended:
+        places = ", ".join(map(str, directories))
+        raise UsageError(f"no job of the run in {places} is queued or running",
+                         hint="trimaran status says how it stands")
+    return ended
 
 
 def submitted(directory: Path) -> RunRecord:

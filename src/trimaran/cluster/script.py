@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -137,17 +136,17 @@ def render(job: Job) -> str:
         "options": scheduler.options(job.request.recipe.name, shape, cluster, elastic),
         "shape": shape,
         "number": scheduler.number,
-        "commands": shlex.quote(str(scheduler.folder())),
-        "out": shlex.quote(str(job.directory)),
-        "image": shlex.quote(job.built.reference),
+        "commands": shell.quote(scheduler.folder()),
+        "out": shell.quote(job.directory),
+        "image": shell.quote(job.built.reference),
         "hex": (job.built.digest or "unknown-until-it-is-built").removeprefix("sha256:"),
         "data": [
-            (f"data{number}", shlex.quote(one.path), _digest(one))
+            (f"data{number}", shell.quote(one.path), _digest(one))
             for number, one in enumerate(job.data, 1)
         ],
-        "modules": [shlex.quote(name) for name in cluster.modules],
-        "apptainer": shlex.quote(str(cluster.apptainer or job.engine.executable)),
-        "local": cluster.local_storage and shlex.quote(str(cluster.local_storage)),
+        "modules": [shell.quote(name) for name in cluster.modules],
+        "apptainer": shell.quote(cluster.apptainer or job.engine.executable),
+        "local": cluster.local_storage and shell.quote(cluster.local_storage),
         "stage_data": cluster.stage_data,
         "check_mpi": cluster.mpi if scheduler.name == "slurm" and _by_slurm(shape) else None,
         "network": _assignments(cluster.env),
@@ -201,7 +200,7 @@ def _word(word: str) -> str:
     name, equals, value = word.partition("=")
     if word in (NODES, TASKS):
         return word
-    return f"{name}={value}" if equals and value in (NODES, TASKS) else shlex.quote(word)
+    return f"{name}={value}" if equals and value in (NODES, TASKS) else shell.quote(word)
 
 
 def _seconds(walltime: str) -> int:
@@ -210,4 +209,4 @@ def _seconds(walltime: str) -> int:
 
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
-    return [shlex.quote(f"APPTAINERENV_{name}={value}") for name, value in env.items()]
+    return [shell.quote(f"APPTAINERENV_{name}={value}") for name, value in env.items()]

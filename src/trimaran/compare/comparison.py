@@ -67,8 +67,8 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
 
 def _runs_of(path: Path) -> list[Path]:
     """Return the runs of a scaling series; else the path itself."""
-    if (path / scaling.FILE).is_file():
-        return [path / name for _, name in sorted(scaling.load(path).runs.items())]
+    if runs := scaling.folders(path):
+        return list(runs.values())
     return [path]
 
 

@@ -74,29 +74,51 @@ def load(directory: Path) -> ScalingSeries:
     return series
 
 
-def write(directory: Path) -> list[ScalingRun]:
-    """Judge each run of a series, and write `scaling.md`, `scaling.svg` and `scaling.png`.
+def folders(directory: Path) -> dict[int, Path]:
+    """Return where the runs of a series are, by their nodes; nothing where it is no series.
 
     Raises:
-        UsageError: one has not completed.
+        UsageError: as `load`.
+    """
+    if not (directory / FILE).is_file():
+        return {}
+    return {nodes: directory / name for nodes, name in sorted(load(directory).runs.items())}
+
+
+def write(directory: Path) -> tuple[list[ScalingRun], list[UsageError]]:
+    """Judge each run of a series, and write `scaling.md`, `scaling.svg` and `scaling.png`.
+
+    Returns:
+        The runs that have completed, and why the others cannot be judged.
+
+    Raises:
+        UsageError: none has completed.
         RunError: the app has no rate, one has not reported it, or its files disagree.
     """
     series = load(directory)
     points: list[ScalingRun] = []
-    for nodes in sorted(series.runs):
-        run = directory / series.runs[nodes]
-        record, judged = report.write(run)
-        recipe = report.recipe_as_run(run, record)
-        metric, rate, unit = _rate(run, recipe.card)
-        first = points[0] if points else None
-        speedup = rate / first.rate if first else 1.0
-        points.append(ScalingRun(
-            nodes=nodes, ranks=nodes * recipe.recipe.resources.tasks_per_node, metric=metric,
-            rate=rate, unit=unit, speedup=speedup, outcome=judged.outcome,
-            efficiency=speedup * (first.nodes if first else nodes) / nodes,
-        ))
-    _render(directory, series, points)
-    return points
+    missing: list[UsageError] = []
+    for nodes, run in folders(directory).items():
+        try:
+            points.append(_point(nodes, run, points[0] if points else None))
+        except UsageError as error:
+            missing.append(error)
+    if not points:
+        raise missing[0]
+    _render(directory, series, points, missing)
+    return points, missing
+
+
+def _point(nodes: int, run: Path, first: ScalingRun | None) -> ScalingRun:
+    record, judged = report.write(run)
+    recipe = report.recipe_as_run(run, record)
+    metric, rate, unit = _rate(run, recipe.card)
+    speedup = rate / first.rate if first else 1.0
+    return ScalingRun(
+        nodes=nodes, ranks=nodes * recipe.recipe.resources.tasks_per_node, metric=metric,
+        rate=rate, unit=unit, speedup=speedup, outcome=judged.outcome,
+        efficiency=speedup * (first.nodes if first else nodes) / nodes,
+    )
 
 
 def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
@@ -115,9 +137,13 @@ def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
     raise RunError(f"the run in {run} has reported no {name}")
 
 
-def _render(directory: Path, series: ScalingSeries, points: list[ScalingRun]) -> None:
+def _render(
+    directory: Path, series: ScalingSeries, points: list[ScalingRun], missing: list[UsageError]
+) -> None:
     drawn = curves.speedup(series.recipe, [(one.nodes, one.speedup) for one in points])
     write_atomic(directory / "scaling.svg", drawn.svg)
     write_atomic(directory / "scaling.png", drawn.png)
-    text = page.render("scaling.md.j2", {"series": series, "points": points})
+    text = page.render("scaling.md.j2", {
+        "series": series, "points": points, "missing": [str(one) for one in missing],
+    })
     write_atomic(directory / "scaling.md", text)

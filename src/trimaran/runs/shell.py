@@ -88,15 +88,23 @@ def command(
     return words, environment
 
 
+def quote(word: object) -> str:
+    """Return a word as shell source, on one line.
+
+    Raises:
+        UsageError: it has control characters: a line of its own could be read by a batch system.
+    """
+    text = str(word)
+    if any(ord(character) < ord(" ") or ord(character) == 127 for character in text):
+        raise UsageError(f"control characters cannot be put into a script: {text!r}")
+    return shlex.quote(text)
+
+
 def _word(word: str, variables: Mapping[str, str]) -> str:
     """Return `word` as shell source: quoted, with variables in place of stand-ins."""
-    if any(ord(character) < ord(" ") or ord(character) == 127 for character in word):
-        raise UsageError(f"control characters cannot be put into a script: {word!r}")
     longest = sorted(variables, key=len, reverse=True)
     parts = re.split("|".join(f"({re.escape(stand_in)})" for stand_in in longest), word)
     source = [
-        f'"${variables[part]}"' if part in variables else shlex.quote(part)
-        for part in parts
-        if part
+        f'"${variables[part]}"' if part in variables else quote(part) for part in parts if part
     ]
     return "".join(source) or "''"

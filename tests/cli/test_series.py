@@ -1,0 +1,69 @@
+"""`trimaran status`, `logs` and `cancel` on a scaling series; Slurm's commands are stand-ins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from finished import start
+from jobplaces import write_program
+from trimaran import cli
+from trimaran.errors import UsageError
+from trimaran.recipes.library import RecipeFile
+from trimaran.runs import rundir, scaling
+from trimaran.runs.record import JobRecord
+
+
+@pytest.fixture
+def series(recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A series of four runs: ended, running, waiting, and one that was refused by Slurm."""
+    folder = own_place / "series"
+    places = scaling.begin(folder, "app/recipe", [1, 2, 4, 8])
+    for nodes in (1, 2, 4):
+        record = start(places[nodes], recipe)
+        job = JobRecord(scheduler="slurm", cluster="ours", script_sha256="ab" * 32)
+        rundir._write(places[nodes], record.model_copy(update={"job": job, "status": "queued"}))
+        (places[nodes] / "job").mkdir()
+        (places[nodes] / "job/ids").write_text(f"{nodes}\n")
+        (places[nodes] / "log.txt").touch()
+    programs = own_place / "bin"
+    programs.mkdir()
+    write_program(
+        programs / "squeue", "#!/bin/sh\nprintf '2|RUNNING|None\\n4|PENDING|Priority\\n'\n"
+    )
+    write_program(programs / "scancel", '#!/bin/sh\necho "$1" >>"$0.argv"\n')
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return folder
+
+
+def ask(*words: object) -> Any:
+    return CliRunner().invoke(cli.app, [str(word) for word in words], env={"COLUMNS": "200"})
+
+
+def test_status_lists_its_runs_and_says_which_was_not_submitted(series: Path) -> None:
+    done = ask("status", series)
+    assert done.exit_code == 0, done.output
+    for nodes, state in ((1, "lost"), (2, "running"), (4, "pending")):
+        [line] = [row for row in done.stdout.splitlines() if f"nodes-000{nodes}" in row]
+        assert state in line
+    assert "nodes-0008 was not submitted" in done.stderr
+
+
+def test_cancel_ends_all_that_have_not_ended(series: Path) -> None:
+    done = ask("cancel", series)
+    assert done.stdout == "job 2 cancelled\njob 4 cancelled\n"
+    assert (series.parent / "bin/scancel.argv").read_text() == "2\n4\n"
+    write_program(series.parent / "bin/squeue", "#!/bin/sh\n")
+    again = ask("cancel", series)
+    assert isinstance(again.exception, UsageError)
+    assert "is queued or running" in str(again.exception)
+
+
+def test_logs_says_which_to_choose(series: Path) -> None:
+    done = ask("logs", series)
+    assert isinstance(done.exception, UsageError)
+    assert "is a scaling series" in str(done.exception)
+    assert str(series / "nodes-0002") in str(done.exception.hint)
