@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
-from test_chexnet_contract import TestContract as Contract
+from test_chexnet_contract import APP
 
 from chexnet import network, predict, restore
 from trainkit.testing import Program, reading
@@ -26,7 +26,7 @@ def test_a_network_is_trained_looked_at_and_exported(
     run, form = tmp_path / "run", "onnx" if name == "vgg16" else "savedmodel"
     words = ("--model", name, "--max-steps", "1", "--frozen-epochs", "0", "--eval-every", "0",
              "--optimizer", "sgd", "--base-lr", "0.001", "--log-every", "1")
-    assert Program(Contract.app, findings).main(run, *words) == 0
+    assert Program(APP, findings).main(run, *words) == 0
     [(_, loss)] = reading.values(run, "train_loss")
     assert 0 < loss < 2
     model = restore.open_network(run, None)
@@ -37,7 +37,7 @@ def test_a_network_is_trained_looked_at_and_exported(
     assert seen.maps.shape == (2, 48, 48)
     to = tmp_path / "exported"
     capsys.readouterr()
-    assert Contract.app.main("export", "--out", run, "--to", to, "--format", form) == 0
+    assert APP.main("export", "--out", run, "--to", to, "--format", form) == 0
     assert f"{name}, images (any number, 32, 32, 1)" in capsys.readouterr().out
 
 
