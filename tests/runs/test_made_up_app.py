@@ -109,7 +109,7 @@ def test_its_scaling_is_that_of_its_own_rate(checkout: Path, own_place: Path) ->
     for nodes, place in places.items():
         run(checkout, place, nodes=nodes)
         (place / "environment.json").write_text(json.dumps({"strategy": {"size": nodes}}))
-    points = scaling.write(own_place / "series")
+    points, _missing = scaling.write(own_place / "series")
     assert [(one.metric, one.rate, one.speedup) for one in points] == [
         ("steps_per_s", 25.0, 1.0), ("steps_per_s", 50.0, 2.0)
     ]

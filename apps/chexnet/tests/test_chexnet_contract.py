@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+from written_findings import image, pack
 
 from trainkit.testing import App, Contract
 
@@ -17,14 +19,21 @@ TRAINING = """
 EQUAL = "--eval-every 0 --log-every 1 --optimizer sgd --base-lr 0.01"
 
 
+APP = App(
+    folder=Path(__file__).parents[1], training=TRAINING, steps=18, diverging="--base-lr 1e38",
+    alone=f"{EQUAL} --batch-size-per-rank 6 --accumulation 2",
+    shared=f"{EQUAL} --batch-size-per-rank 3", of_each_rank=("body",),
+)
+
+
 class TestContract(Contract):
-    app = App(
-        folder=Path(__file__).parents[1], training=TRAINING, steps=18, diverging="--base-lr 1e38",
-        alone=f"{EQUAL} --batch-size-per-rank 6 --accumulation 2",
-        shared=f"{EQUAL} --batch-size-per-rank 3", of_each_rank=("body",),
-    )
+    app = dataclasses.replace(APP, training=f"{TRAINING} --test")
 
     @pytest.fixture(scope="class")
     @classmethod
-    def data(cls, findings: Path) -> Path:
-        return findings
+    def data(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """Images of findings that others have measured, too, with images to test on."""
+        splits = (("train", range(27)), ("val", range(100, 112)), ("test", range(200, 212)))
+        return pack(tmp_path_factory.mktemp("tested") / "squares", {
+            split: [image(seed) for seed in seeds] for split, seeds in splits
+        }, classes=("Mass", "Edema"))

@@ -83,6 +83,12 @@ def keras_file(path: Path, layers: dict[str, list[np.ndarray]]) -> Path:
     return path
 
 
+def body_of(path: Path) -> list[np.ndarray]:
+    with h5py.File(path) as file:
+        first = next(iter(file.attrs["layer_names"]))
+        return [np.asarray(file[first][one]) for one in file[first].attrs["weight_names"]]
+
+
 def body(found: Network) -> dict[str, list[np.ndarray]]:
     return {layer.name: [one.numpy() + 1 for one in layer.variables]
             for layer in found.body.layers if layer.variables}
@@ -140,7 +146,19 @@ def test_a_file_of_a_published_name_is_as_published(small: Network, tmp_path: Pa
         weights.load(small, file)
     md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
     weights.KERAS["small"]["small.h5"] = md5
-    weights.load(small, file)
+    weights.load(small, file, warn=pytest.fail)
+    weights.load(small, file.rename(tmp_path / "renamed.h5"), warn=pytest.fail)
+
+
+def test_a_file_of_another_name_that_nobody_published_is_told(
+    small: Network, tmp_path: Path
+) -> None:
+    """Its name may be that of a short example, and its content cut off, or somebody's own."""
+    file, told = keras_file(tmp_path / "own.h5", body(small)), list[str]()
+    weights.load(small, file, warn=told.append)
+    [line] = told
+    assert "own.h5 is no file that Keras publishes of small: its MD5 is " in line
+    np.testing.assert_array_equal(small.body.variables[0].numpy(), body_of(file)[0])
 
 
 def test_weights_of_another_network_are_refused_with_the_layers(

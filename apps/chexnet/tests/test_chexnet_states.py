@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_chexnet_contract import TestContract as Contract
+from test_chexnet_contract import APP
 from written_findings import image, pack
 
 from chexnet.method import LossScale
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def program(findings: Path) -> Program:
-    return Program(Contract.app, findings)
+    return Program(APP, findings)
 
 
 def half(program: Program, folder: Path, *words: str) -> tuple[Path, Path]:
@@ -92,7 +92,7 @@ def tested(tmp_path: Path) -> Program:
         split: [image(seed) for seed in seeds]
         for split, seeds in (("train", range(27)), ("val", range(50, 56)), ("test", range(90, 99)))
     }, classes=("Mass", "Edema"))
-    return Program(Contract.app, folder)
+    return Program(APP, folder)
 
 
 def test_test_images_are_looked_at_once_and_decide_nothing(
@@ -106,7 +106,7 @@ def test_test_images_are_looked_at_once_and_decide_nothing(
     assert reading.result(whole)["test"]["auroc"] == auroc
     capsys.readouterr()
     asked = ("evaluate", "--data", str(tested.data), "--out", str(whole), "--json", "--draws", "0")
-    assert Contract.app.main(*asked) == 0
+    assert APP.main(*asked) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["split"], found["images"]) == ("test", 9)
     assert auroc == pytest.approx(found["auroc"], abs=1e-6)

@@ -12,7 +12,8 @@ from trainkit.commands import PlotSettings
 EXAMPLES = {
     "train": """examples:
   # the last layers first, then all, from weights of ImageNet
-  python -m chexnet train --data /data/chestxray14 --out run --initial densenet121_notop.h5
+  python -m chexnet train --data /data/chestxray14 --out run \\
+      --initial densenet121_weights_tf_dim_ordering_tf_kernels_notop.h5
 
   # go on after a stop (exit code 75), a crash or kill -9
   python -m chexnet train …same options… --resume auto

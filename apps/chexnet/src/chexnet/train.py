@@ -85,7 +85,8 @@ class Training:
             settings.model, settings.size, len(data.findings), settings.precision
         )
         if settings.initial is not None and out.state is None:
-            weights.load(self.network, settings.initial)
+            said = print if ranks.is_main else str
+            weights.load(self.network, settings.initial, warn=said)
         self.trained = Trained(settings, data, ranks, self.network)
         self.losses = self._losses()
         self.graphs: dict[tuple[bool, int], Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,13 @@ SHOWN = 5  # differences that are named
 Arrays = list[NDArray[Any]]
 
 
-def load(network: Network, file: Path) -> None:
+def load(network: Network, file: Path, warn: Callable[[str], object] = print) -> None:
     """Give `network` the weights in `file`; its classifier keeps its own where that has others.
+
+    Args:
+        network: whose weights are replaced.
+        file: a checkpoint, or a file of Keras's or torchvision's.
+        warn: told about a file of Keras's form that is not one that it publishes.
 
     Raises:
         DataError: it is of another network, damaged, or not what was published.
@@ -41,7 +46,7 @@ def load(network: Network, file: Path) -> None:
     if file.suffix == ".npz":
         _from_checkpoint(network, file)
     elif file.suffix == ".h5":
-        _assign(network, _keras(network, file), file)
+        _assign(network, _keras(network, file, warn), file)
     elif file.suffix == ".pth":
         _assign(network, _torch(file), file)
     else:
@@ -77,8 +82,13 @@ def _from_checkpoint(network: Network, file: Path) -> None:
         head.load_state_dict(state["parts"]["head"])
 
 
-def _keras(network: Network, file: Path) -> dict[str, Arrays]:
+def _keras(
+    network: Network, file: Path, warn: Callable[[str], object]
+) -> dict[str, Arrays]:
     """Return layer -> arrays of a file of Keras's: one that it publishes, or one of the user's.
+
+    A published one is known by its MD5, whatever its name is; one that has such a name only is not
+    what was published. Any other is the user's own, which is said.
 
     Layers are told apart by their order, as Keras itself does: their names differ between its
     versions (conv1/conv, conv1_conv). What follows those of the body keeps its name.
@@ -89,13 +99,15 @@ def _keras(network: Network, file: Path) -> dict[str, Arrays]:
             f"{file}: {network.name} is none of Keras's networks; its first weights are in .npz"
             " or .pth"
         )
-    if file.name in known:
-        found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()  # all Keras gives
-        if found != known[file.name]:
+    found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()  # all Keras gives
+    if found not in known.values():
+        if file.name in known:
             raise DataError(
                 f"{file} has the MD5 {found}, and Keras publishes it with {known[file.name]}: get"
                 " it again"
             )
+        warn(f"warning: {file} is no file that Keras publishes of {network.name}: its MD5 is"
+             f" {found}, and those are {', '.join(known.values())}")
     layers, body = _layers(file), _body(network)
     own = {layer.name: arrays for layer, (_, arrays) in zip(body, layers, strict=False)}
     return dict(layers[len(body) :]) | own

@@ -29,8 +29,7 @@ def read(path: Path, channels: int = 1) -> Image.Image:
             file.seek(128)
             is_dicom = file.read(4) == DICOM
         picture = _dicom(path) if is_dicom else _picture(path)
-        shown: Image.Image = picture.convert(MODES[channels])
-        return shown
+        return picture.convert(MODES[channels])
     except UnidentifiedImageError:
         raise DataError(f"{path} is no PNG, JPEG or DICOM file") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
@@ -41,8 +40,8 @@ def _picture(path: Path) -> Image.Image:
     with Image.open(path) as image:
         if image.mode in GREY16:
             return Image.fromarray(_eight(path, np.asarray(image, np.int64)))
-        image.load()
-        return image.copy()
+        picture: Image.Image = image.copy()
+        return picture
 
 
 def _eight(path: Path, values: NDArray[np.int64]) -> NDArray[np.uint8]:
