@@ -207,6 +207,16 @@ def test_a_benchmark_that_compares_nothing_is_a_table_without_a_plot() -> None:
         assert f"| {rate.name} | {rate.unit} |" in text
 
 
+def test_the_catalogue_of_images_has_digest_and_licences() -> None:
+    seen = READ.shelf.images["torch-cpu"][0].content
+    (row,) = (line for line in made()["images/index.md"].text.splitlines()
+              if line.startswith("| [`torch-cpu`]"))
+    counts = [sum(of.get(kind, 0) for of in seen.licences.values())
+              for kind in ("proprietary", "copyleft")]
+    assert f"| `{seen.digest[7:19]}` |" in row
+    assert f"| {counts[0]} proprietary, {counts[1]} copyleft |" in row
+
+
 def test_the_table_of_results_has_all_runs_of_the_newest_day() -> None:
     rows = {row[0]: row for row in results.real(READ)}
     assert set(rows) == {
