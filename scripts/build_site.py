@@ -17,9 +17,11 @@ import http.server
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+STARTED = time.monotonic()  # before what it imports
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "site"))
 
@@ -40,12 +42,15 @@ def written(write: Callable[[], None]) -> int:
 
 
 def build() -> int:
-    """Build the site from its source; return the exit code."""
-    return subprocess.run(
+    """Build the site from its source, and say what it took; return the exit code."""
+    code = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f",
          str(SOURCE / "mkdocs.yml")],
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False,
     ).returncode and 1
+    if not code:
+        sys.stderr.write(f"{BUILT.relative_to(ROOT)}: {time.monotonic() - STARTED:.0f} s\n")
+    return code
 
 
 def serve(port: int) -> int:
@@ -68,11 +73,11 @@ def main(words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     if asked.verb == "readme":
         return written(lambda: readme.write(sources.read()))
-    steps: list[Callable[[], int]] = [
-        lambda: written(lambda: tree.write(SOURCE)), build, functools.partial(serve, asked.port),
-    ]
-    wanted = steps[: ["source", "build", "serve"].index(asked.verb) + 1]
-    return next((code for step in wanted if (code := step())), 0)
+    if code := written(lambda: tree.write(SOURCE)):
+        return code
+    if asked.verb != "source" and (code := build()):
+        return code
+    return serve(asked.port) if asked.verb == "serve" else 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from generator import markdown
+from generator import markdown, undated
 from trimaran import paths
 from trimaran.errors import UsageError
 
@@ -37,10 +37,12 @@ class Library:
         """Return a document of the repository as the text of its page.
 
         Raises:
-            UsageError: it links to what is not there; the message has file and line.
+            UsageError: it links to what is not there, or has a measured number without date and
+                source; the message has file and line.
         """
         own, out, fenced = self.pages[document], [], False
         text = (paths.repository() / document).read_text(encoding="utf-8")
+        undated.refuse(text, document)
         for number, line in enumerate(text.splitlines(), start=1):
             if line.startswith("```"):
                 fenced = not fenced

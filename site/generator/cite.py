@@ -15,20 +15,11 @@ from statistics import median
 from jinja2 import Environment, StrictUndefined
 from jinja2.exceptions import TemplateError
 
-from generator import markdown, recipes, results, suites
+from generator import markdown, recipes, results, suites, undated
 from generator.sources import Sources
 from trimaran.errors import UsageError
 from trimaran.evidence import standing
 from trimaran.evidence.records import Ratio, Spread
-
-_MEASURED = re.compile(
-    r"\d\s?(?:%|img/s|clips/s|[MGT]B/s|[GT]FLOP(?:/s)?|dB|GB|MB|times as)(?![A-Za-z])"
-)
-_DATED = re.compile(r"\{\{|\b(?:19|20)\d\d\b|arXiv:\d")
-"""A number with a unit that is measured; and what says where and when."""
-
-_PARTS = re.compile(r"(\n(?:[ \t]*\n)+|^```.*?^```$)", re.MULTILINE | re.DOTALL)
-"""Between the paragraphs of a page; a block of code is a part of its own."""
 
 _HOW = re.compile(r"^<!-- (?:real|parsed).*?-->\n", re.MULTILINE)
 """What says of a block of commands how a test tries it; no part of the page."""
@@ -48,7 +39,7 @@ class Page:
         Raises:
             UsageError: a number is nowhere; the message names it.
         """
-        self.refuse_undated(text)
+        undated.refuse(text, f"site/docs/{self.place}")
         environment = Environment(
             undefined=StrictUndefined,
             autoescape=False,  # noqa: S701 - Markdown, of our own pages
@@ -66,23 +57,6 @@ class Page:
             for number, source in enumerate(self.cited, start=1)
         )
         return f"{filled.rstrip()}\n\n## Sources of the numbers\n\n{marks}\n"
-
-    def refuse_undated(self, text: str) -> None:
-        """Refuse a measured number in a paragraph that has no date, and no source with its year.
-
-        Raises:
-            UsageError: there is one; the message has its line.
-        """
-        line = 1
-        for part in _PARTS.split(text):
-            fenced = part.startswith(("```", "    "))
-            if not fenced and (found := _MEASURED.search(part)) and not _DATED.search(part):
-                at = line + part.count("\n", 0, found.start())
-                raise UsageError(
-                    f"site/docs/{self.place}:{at}: '{found[0]}' has neither date nor source",
-                    hint="take it from evidence, a recipe or site/published.yaml, or say whose",
-                )
-            line += part.count("\n")
 
     def words(self) -> dict[str, Callable[..., str]]:
         """Return what a page may ask for."""

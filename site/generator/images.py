@@ -16,6 +16,12 @@ from trimaran.supply import digests, sbom
 
 FOLDER = "images"
 
+STRICT = ("proprietary", "copyleft")
+"""Kinds of licences that the catalogue counts; the page of an image has all."""
+
+SHORT = 12
+"""Digits of a digest that the catalogue has; the page of an image has all."""
+
 
 def place(name: str) -> str:
     """Return the page of an image."""
@@ -26,7 +32,7 @@ def pages(sources: Sources) -> list[Page]:
     """Return the catalogue and all pages."""
     page = f"{FOLDER}/index.md"
     rows = [_row(page, image, sources) for image in sources.images]
-    head = ["image", "for", "what is in it", "SIF:", "start:", "seen"]
+    head = ["image", "for", "what is in it", "SIF:", "start:", "SHA-256", "licences", "seen"]
     index = Page(page, fill("images.md.j2", page, table=markdown.table(head, rows)), "Images")
     return [index, *(_page(image, sources) for image in sources.images)]
 
@@ -47,10 +53,17 @@ def _row(page: str, image: Image, sources: Sources) -> list[str]:
     content = _content(image)
     own = f"[`{image.name}`]({markdown.link(page, place(image.name))})"
     if piece is None:
-        return [own, hardware(image), content, "not built here", "", ""]
+        return [own, hardware(image), content, "not built here", "", "", "", ""]
     seen = piece.content
     return [own, hardware(image), content, f"{seen.size / 1e6:,.0f} MB", f"{seen.start:.2f} s",
+            f"`{seen.digest.removeprefix('sha256:')[:SHORT]}`", _strictest(seen),
             markdown.moment(seen.day)]
+
+
+def _strictest(seen: ImageEvidence) -> str:
+    """Return how many packages have licences of the kinds that ask most of who passes them on."""
+    counts = {kind: sum(of.get(kind, 0) for of in seen.licences.values()) for kind in STRICT}
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
 
 def _content(image: Image) -> str:

@@ -116,6 +116,21 @@ def test_the_line_of_such_a_number_is_named() -> None:
         fill("# A\n\n```\n5 %\n```\n\nOne (2019): 3 %.\n\n7 % more\n")
 
 
+@pytest.mark.parametrize("text", ["Of 2026:\n\n{}", "{}\n\nOn 2026-11-22.", "2026:\n\n{}\n\n{}"])
+def test_a_table_is_dated_by_the_text_around_it(text: str) -> None:
+    table = "| a |\n|---|\n| 5 img/s |"
+    assert fill(text.replace("{}", table))
+    with pytest.raises(UsageError, match="'5 img/s'"):
+        fill("2026\n\nmore\n\n" + table + "\n\nmore\n\n2026")
+
+
+def test_a_document_with_a_number_of_nobody_is_refused(checkout: Path) -> None:
+    (checkout / "apps/README.md").write_text("# A\n\nIn 2026: 3 %.\n\nIt makes 12 img/s.\n")
+    known = adopt.Library({"apps/README.md": "apps.md"}, {})
+    with pytest.raises(UsageError, match=r"^apps/README.md:5: '2 img/s' has neither date"):
+        known.page("apps/README.md")
+
+
 @pytest.mark.parametrize(
     "text", ["90 % (He et al. 2015).", "On 2026-11-22 it made 12 img/s.", "8 ranks, 3 nodes.",
              "```\n90 %\n```", "arXiv:1706.02677 lost 1 %."])
@@ -205,6 +220,16 @@ def test_a_benchmark_that_compares_nothing_is_a_table_without_a_plot() -> None:
     assert text.startswith(f"## {plain.content.benchmark}, {plain.content.day}\n")
     for rate in plain.content.rates:
         assert f"| {rate.name} | {rate.unit} |" in text
+
+
+def test_the_catalogue_of_images_has_digest_and_licences() -> None:
+    seen = READ.shelf.images["torch-cpu"][0].content
+    (row,) = (line for line in made()["images/index.md"].text.splitlines()
+              if line.startswith("| [`torch-cpu`]"))
+    counts = [sum(of.get(kind, 0) for of in seen.licences.values())
+              for kind in ("proprietary", "copyleft")]
+    assert f"| `{seen.digest[7:19]}` |" in row
+    assert f"| {counts[0]} proprietary, {counts[1]} copyleft |" in row
 
 
 def test_the_table_of_results_has_all_runs_of_the_newest_day() -> None:
