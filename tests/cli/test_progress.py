@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import io
-import re
 import os
+import re
 import time
 from pathlib import Path
 
