@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobplaces import CHECKPOINT, Place, make, noting, shaped, warn, write_program
+from jobplaces import CHECKPOINT, SRUN, Place, make, noting, shaped, warn, write_program
 from trimaran.cluster import script
 from trimaran.cluster.script import SCRIPT
 from trimaran.runs import links, rundir
@@ -48,6 +48,17 @@ def test_where_slurm_requeues_nothing_another_job_follows(place: Place, accepts:
     assert code == 0, said
     assert place.recorded("argv")[-1] == "--resume=auto"
     assert [link.job for link in links.read(place.out)] == ["7", "8"]
+
+
+def test_a_time_limit_before_a_rank_was_started_is_told(place: Place) -> None:
+    write_program(place.root / "bin/srun", SRUN.replace(
+        "for word; do", 'case " $* " in *" node "*) kill -USR1 "$PPID" ;; esac\nfor word; do', 1
+    ))
+    code, said = place.run()
+    assert code == 75, said
+    assert "the time limit came before a rank was started" in reason(place)
+    assert not (place.root / "bin/argv").exists()
+    assert not place.requeued
 
 
 def test_a_job_of_pbs_keeps_the_time_itself_and_queues_another(tmp_path: Path) -> None:

@@ -501,7 +501,12 @@ TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
 export TRIMARAN_PORT
 warned=
 told=
+trap 'warned=yes' USR1
 look
+if [ -n "$warned" ]; then
+    end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
+    exit 75
+fi
 train
 if [ "$code" -ne 75 ] || [ -z "$warned" ]; then
     end "$code" "$(explain)"

@@ -585,7 +585,12 @@ export TRIMARAN_TMPFS
 trap leave EXIT
 warned=
 told=
+trap 'warned=yes' USR1
 look
+if [ -n "$warned" ]; then
+    end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
+    exit 75
+fi
 train
 if [ "$code" -ne 75 ] || [ -z "$warned" ]; then
     end "$code" "$(explain)"
