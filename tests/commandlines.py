@@ -11,7 +11,10 @@ import typer
 
 from trimaran import cli
 
-COMMAND = re.compile(r"(?:^|[(|;]|&&|\|\|)[ \t]*(?:\S*/)?trimaran ([^|;)#\n]*)", re.MULTILINE)
+QUOTED = r"""'[^'\n]*'|"[^"\n]*\""""
+COMMAND = re.compile(
+    rf"(?:^|[(|;]|&&|\|\|)[ \t]*(?:\S*/)?trimaran ((?:{QUOTED}|[^|;)#\n'\"])*)", re.MULTILINE
+)
 
 
 def lines(script: str) -> list[str]:
