@@ -67,7 +67,7 @@ test-engines: $(DEV_STAMP) ## Those that train nothing (TRIMARAN_REQUIRE_ENGINES
 	$(PYTEST) tests/integration -m "not long and not faults and not trains" -n 2 --durations=25
 
 test-trainings: $(DEV_STAMP) ## Those that train, one at a time
-	$(PYTEST) tests/integration -m "trains and not long and not faults" --durations=80
+	$(PYTEST) tests/integration -m "trains and not long and not faults" --durations=25
 
 test-site: $(DEV_STAMP) $(SITE_STAMP) ## Build the site and try it in Chromium; run the commands that it shows
 	$(PYTEST) tests/site -n 2 --durations=10

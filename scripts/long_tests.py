@@ -5,6 +5,7 @@ They take minutes each and are no part of `make test`: the last result is commit
     python scripts/long_tests.py
     python scripts/long_tests.py --marker faults  # what can happen to a run on a cluster
     python scripts/long_tests.py --json site/results/tests/DATE-HOST.json
+    python scripts/long_tests.py --only "launchers or toy"
     python scripts/long_tests.py --list
 
 Exit codes: pytest's (0 all passed, 1 a test failed).
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,23 +57,26 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--list", action="store_true", help="only name them")
     parser.add_argument("--marker", choices=("long", "faults"), default="long",
                         help="of the tests to run (default: %(default)s)")
+    parser.add_argument("--only", metavar="WORDS", help="of these, those that pytest's -k chooses")
     asked = parser.parse_args(words)
     outcomes = Outcomes()
     options = ["--collect-only", "-q"] if asked.list else ["-v"]
-    which = [str(ROOT / FOLDER), "-m", asked.marker]
+    chosen = ["-k", asked.only] if asked.only else []
+    which = [str(ROOT / FOLDER), "-m", asked.marker, *chosen]
     code = pytest.main([*which, *options], plugins=[outcomes])
     if asked.json and not asked.list:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
-        asked.json.write_text(evidence(outcomes, asked.marker), encoding="utf-8")
+        asked.json.write_text(evidence(outcomes, asked.marker, asked.only), encoding="utf-8")
     return int(code)
 
 
-def evidence(outcomes: Outcomes, marker: str) -> str:
+def evidence(outcomes: Outcomes, marker: str, only: str | None = None) -> str:
     """Return the evidence of a run as JSON; where it is written to is no part of its command."""
     host = host_facts().model_dump(include={"processor", "cores", "memory_gib", "kernel", "os"})
     document = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M +0000"),
-        "command": f"python scripts/long_tests.py --marker {marker}",
+        "command": shlex.join(["python", "scripts/long_tests.py", "--marker", marker,
+                               *(["--only", only] if only else [])]),
         "revision": revision(),
         "host": host,
         "tests": list(outcomes.tests.values()),

@@ -48,6 +48,8 @@ def test_the_evidence_says_when_where_and_of_what(monkeypatch: pytest.MonkeyPatc
     found = json.loads(long_tests.evidence(long_tests.Outcomes(), "faults"))
     assert found["command"] == "python scripts/long_tests.py --marker faults"
     assert found["revision"] == "5" * 40
+    some = json.loads(long_tests.evidence(long_tests.Outcomes(), "long", "toy or srun"))
+    assert some["command"] == "python scripts/long_tests.py --marker long --only 'toy or srun'"
     assert found["host"]["cores"] > 0
 
 

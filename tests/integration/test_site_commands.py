@@ -15,6 +15,9 @@ from trimaran import paths
 ROOT = paths.repository()
 QUICKSTART = "make quickstart"
 """What `test_readme.py` runs, since the README shows it, too."""
+LONG = {"guides/strategies.md", "tutorials/own-recipe.md"}
+"""Pages whose commands are several whole trainings."""
+
 
 def real(page: str) -> list[Block]:
     return [block for block in blocks(page)
@@ -27,7 +30,8 @@ REAL = {page: found for page in PAGES if (found := real(page))}
 
 def page_of(name: str, found: list[Block]) -> object:
     engines = sorted({need for block in found for need in block.needs})
-    return pytest.param(name, marks=[pytest.mark.engine(engine) for engine in engines])
+    marks = [pytest.mark.engine(engine) for engine in engines]
+    return pytest.param(name, marks=[*marks, pytest.mark.long] if name in LONG else marks)
 
 
 @pytest.mark.trains
@@ -59,4 +63,4 @@ def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
 
 
 def test_pages_with_such_commands_were_found() -> None:
-    assert {"tutorials/cluster.md", "tutorials/air-gapped.md", "guides/strategies.md"} <= set(REAL)
+    assert LONG | {"tutorials/cluster.md", "tutorials/air-gapped.md"} <= set(REAL)

@@ -50,7 +50,9 @@ def test_the_generated_files_of_its_image_are_current(
 @pytest.mark.engine("apptainer")
 @pytest.mark.timeout(1800)  # the framework image is built, the first time
 @pytest.mark.usefixtures("user_cache")
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe", [RECIPES[0], *(pytest.param(name, marks=pytest.mark.long) for name in RECIPES[1:])]
+)
 def test_two_ranks_in_its_container_end_with_a_verdict_on_its_own_metric(
     recipe: str, own_place: Path
 ) -> None:
