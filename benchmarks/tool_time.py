@@ -33,7 +33,7 @@ SCRIPT, STATUS = "batch script: submit --dry-run", "status of {} submitted runs"
 OVERHEAD = "trimaran run, without what its container takes"
 START, DRAWING = "start of the tool: trimaran --version", "import of matplotlib.figure"
 RECIPE, SUBMITTED = "resnet-imagenet/cpu-quickstart", "resnet-imagenet/cpu-2node-smoke"
-SHORT = ("--engine", "apptainer", "--set", "steps=4")
+SHORT = ("--engine", "apptainer", "--set", "max-steps=4")
 LINK = '{"number": 1, "job": "7", "started": "2026-01-01T00:00:00Z", "step": 0, "hosts": [%s]}'
 END = '{"ended": "2026-01-01T01:00:00Z", "exit_status": 0, "step": 9, "reason": "", "files": {}}'
 
