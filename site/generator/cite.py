@@ -178,13 +178,14 @@ class Page:
         return self.cite(text, f"[{name}]({where}): {seen.day}, {seen.host.text}")
 
     def suite(self, kind: str) -> str:
-        """Return what the newest `faults`, `tests` or `mutants` came to, with the day."""
+        """Return what `faults`, `tests` or `mutants` came to last, with the newest day."""
         pieces = self.sources.shelf.suites.get(kind, [])
         if not pieces:
             raise self.missing(f"no evidence of {kind}")
         found = pieces[0].content
         where = markdown.link(self.place, suites.PLACE)
-        return self.cite(f"{suites.came_to(kind, found)} on {found.day}",
+        last = suites.newest([piece.content for piece in pieces])
+        return self.cite(f"{suites.came_to(kind, last)}, the last on {found.day}",
                          f"[Tests and faults]({where}): {found.day}, {found.host.text},"
                          f" `{found.command}`, revision `{found.revision[:12]}`")
 

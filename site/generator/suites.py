@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from generator import markdown
@@ -27,9 +28,15 @@ KINDS = {
 }
 
 
-def came_to(kind: str, suite: Suite) -> str:
-    """Return how many of a suite came out as they should: `17 of 17 survived`."""
-    found = suite.tests + suite.mutants
+def newest(suites: Sequence[Suite]) -> list[Outcome]:
+    """Return what came last of each test; the newest suite comes first, and may be of some only."""
+    found = {(one.test, one.what): one
+             for suite in reversed(suites) for one in suite.tests + suite.mutants}
+    return list(found.values())
+
+
+def came_to(kind: str, found: Sequence[Outcome]) -> str:
+    """Return how many came out as they should: `17 of 17 survived`."""
     good = sum(one.outcome == KINDS[kind].wanted for one in found)
     return f"{good} of {len(found)} {KINDS[kind].word}"
 
@@ -38,8 +45,8 @@ def page(shelf: Shelf) -> Page:
     """Return the page: what came of each suite, then every test of it."""
     pieces = [(kind, piece) for kind in KINDS for piece in shelf.suites.get(kind, [])]
     rows = [
-        [KINDS[kind].title, came_to(kind, piece.content), markdown.moment(piece.content.day),
-         piece.content.host.text]
+        [KINDS[kind].title, came_to(kind, newest([piece.content])),
+         markdown.moment(piece.content.day), piece.content.host.text]
         for kind, piece in pieces
     ]
     text = fill(
@@ -53,7 +60,7 @@ def _part(kind: str, piece: Piece[Suite]) -> str:
     suite, known = piece.content, KINDS[kind]
     found = suite.tests + suite.mutants
     where = [
-        f"{came_to(kind, suite)} on {markdown.moment(suite.day)}, {suite.host.text},"
+        f"{came_to(kind, found)} on {markdown.moment(suite.day)}, {suite.host.text},"
         f" {suite.host.memory_gib:g} GiB, {suite.host.os}",
         f"revision `{suite.revision[:12]}{'+' if suite.revision.endswith('+') else ''}`,"
         f" {suite.seconds or sum(one.seconds for one in found):,.0f} s in all",
