@@ -1,6 +1,9 @@
-"""The formulas: loss, rate, what the validation decides, the scale of an fp16 loss."""
+"""The formulas (loss, rate, scale of an fp16 loss), what the validation decides, what must stay."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +12,13 @@ import tensorflow as tf
 from chexnet import method
 from chexnet.method import LossScale, Plateau
 from chexnet.settings import PretrainSettings, TrainSettings
+from chexnet.state import identity
+from trainkit.testing.identities import may_change
+
+FREE = (
+    "data out initial resume checkpoint_every keep log_every max_steps device decoders"
+    " inter_threads profile test watchdog"
+)
 
 
 def test_the_loss_is_the_weighted_cross_entropy_of_the_paper() -> None:
@@ -124,3 +134,11 @@ def test_the_scale_doubles_after_a_while_and_other_precisions_have_none(
     found, finite = plain.unscaled([tf.constant([np.inf])])
     assert bool(finite)  # the session sees that the loss is not
     assert np.isinf(found[0].numpy()).all()
+
+
+def test_every_setting_that_shapes_weights_or_curve_is_the_same_when_a_training_goes_on() -> None:
+    def of(settings: TrainSettings, data: str = "data") -> dict[str, Any]:
+        return identity(settings, SimpleNamespace(name=data), SimpleNamespace(size=1))
+
+    assert may_change(TrainSettings(), of) == set(FREE.split())
+    assert of(TrainSettings(), "other") != of(TrainSettings())
