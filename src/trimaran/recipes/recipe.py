@@ -114,11 +114,8 @@ class Initial(strict.Model):
 
     @model_validator(mode="after")
     def _one_way(self) -> Initial:
-        if (self.recipe is None) == (self.weights is None) or (
-            [self.recipe is not None, False] != sorted(
-                [self.step is not None, bool(self.steps)], reverse=True
-            )
-        ):
+        ways = [self.step is not None, bool(self.steps)].count(True)
+        if (self.recipe is None) == (self.weights is None) or ways != (self.recipe is not None):
             raise ValueError("give either 'recipe' with 'step', or of a series 'steps', or"
                              " 'weights'")
         return self
