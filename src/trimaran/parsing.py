@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 from trimaran.foreign import excerpt
 
@@ -84,7 +85,7 @@ def parse_yaml(text: str) -> Document:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         raise NotYaml(str(error.problem), line=line) from error
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        line = text.encode()[: error.position].count(b"\n") + 1
         raise Malformed(f"no YAML: {error.reason}", line=line) from error
     except Malformed:
         raise
@@ -175,14 +176,16 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(Composer, yaml.CSafeLoader):
     """Safe YAML that knows the line and key of each node, and stops at the limits.
 
-    It refuses a key given twice instead of keeping the last.
+    It refuses a key given twice instead of keeping the last. libyaml reads, in C: a command reads
+    dozens of files, and most of its time would go there. What it reads is composed here.
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(text)
+        yaml.CSafeLoader.__init__(self, text)
+        Composer.__init__(self)
         self.lines: dict[Location, int] = {(): 1}
         self._places: dict[yaml.Node, Location] = {}
         self._path: list[str | int] = []
@@ -190,7 +193,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose what comes next: a value at `index`, or a mapping's key (None)."""
-        event = self.peek_event()  # type: ignore[no-untyped-call]
+        event: Any = self.peek_event()
         part = _part(index)
         if part is not None:
             self._path.append(part)
