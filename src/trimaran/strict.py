@@ -35,7 +35,10 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class Model(BaseModel):
     """Base of all file models: unknown keys are errors, values are not coerced, frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=False, populate_by_name=True,
+        defer_build=True,  # a command uses few of them
+    )
 
 
 M = TypeVar("M", bound=Model)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
-from trimaran import locks, paths, pool
+from trimaran import locks, paths
 from trimaran.data import dataset_json, squashfs
 from trimaran.data.contracts import AnyContract, Contract, Licensed, OfFiles, Videos, Zipped
 from trimaran.data.kinds import FormatName, SampleWord
@@ -213,7 +213,8 @@ def verify_folder(
         reporter: shows progress.
         workers: processes (None: one for each core).
     """
-    from trimaran.data.packing import verification  # Pillow is slow to import
+    from trimaran import pool  # this and Pillow are slow to import
+    from trimaran.data.packing import verification
 
     try:
         dataset = dataset_json.read(place)

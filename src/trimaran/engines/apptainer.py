@@ -28,7 +28,6 @@ from trimaran.engines.store import Record
 from trimaran.engines.workplace import workplace
 from trimaran.errors import BuildError, RunError, TrimaranError
 from trimaran.files import set_aside, sha256
-from trimaran.images import stages
 from trimaran.images.parts import VENV
 from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
@@ -108,6 +107,8 @@ class Apptainer(Container):
 
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
         """Return the command of spython, which calls Apptainer by the name `singularity`."""
+        from trimaran.images import stages  # slow to import, and a run builds seldom
+
         (folder / "bin").mkdir()
         (folder / "bin/singularity").symlink_to(self.executable)
         env = commands.own_environment(str(folder / "bin" / "singularity"), self.executable)

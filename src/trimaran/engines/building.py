@@ -11,17 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from trimaran import hostfacts, locks, process
 from trimaran.engines import BuiltImage, Command, Engine, Setting, commands, inventory, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import bases, definition, identity, render, wheelhouse
+from trimaran.images import bases, definition, identity
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
-from trimaran.images.wheels import Item
 from trimaran.reporting import Advance, Reporter
+
+if TYPE_CHECKING:
+    from trimaran.images.wheels import Item
 
 UNPACKED_PER_BYTE = 4.0
 """Space that a build takes, per byte of its wheelhouse or of the image below."""
@@ -212,6 +214,8 @@ class Container(Engine):
         reporter: Reporter,
     ) -> Job:
         """Gather what goes into `image`."""
+        from trimaran.images import render, wheelhouse  # slow to import, and a run builds seldom
+
         render.check(image)
         content = identity.content_of(image)
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
@@ -255,6 +259,8 @@ class Container(Engine):
     @contextmanager
     def _made(self, job: Job, reporter: Reporter) -> Iterator[BuiltImage]:
         """Yield a new image, aside; gone afterwards, unless it was kept."""
+        from trimaran.images import wheelhouse
+
         with self._workplace(job) as folder:
             commands.lay_out(job.image, self.source, folder)
             with wheelhouse.view(job.image, job.items) as wheels:

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-import requests
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from trimaran import locks, paths, process
@@ -24,7 +23,6 @@ from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import archives
 from trimaran.images.debian import ARCHIVES, KEYRING
 from trimaran.images.parts import RegistryBase
-from trimaran.net import web
 from trimaran.reporting import Reporter
 
 REGISTRY_SECONDS = 4.0
@@ -198,6 +196,10 @@ def from_user(given: str) -> Base:
 
 def unreachable(image: str) -> str | None:
     """Return why the registry of `image` cannot be asked, or None when it answers."""
+    import requests  # slow to import, and asked for builds only
+
+    from trimaran.net import web
+
     host = image.split("/")[0]
     try:
         web.answer(

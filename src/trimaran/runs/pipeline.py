@@ -21,7 +21,6 @@ from trimaran.runs.extending import Extension
 from trimaran.runs.record import DataRecord, ImageRecord, RunRecord, SignatureRecord
 from trimaran.runs.verdict import Verdict
 from trimaran.sites import Site
-from trimaran.supply import registry
 
 STEPS = 4
 
@@ -195,6 +194,8 @@ def _pinned_image(
         found = request.engine.find(image, request.pinned)
     if found is not None or request.offline:
         return found
+    from trimaran.supply import registry  # its client is slow to import
+
     place = registry.configured(None, request.site)
     if not registry.knows(image, request.engine, request.pinned, place):
         return None

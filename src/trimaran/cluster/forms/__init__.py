@@ -21,7 +21,6 @@ from trimaran.runs import inputs, pipeline, rundir
 from trimaran.runs.agreement import OUT_INSIDE
 from trimaran.runs.pipeline import Request
 from trimaran.sites import Cluster
-from trimaran.supply import registry
 
 FORMS: Mapping[str, Callable[[Parts], str]] = {
     "docker": docker, "pyxis": pyxis, "shifter": shifter, "kubernetes": kubernetes,
@@ -35,6 +34,8 @@ def render(form: str, request: Request, cluster: Cluster) -> str:
     Raises:
         UsageError: no such form, no registry is known, or the form cannot say what is asked.
     """
+    from trimaran.supply import registry  # its client is slow to import
+
     if form not in FORMS:
         raise UsageError(f"--form {form}: there is none ({nearest(form, FORMS)})")
     request = jobs.at_home(request, cluster)
