@@ -63,7 +63,8 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
         START: (tool, "--version"),
         DRAWING: (sys.executable, "-c", "import matplotlib.figure"),
     }
-    environment = os.environ | {"TRIMARAN_SITE": str(site)}
+    # As for a user: Python keeps what it has compiled.
+    environment = os.environ | {"TRIMARAN_SITE": str(site), "PYTHONDONTWRITEBYTECODE": ""}
     return Plan(
         [*(contestants.program(name, environment, "timed", *argv, unit="1/s")
            for name, argv in words.items()),

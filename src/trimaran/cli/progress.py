@@ -42,13 +42,15 @@ class Bar:
     begun: float = field(default_factory=time.monotonic)
     detail: str = ""
     before: float = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.before = self.done
 
     def advance(self, amount: float) -> None:
-        """Add what was done since the last call."""
-        self.done += amount
+        """Add what was done since the last call, by any thread."""
+        with self._lock:
+            self.done += amount
 
     @property
     def seconds(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,6 +28,16 @@ layout that measures each text takes longer than all the drawing."""
 
 MARKED = 30
 """Points up to which each is marked: a line of one point is not seen otherwise."""
+
+
+def get_ready() -> None:
+    """Import Matplotlib, which takes as long as all else in a report, while others work."""
+    threading.Thread(target=_import, daemon=True).start()
+
+
+def _import() -> None:
+    _import_first()
+    import matplotlib.figure  # noqa: F401
 
 
 @dataclass(frozen=True)
@@ -88,15 +99,22 @@ def _saved(figure: Figure) -> Picture:
     return Picture(svg.getvalue(), png.getvalue())
 
 
-def _defaults() -> AbstractContextManager[None]:
-    """Return Matplotlib's own settings: the same run gives the same file for everybody."""
+def _import_first() -> None:
+    """Import Matplotlib for the first time, without the backend that the environment names."""
     # That of a notebook is no backend where the notebook's packages are not, and none is needed.
     backend = os.environ.pop("MPLBACKEND", None)
     try:
-        import matplotlib as mpl
+        import matplotlib as mpl  # noqa: F401
     finally:
         if backend is not None:
             os.environ["MPLBACKEND"] = backend
+
+
+def _defaults() -> AbstractContextManager[None]:
+    """Return Matplotlib's own settings: the same run gives the same file for everybody."""
+    _import_first()
+    import matplotlib as mpl
+
     own = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
     # The salt makes the names within the SVG the same each time; `$` in a title is no formula.
     return mpl.rc_context(

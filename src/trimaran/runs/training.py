@@ -10,7 +10,7 @@ from trimaran.engines import Command
 from trimaran.errors import Interrupted, RunError
 from trimaran.files import refusal, room
 from trimaran.reporting import Reporter
-from trimaran.runs import ends, rundir
+from trimaran.runs import curves, ends, rundir
 from trimaran.runs.links import STOPPED
 from trimaran.runs.record import RunRecord, Status
 
@@ -50,6 +50,7 @@ def perform(
     """
     again = "it goes on with: " + process.shell_line(["trimaran", "resume", str(directory)])
     before = ends.oom_kills()
+    curves.get_ready()
     try:
         with locks.using(Path(record.image.reference), reporter) as image:
             status = process.stream(
