@@ -278,6 +278,7 @@ def test_a_rank_hangs_and_is_named(place: Place, undisturbed: Run) -> None:
 
 
 def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
+    """A few images are, so that one rank meets the first of them alone."""
     from trimaran.data import cache, contracts
 
     data = place.root / "data"
@@ -287,17 +288,15 @@ def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
     run = place.submit(*run_words)
     for shard in sorted(data.glob("train*.tar")):
         content = bytearray(shard.read_bytes())
-        at = 0
-        while (at := content.find(b"IDAT", at)) >= 0:  # the pixels of every image
-            content[at + 4 : at + 24] = b"\xff" * 20
-            at += 24
+        for found in [*re.finditer(b"IDAT", content)][::1000]:  # pixels
+            content[found.end() : found.end() + 20] = b"\xff" * 20
         shard.write_bytes(content)
     place.slurm("scancel", hold)
     row = run.finish()
     assert row["state"] == "failed"
     assert rundir.load(run.out).exit_status == 3, run.log
-    assert re.search(r"train-\d+\.tar", run.log), run.log
-    assert re.search(r"\brank [01]\b", run.log), run.log
+    (met,) = re.findall(r"rank ([01]): \S*train-\d+\.tar: record ", run.log)
+    assert f"rank {1 - int(met)}: another rank ended" in run.log
 
 
 @pytest.mark.parametrize("mpi", ["none", "pmi2"])
