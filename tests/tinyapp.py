@@ -138,6 +138,15 @@ def write_recipe(
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
 
 
+def instead(checkout: Path, app: str, image: str) -> None:
+    """Have the small app stand for `app`, and its image for `image`, too."""
+    source = paths.repository()
+    for target in (source / "recipes/targets").glob("cpu-*.yaml"):
+        shutil.copy(target, checkout / "recipes/targets")
+    shutil.copytree(checkout / "apps/hello", checkout / "apps" / app)
+    shutil.copytree(checkout / "containers/apps" / APP_IMAGE, checkout / "containers/apps" / image)
+
+
 def build(checkout: Path, sources: Path, cache: Path) -> None:
     """Fill an empty `checkout`, build the image of the app and pack the data, all in `cache`."""
     for folder in ("recipes/targets", "recipes/data", "containers", "apps"):
