@@ -1,6 +1,8 @@
 """What pages of the site presume: made in the folder where their commands are tried.
 
     python -m given NAME    # prints what the shell is told: the variables that the page has set
+
+Each imports what it needs itself: some read definitions that a small checkout has not.
 """
 
 from __future__ import annotations
@@ -14,14 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
-
-import finished
-import jobplaces
-import photos as pictures
 from trimaran import paths
-from trimaran.files import md5
-from trimaran.recipes import library
 
 QUICKSTART = "resnet-imagenet/cpu-quickstart"
 TRIMARAN = [sys.executable, "-c", "from trimaran.cli import main; main()"]
@@ -30,12 +25,17 @@ SECONDS = 120.0
 
 def photos() -> str:
     """Make `photos`: images in folders of splits and classes."""
-    pictures.folder(Path("photos"))
+    from photos import folder
+
+    folder(Path("photos"))
     return ""
 
 
 def run() -> str:
     """Make `$RUN`: a quickstart that has ended."""
+    import finished
+    from trimaran.recipes import library
+
     directory = Path("runs", QUICKSTART, "1").absolute()
     finished.finish(directory, library.load(QUICKSTART), image=finished.SIF)
     return f"RUN={shlex.quote(str(directory))}"
@@ -61,26 +61,33 @@ def _text(path: Path) -> str:
 
 def imagenet() -> str:
     """Make `official`: ImageNet's files in miniature, and a checkout that expects them."""
+    import yaml
+
+    from photos import TRUTH, official_tars
+    from trimaran.files import md5
+
     source, root = paths.repository(), Path("checkout").absolute()
     root.mkdir()
     for path in source.iterdir():
         if path.name != "recipes":
             (root / path.name).symlink_to(path)
     shutil.copytree(source / "recipes", root / "recipes")
-    official = pictures.official_tars(Path("official"), root)
+    official = official_tars(Path("official"), root)
     file = root / "recipes/data/imagenet-2012.yaml"
     contract = yaml.safe_load(file.read_text())
     contract["files"] = {path.name: {"md5": md5(path)} for path in official.iterdir()}
-    contract["splits"] = {"train": {"samples": 9}, "val": {"samples": len(pictures.TRUTH)}}
+    contract["splits"] = {"train": {"samples": 9}, "val": {"samples": len(TRUTH)}}
     file.write_text(yaml.safe_dump(contract))
     return f"export TRIMARAN_ROOT={shlex.quote(str(root))}"
 
 
 def clone() -> str:
     """Make `trimaran`, the clone, and a stand-in for pipx: pip prepares it and installs nothing."""
+    from jobplaces import write_program
+
     Path("trimaran").symlink_to(paths.repository())
     Path("bin").mkdir()
-    jobplaces.write_program(Path("bin/pipx"), f"""#!/bin/sh
+    write_program(Path("bin/pipx"), f"""#!/bin/sh
 [ $# = 2 ] && [ "$1" = install ] || exit 2
 exec {shlex.quote(sys.executable)} -m pip install --dry-run --no-deps --no-build-isolation \\
     --ignore-installed "$2"

@@ -144,7 +144,11 @@ def instead(checkout: Path, app: str, image: str) -> None:
     for target in (source / "recipes/targets").glob("cpu-*.yaml"):
         shutil.copy(target, checkout / "recipes/targets")
     shutil.copytree(checkout / "apps/hello", checkout / "apps" / app)
-    shutil.copytree(checkout / "containers/apps" / APP_IMAGE, checkout / "containers/apps" / image)
+    folder = checkout / "containers/apps" / image
+    shutil.copytree(checkout / "containers/apps" / APP_IMAGE, folder)
+    tests = checkout / "containers/selftests"
+    tests.mkdir()
+    shutil.move(folder / "selftest.py", tests)
 
 
 def build(checkout: Path, sources: Path, cache: Path) -> None:
