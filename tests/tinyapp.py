@@ -34,6 +34,7 @@ parser.add_argument("verb")
 parser.add_argument("--data", type=pathlib.Path)
 parser.add_argument("--out", type=pathlib.Path)
 parser.add_argument("--initial", type=pathlib.Path)
+parser.add_argument("--resume")
 parser.add_argument("--find", default="")
 parser.add_argument("--sleep", type=float, default=0)
 options = parser.parse_args()
@@ -44,7 +45,7 @@ for name in filter(None, options.find.split(",")):
 if options.initial:
     print("begins with", options.initial.read_text())
 print("mounted", os.path.isdir("/mnt/site") and os.listdir("/mnt/site"), flush=True)
-time.sleep(options.sleep)
+time.sleep(0 if options.resume else options.sleep)
 counts = {name: split["samples"] for name, split in
           json.loads((options.data / "dataset.json").read_text())["splits"].items()}
 lines = [("run_start", None, {}), ("train_samples", counts["train"], {}),
