@@ -145,6 +145,8 @@ def instead(checkout: Path, app: str, image: str) -> None:
     for target in (source / "recipes/targets").glob("cpu-*.yaml"):
         shutil.copy(target, checkout / "recipes/targets")
     shutil.copytree(checkout / "apps/hello", checkout / "apps" / app)
+    card = yaml.safe_load((source / "apps" / app / "app.yaml").read_text())
+    (checkout / "apps" / app / "app.yaml").write_text(yaml.safe_dump({**card, "module": "hello"}))
     folder = checkout / "containers/apps" / image
     shutil.copytree(checkout / "containers/apps" / APP_IMAGE, folder)
     tests = checkout / "containers/selftests"
