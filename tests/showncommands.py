@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ _BLOCK = re.compile(
     r"(?P<marks>(?:^<!-- [a-z]+(?:: [a-z ]+)? -->\n)*)^```sh[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_COPIED = re.compile(r"^( *)```sh[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- ([a-z]+)(?:: ([a-z ]+))? -->")
 _IN_CLONE = ("make ", ".venv/")
 
@@ -50,6 +52,11 @@ def blocks(page: str, text: str | None = None) -> Iterator[Block]:
         if how not in WAYS or more:
             raise ValueError(f"{page}: a block cannot be {' and '.join(marks)}")
         yield Block(how, needs, given, found["text"])
+
+
+def copied(text: str) -> list[str]:
+    """Return the blocks of a generated page, those in tabs, too."""
+    return [textwrap.dedent(block).strip() for _, block in _COPIED.findall(text)]
 
 
 def tried(shown: Iterable[Block], place: Path, **variables: str) -> None:

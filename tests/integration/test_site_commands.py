@@ -9,12 +9,15 @@ import pytest
 import yaml
 
 import tinyapp
-from showncommands import PAGES, ROOT, Block, blocks, tried
+from generator import images, sources
+from registries import running
+from showncommands import PAGES, ROOT, Block, blocks, copied, tried
 
 QUICKSTART = "make quickstart"
 """What `test_readme.py` runs, since the README shows it, too."""
 LONG = {"guides/strategies.md", "tutorials/own-recipe.md"}
 """Pages whose commands are several whole trainings."""
+IMAGE = "resnet-imagenet-torch-cpu"
 SECONDS_TO_CANCEL = 8
 
 
@@ -51,7 +54,7 @@ def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
 @pytest.fixture(scope="module")
 def small(place: Path) -> Path:
     """A checkout where a small app stands for ResNet: its commands take seconds."""
-    tinyapp.instead(place, "resnet-imagenet", "resnet-imagenet-torch-cpu")
+    tinyapp.instead(place, "resnet-imagenet", IMAGE)
     for name, more in (
         ("cpu-quickstart", {"purpose": "quickstart"}),
         ("cpu-2node-smoke", {
@@ -64,6 +67,10 @@ def small(place: Path) -> Path:
     return place
 
 
+def of_small(checkout: Path, cache: Path) -> dict[str, str]:
+    return {"CLONE": str(checkout), "TRIMARAN_ROOT": str(checkout), "TRIMARAN_CACHE": str(cache)}
+
+
 @pytest.mark.engine("apptainer")
 @pytest.mark.engine("slurm")
 @pytest.mark.timeout(280)
@@ -71,11 +78,29 @@ def small(place: Path) -> Path:
 def test_the_commands_of_a_page_run_with_a_small_app_on_two_nodes(
     page: str, own_place: Path, small: Path, engine_cache: Path, slurm: Path
 ) -> None:
-    tried(SMALL[page], own_place, CLONE=str(small), TRIMARAN_ROOT=str(small),
-          TRIMARAN_CACHE=str(engine_cache), SLURM_CONF=str(slurm / "slurm.conf"))
+    tried(SMALL[page], own_place, **of_small(small, engine_cache),
+          SLURM_CONF=str(slurm / "slurm.conf"))
     if page == "tutorials/cluster.md":
         written = yaml.safe_load((own_place.parent / "config/trimaran/site.yaml").read_text())
         assert written["clusters"]["ourcluster"]["partition"] == "main"
+
+
+@pytest.mark.engine("apptainer")
+@pytest.mark.engine("registry")
+@pytest.mark.timeout(280)
+def test_the_commands_of_an_images_page_run(
+    own_place: Path, small: Path, engine_cache: Path, tmp_path: Path
+) -> None:
+    """Those of all images are the same; one that is pulled has been pushed."""
+    [page] = [page for page in images.pages(sources.read()) if page.place == images.place(IMAGE)]
+    pull, *others = sorted(copied(page.text), key=lambda text: not text.startswith("trimaran pull"))
+    assert pull == f"trimaran pull {IMAGE} --registry REGISTRY"
+    with running(tmp_path / "harbour") as harbour:
+        push = pull.replace("pull", "push")
+        shown = [text.replace("REGISTRY", harbour.namespace) for text in (*others, push, pull)]
+        tried([Block("small", (), (), text) for text in shown], own_place, **of_small(
+            small, engine_cache))
+    assert (own_place / f"{IMAGE}.cdx.json").is_file()
 
 
 def test_pages_with_such_commands_were_found() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from commandlines import fault, lines
 from given import GIVEN
-from showncommands import PAGES, WAYS, Block, blocks, tried
+from showncommands import DOCS, PAGES, WAYS, Block, blocks, tried
 from trimaran import paths
 
 ROOT = paths.repository()
@@ -57,6 +57,15 @@ def test_each_way_of_trying_is_used_and_known() -> None:
     assert {name for block in shown for name in block.given} == set(GIVEN)
     with pytest.raises(ValueError, match="parsed"):
         next(iter(blocks("x.md", "<!-- parsed -->\n```sh\ntrue\n```\n")))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_commands_of_a_page_are_left_out(page: str) -> None:
+    """Each is in a block that one of the three ways tries: a block of another kind would escape."""
+    text = (DOCS / page).read_text()
+    assert re.findall(r"^ *```(?:bash|shell|console)", text, re.MULTILINE) == []
+    assert len(re.findall(r"^ *```sh", text, re.MULTILINE)) == len(list(blocks(page)))
+    assert not re.search(r"^(?:    |\t)(?:trimaran|make) ", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("wrong", [
