@@ -152,6 +152,9 @@ def instead(checkout: Path, app: str, image: str) -> None:
     tests = checkout / "containers/selftests"
     tests.mkdir()
     shutil.move(folder / "selftest.py", tests)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TRIMARAN_ROOT", str(checkout))
+        render.write(definition.load(image))
 
 
 def build(checkout: Path, sources: Path, cache: Path) -> None:
