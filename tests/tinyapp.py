@@ -147,6 +147,7 @@ def instead(checkout: Path, app: str, image: str) -> None:
     shutil.copytree(checkout / "apps/hello", checkout / "apps" / app)
     card = yaml.safe_load((source / "apps" / app / "app.yaml").read_text())
     (checkout / "apps" / app / "app.yaml").write_text(yaml.safe_dump({**card, "module": "hello"}))
+    shutil.copy(source / "containers/licences.yaml", checkout / "containers")
     folder = checkout / "containers/apps" / image
     shutil.copytree(checkout / "containers/apps" / APP_IMAGE, folder)
     tests = checkout / "containers/selftests"
