@@ -81,3 +81,4 @@ def tried(shown: Iterable[Block], place: Path, **variables: str) -> None:
         stdin=subprocess.DEVNULL, capture_output=True, check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "# first: --data" not in done.stdout, done.stdout  # --dry-run goes on without them

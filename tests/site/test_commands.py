@@ -72,6 +72,7 @@ def test_no_commands_of_a_page_are_left_out(page: str) -> None:
 @pytest.mark.parametrize("wrong", [
     "trimaran list recipes --jsno\ntrue\n", "head no-such-file\ntrue\n",
     "A=$(trimaran show recipes no/such)\ntrue\n",
+    "trimaran run resnet-imagenet/cpu-quickstart --data no-such-file --engine host --dry-run\n",
 ])
 def test_a_wrong_command_fails_its_page(wrong: str, own_place: Path) -> None:
     page = f"```sh\ntrue\n```\n\n<!-- given: photos -->\n```sh\nls photos\n{wrong}```\n"
