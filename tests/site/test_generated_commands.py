@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from generator import commands, documents, tree
+from generator import commands, images, recipes
 from generator import sources as everything
 from showncommands import blocks, copied
 from trimaran.evidence.standing import Standing
@@ -17,8 +17,8 @@ IMAGE = "resnet-imagenet-torch-cpu"
 
 @functools.cache
 def made() -> dict[str, list[str]]:
-    """Return the blocks of each generated page, by its place."""
-    pages = tree.pages(READ, documents.library(READ))
+    """Return the blocks of the pages of recipes and images, by their place."""
+    pages = [*recipes.pages(READ), *images.pages(READ)]
     return {page.place: found for page in pages if (found := copied(page.text))}
 
 
