@@ -41,10 +41,13 @@ def write_recipe(checkout: Path) -> RecipeFile:
 def command(recipe: RecipeFile, changed: dict[str, Argument], image: ImageRecord) -> Command:
     """Return a command as the engine of `image` gives it, as far as a verdict looks at it."""
     head, place, out = ["/venv/bin/python", "-m", "app"], DATA.path, "/somewhere/run"
+    prefix = ""
     if image.engine == "apptainer":
         head, place, out = ["/usr/bin/apptainer", "run", image.reference], "/data", "/out"
+        prefix = "APPTAINERENV_"
+    env = {f"{prefix}{key}": value for key, value in recipe.recipe.env.items()}
     words = app_arguments(recipe.recipe, changed, data=place, out=out)
-    return Command((*head, *words), {"K": "v"})
+    return Command((*head, *words), {"K": "v", **env})
 
 
 def start(
@@ -66,5 +69,6 @@ def finish(
 ) -> RunRecord:
     """Make the directory of a run that has ended with this accuracy."""
     record = start(directory, recipe, changed, image)
-    write_outcome(directory, accuracy)
+    [use] = recipe.recipe.data.values()
+    write_outcome(directory, accuracy, counts=use.samples)
     return rundir.finish(directory, record, "completed", 0)

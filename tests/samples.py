@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,16 @@ GOOD: dict[str, Any] = {
 }
 
 
-def metrics(accuracy: float, steps: int = 3) -> Iterator[dict[str, Any]]:
-    """Yield the lines of `metrics.jsonl` of a run of GOOD."""
+COUNTS: dict[str, int] = GOOD["data"]["fashion-mnist"]["samples"]
+
+
+def metrics(
+    accuracy: float, steps: int = 3, counts: Mapping[str, int] = COUNTS
+) -> Iterator[dict[str, Any]]:
+    """Yield the lines of `metrics.jsonl` of a run of GOOD, or of one with other `counts`."""
     where = {"step": steps, "epoch_num": 1}
     yield {"key": "run_start"}
-    yield from ({"key": key, "value": GOOD["data"]["fashion-mnist"]["samples"][split]}
+    yield from ({"key": key, "value": counts[split]}
                 for key, split in (("train_samples", "train"), ("eval_samples", "test")))
     for step in range(1, steps + 1):
         at = {"step": step, "epoch_num": 1}
@@ -48,9 +53,11 @@ def metrics(accuracy: float, steps: int = 3) -> Iterator[dict[str, Any]]:
     yield {"key": "run_stop", "metadata": {"status": "success", **where}}
 
 
-def write_outcome(directory: Path, accuracy: float, steps: int = 3) -> None:
+def write_outcome(
+    directory: Path, accuracy: float, steps: int = 3, counts: Mapping[str, int] = COUNTS
+) -> None:
     """Write what an app leaves of a finished run of GOOD."""
-    lines = [json.dumps({"time_ms": 1, **event}) for event in metrics(accuracy, steps)]
+    lines = [json.dumps({"time_ms": 1, **event}) for event in metrics(accuracy, steps, counts)]
     (directory / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     scores = {"top1": accuracy, "top5": accuracy / 2 + 0.5, "loss": 0.3}
     result = {"status": "success", "steps": steps, "evaluation": scores}

@@ -2,32 +2,83 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import paths
 
-DOCS = paths.repository() / "site/docs"
+ROOT = paths.repository()
+DOCS = ROOT / "site/docs"
+PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+WAYS = ("executed", "real", "small")
 
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<how>[a-z]+)(?:: (?P<needs>[a-z ]+))? -->\n)?^```sh[^\n]*\n(?P<text>.*?)^```$",
+    r"(?P<marks>(?:^<!-- [a-z]+(?:: [a-z ]+)? -->\n)*)^```sh[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_COPIED = re.compile(r"^( *)```sh[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"<!-- ([a-z]+)(?:: ([a-z ]+))? -->")
+_IN_CLONE = ("make ", ".venv/")
 
 
 class Block(NamedTuple):
-    """One block: `how` is executed, real (by an engine) or parsed; `needs` are the engines."""
+    """One block.
+
+    Attributes:
+        how: executed (needs no engine), real (by the engines in `needs`), or small (by Apptainer
+            and Slurm, with a small app in the place of the large one).
+        given: what the page presumes, by its name in `given.py`.
+    """
 
     how: str
     needs: tuple[str, ...]
+    given: tuple[str, ...]
     text: str
 
 
 def blocks(page: str, text: str | None = None) -> Iterator[Block]:
     """Yield the blocks of a page by its place in `site/docs`, in order."""
     for found in _BLOCK.finditer((DOCS / page).read_text() if text is None else text):
-        how = found["how"] or "executed"
-        if how not in ("executed", "real", "parsed"):
-            raise ValueError(f"{page}: a block cannot be {how}")
-        yield Block(how, tuple((found["needs"] or "").split()), found["text"])
+        marks = {name: tuple(words.split()) for name, words in _MARK.findall(found["marks"])}
+        given = marks.pop("given", ())
+        (how, needs), *more = marks.items() or [("executed", ())]
+        if how not in WAYS or more:
+            raise ValueError(f"{page}: a block cannot be {' and '.join(marks)}")
+        yield Block(how, needs, given, found["text"])
+
+
+def copied(text: str) -> list[str]:
+    """Return the blocks of a generated page, those in tabs, too."""
+    return [textwrap.dedent(block).strip() for _, block in _COPIED.findall(text)]
+
+
+def tried(shown: Iterable[Block], place: Path, **variables: str) -> None:
+    """Execute blocks in one shell, as a reader does, which ends at the first failure.
+
+    Those that use make or the clone's own program run in the clone, others in `place`.
+    """
+    script = []
+    for block in shown:
+        for name in block.given:  # an assignment, since `eval` alone would go on after a failure
+            script += [f"told=$({shlex.quote(sys.executable)} -m given {name})", 'eval "$told"']
+        folder = ROOT if block.text.startswith(_IN_CLONE) else place
+        script += [f"cd {shlex.quote(str(folder))}", block.text]
+    environment = {
+        **os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]),
+        "XDG_CONFIG_HOME": str(place.parent / "config"),  # where a site file is looked for
+        "CLONE": str(ROOT), "COLUMNS": "100", **variables,
+    }
+    done = subprocess.run(
+        ["sh", "-e", "-x", "-c", "\n".join(script)], cwd=place, env=environment, text=True,
+        stdin=subprocess.DEVNULL, capture_output=True, check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "# first: --data" not in done.stdout, done.stdout  # --dry-run goes on without them

@@ -34,6 +34,7 @@ parser.add_argument("verb")
 parser.add_argument("--data", type=pathlib.Path)
 parser.add_argument("--out", type=pathlib.Path)
 parser.add_argument("--initial", type=pathlib.Path)
+parser.add_argument("--resume")
 parser.add_argument("--find", default="")
 parser.add_argument("--sleep", type=float, default=0)
 options = parser.parse_args()
@@ -44,7 +45,7 @@ for name in filter(None, options.find.split(",")):
 if options.initial:
     print("begins with", options.initial.read_text())
 print("mounted", os.path.isdir("/mnt/site") and os.listdir("/mnt/site"), flush=True)
-time.sleep(options.sleep)
+time.sleep(0 if options.resume else options.sleep)
 counts = {name: split["samples"] for name, split in
           json.loads((options.data / "dataset.json").read_text())["splits"].items()}
 lines = [("run_start", None, {}), ("train_samples", counts["train"], {}),
@@ -136,6 +137,25 @@ def write_recipe(
     path = checkout / "recipes" / f"{name}.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
+
+
+def instead(checkout: Path, app: str, image: str) -> None:
+    """Have the small app stand for `app`, and its image for `image`, too."""
+    source = paths.repository()
+    for target in (source / "recipes/targets").glob("cpu-*.yaml"):
+        shutil.copy(target, checkout / "recipes/targets")
+    shutil.copytree(checkout / "apps/hello", checkout / "apps" / app)
+    card = yaml.safe_load((source / "apps" / app / "app.yaml").read_text())
+    (checkout / "apps" / app / "app.yaml").write_text(yaml.safe_dump({**card, "module": "hello"}))
+    shutil.copy(source / "containers/licences.yaml", checkout / "containers")
+    folder = checkout / "containers/apps" / image
+    shutil.copytree(checkout / "containers/apps" / APP_IMAGE, folder)
+    tests = checkout / "containers/selftests"
+    tests.mkdir()
+    shutil.move(folder / "selftest.py", tests)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TRIMARAN_ROOT", str(checkout))
+        render.write(definition.load(image))
 
 
 def build(checkout: Path, sources: Path, cache: Path) -> None:

@@ -21,7 +21,7 @@ from trimaran.errors import UsageError
 from trimaran.evidence import standing
 from trimaran.evidence.records import Ratio, Spread
 
-_HOW = re.compile(r"^<!-- (?:real|parsed).*?-->\n", re.MULTILINE)
+_HOW = re.compile(r"^<!-- (?:real|small|given).*?-->\n", re.MULTILINE)
 """What says of a block of commands how a test tries it; no part of the page."""
 
 

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from showncommands import DOCS, Block, blocks
-from trimaran import paths
+import tinyapp
+from generator import images, sources
+from registries import running
+from showncommands import PAGES, ROOT, Block, blocks, copied, tried
 
-ROOT = paths.repository()
 QUICKSTART = "make quickstart"
 """What `test_readme.py` runs, since the README shows it, too."""
 LONG = {"guides/strategies.md", "tutorials/own-recipe.md"}
 """Pages whose commands are several whole trainings."""
+IMAGE = "resnet-imagenet-torch-cpu"
+SECONDS_TO_CANCEL = 8
 
 
-def real(page: str) -> list[Block]:
+def of_kind(page: str, how: str) -> list[Block]:
     return [block for block in blocks(page)
-            if block.how == "real" and block.text.strip() != QUICKSTART]
+            if block.how == how and block.text.strip() != QUICKSTART]
 
 
-PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
-REAL = {page: found for page in PAGES if (found := real(page))}
+REAL = {page: found for page in PAGES if (found := of_kind(page, "real"))}
+SMALL = {page: found for page in PAGES if (found := of_kind(page, "small"))}
 
 
 def page_of(name: str, found: list[Block]) -> object:
@@ -39,28 +41,68 @@ def page_of(name: str, found: list[Block]) -> object:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page_of(name, found) for name, found in REAL.items()])
 def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
-    """Those that use make or the clone's own program run in the clone, others in an empty folder.
-
-    Commands before them that need no engine are what they stand on, and run, too.
-    """
-    shown = list(blocks(page))
+    """Commands before them that need no engine are what they stand on, and run, too."""
+    shown = [block for block in blocks(page) if block.how == "executed" or block in REAL[page]]
     last = max(place for place, block in enumerate(shown) if block in REAL[page])
-    environment = {
-        **os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "CLONE": str(ROOT), "COLUMNS": "100",
-    }
-    for block in shown[: last + 1]:
-        if block.how == "parsed" or block.text.strip() == QUICKSTART:
-            continue
-        in_clone = block.text.startswith(("make ", ".venv/"))
-        done = subprocess.run(
-            ["sh", "-e"], input=block.text, text=True, cwd=ROOT if in_clone else own_place,
-            env=environment, capture_output=True, check=False,
-        )
-        if "make cluster" in block.text:
+    try:
+        tried(shown[: last + 1], own_place)
+    finally:
+        if any("make cluster" in block.text for block in shown):
             subprocess.run(["make", "cluster-stop"], cwd=ROOT, check=True, capture_output=True)
-        assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.fixture(scope="module")
+def small(place: Path) -> Path:
+    """A checkout where a small app stands for ResNet: its commands take seconds."""
+    tinyapp.instead(place, "resnet-imagenet", IMAGE)
+    for name, more in (
+        ("cpu-quickstart", {"purpose": "quickstart"}),
+        ("cpu-2node-smoke", {
+            "target": "cpu-2node", "launcher": "srun",
+            "resources": {"nodes": 2, "cpus_per_task": 1, "walltime": "00:05:00"},
+        }),
+    ):
+        tinyapp.write_recipe(place, name=f"resnet-imagenet/{name}", app="resnet-imagenet",
+                             args={"sleep": SECONDS_TO_CANCEL}, **more)
+    return place
+
+
+def of_small(checkout: Path, cache: Path) -> dict[str, str]:
+    return {"CLONE": str(checkout), "TRIMARAN_ROOT": str(checkout), "TRIMARAN_CACHE": str(cache)}
+
+
+@pytest.mark.engine("apptainer")
+@pytest.mark.engine("slurm")
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize("page", SMALL)
+def test_the_commands_of_a_page_run_with_a_small_app_on_two_nodes(
+    page: str, own_place: Path, small: Path, engine_cache: Path, slurm: Path
+) -> None:
+    tried(SMALL[page], own_place, **of_small(small, engine_cache),
+          SLURM_CONF=str(slurm / "slurm.conf"))
+    if page == "tutorials/cluster.md":
+        written = yaml.safe_load((own_place.parent / "config/trimaran/site.yaml").read_text())
+        assert written["clusters"]["ourcluster"]["partition"] == "main"
+
+
+@pytest.mark.engine("apptainer")
+@pytest.mark.engine("registry")
+@pytest.mark.timeout(280)
+def test_the_commands_of_an_images_page_run(
+    own_place: Path, small: Path, engine_cache: Path, tmp_path: Path
+) -> None:
+    """Those of all images are the same; one that is pulled has been pushed."""
+    [page] = [page for page in images.pages(sources.read()) if page.place == images.place(IMAGE)]
+    pull, *others = sorted(copied(page.text), key=lambda text: not text.startswith("trimaran pull"))
+    assert pull == f"trimaran pull {IMAGE} --registry REGISTRY"
+    with running(tmp_path / "harbour") as harbour:
+        push = pull.replace("pull", "push")
+        shown = [text.replace("REGISTRY", harbour.namespace) for text in (*others, push, pull)]
+        tried([Block("small", (), (), text) for text in shown], own_place, **of_small(
+            small, engine_cache))
+    assert (own_place / f"{IMAGE}.cdx.json").is_file()
 
 
 def test_pages_with_such_commands_were_found() -> None:
     assert LONG | {"tutorials/cluster.md", "tutorials/air-gapped.md"} <= set(REAL)
+    assert {"tutorials/cluster.md", "tutorials/own-image.md", "reference/runs.md"} <= set(SMALL)

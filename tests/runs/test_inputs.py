@@ -159,3 +159,12 @@ def test_a_bundle_shows_them_likewise(checkout: Path, names: list[str]) -> None:
         assert f'data_path_{number}=$(json "$data/{name}")' in text
         assert f'"path": ${{data_path_{number}}}' in text
     assert rundir.RECIPE in text
+
+
+def test_what_is_missing_is_got_but_not_in_place_of_what_was_given(
+    checkout: Path, own_place: Path
+) -> None:
+    recipe = write(checkout, ["a"], "one")
+    assert inputs.missing(recipe, {}) == ["data set a: trimaran data get a"]
+    told = ["--data nowhere: no packed data set is there"]
+    assert inputs.missing(recipe, inputs.given(recipe, ["nowhere"])) == told

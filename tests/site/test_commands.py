@@ -1,25 +1,24 @@
-"""The commands that the pages show: executed in their order, or, where they need an engine, parsed.
+"""The commands that the pages show are executed in their order, as they stand there.
 
 In a page by hand, a block `sh` is executed here. `<!-- real: ENGINES -->` in front of it leaves it
-to `tests/integration/test_site_commands.py`, `<!-- parsed -->` asks only that its commands exist.
+to `tests/integration/test_site_commands.py`, and so does `<!-- small -->`, for a small app on a
+cluster of two nodes. `<!-- given: NAME -->` names what the page presumes; `given.py` makes it.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from commandlines import fault, lines
-from showncommands import DOCS, blocks
+from given import GIVEN
+from showncommands import DOCS, PAGES, WAYS, Block, blocks, tried
 from trimaran import paths
 
 ROOT = paths.repository()
-PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in
     [*ROOT.glob("*.md"), *ROOT.glob("apps/**/README.md"), *ROOT.glob("containers/*.md"),
@@ -27,24 +26,18 @@ DOCUMENTS = sorted(
 )
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(
-    block.how == "executed" for block in blocks(page))])
+def executed(page: str) -> list[Block]:
+    return [block for block in blocks(page) if block.how == "executed"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if executed(page)])
 def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
-    environment = {
-        **os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "CLONE": str(ROOT), "COLUMNS": "100",
-    }
-    for block in blocks(page):
-        if block.how == "executed":
-            done = subprocess.run(
-                ["sh", "-e"], input=block.text, text=True, cwd=own_place, env=environment,
-                capture_output=True, check=False,
-            )
-            assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
+    tried(executed(page), own_place)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_that_are_not_run_exist(page: str) -> None:
+def test_the_commands_of_a_page_exist(page: str) -> None:
+    """Tells at once what the tests with engines would tell late."""
     for block in blocks(page):
         for line in lines(block.text):
             assert fault(line) is None, f"trimaran {line}: {fault(line)}"
@@ -59,11 +52,50 @@ def test_the_commands_of_a_document_exist(document: str) -> None:
         assert fault(line) is None, f"{document}: trimaran {line}: {fault(line)}"
 
 
+@pytest.mark.parametrize("app", sorted(path.parent.name for path in ROOT.glob("apps/*/app.yaml")))
+def test_the_commands_of_an_apps_document_have_its_verbs_and_options(app: str) -> None:
+    verbs = json.loads((ROOT / "apps" / app / "options.json").read_text())["verbs"]
+    text = (ROOT / "apps" / app / "README.md").read_text().replace("\\\n", " ")
+    shown = re.findall(r"^    .*python -m [a-z_]+ +([a-z]+) (.*)$", text, re.MULTILINE)
+    assert shown
+    for verb, words in shown:
+        known = {name for one in verbs[verb]["options"] for name in (one, f"no-{one}")}
+        assert set(re.findall(r"--([a-z0-9-]+)", words)) <= known, words
+
+
 def test_each_way_of_trying_is_used_and_known() -> None:
-    ways = {block.how for page in PAGES for block in blocks(page)}
-    assert ways == {"executed", "real", "parsed"}
-    with pytest.raises(ValueError, match="tried"):
-        next(iter(blocks("x.md", "<!-- tried -->\n```sh\ntrue\n```\n")))
+    shown = [block for page in PAGES for block in blocks(page)]
+    assert {block.how for block in shown} == set(WAYS)
+    assert {name for block in shown for name in block.given} == set(GIVEN)
+    with pytest.raises(ValueError, match="parsed"):
+        next(iter(blocks("x.md", "<!-- parsed -->\n```sh\ntrue\n```\n")))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_commands_of_a_page_are_left_out(page: str) -> None:
+    """Each is in a block that one of the three ways tries: a block of another kind would escape."""
+    text = (DOCS / page).read_text()
+    assert re.findall(r"^ *```(?:bash|shell|console)", text, re.MULTILINE) == []
+    assert len(re.findall(r"^ *```sh", text, re.MULTILINE)) == len(list(blocks(page)))
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert not re.search(r"^(?:    |\t)(?:trimaran|make) ", prose, re.MULTILINE)
+
+
+@pytest.mark.parametrize("wrong", [
+    "trimaran list recipes --jsno\ntrue\n", "head no-such-file\ntrue\n",
+    "A=$(trimaran show recipes no/such)\ntrue\n",
+    "trimaran run resnet-imagenet/cpu-quickstart --data no-such-file --engine host --dry-run\n",
+])
+def test_a_wrong_command_fails_its_page(wrong: str, own_place: Path) -> None:
+    page = f"```sh\ntrue\n```\n\n<!-- given: photos -->\n```sh\nls photos\n{wrong}```\n"
+    with pytest.raises(AssertionError, match=r"jsno|no-such-file|no/such"):
+        tried(blocks("x.md", page), own_place)
+
+
+def test_a_preparation_that_fails_fails_its_page(own_place: Path) -> None:
+    (own_place / "photos").touch()
+    with pytest.raises(AssertionError, match=r"photos.*Error|Error.*photos"):
+        tried(blocks("x.md", "<!-- given: photos -->\n```sh\ntrue\n```\n"), own_place)
 
 
 def test_a_command_that_is_not_there_is_found() -> None:

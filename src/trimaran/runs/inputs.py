@@ -79,7 +79,8 @@ def places(recipe: RecipeFile, folders: Mapping[str, Path]) -> dict[str, Path]:
 def missing(recipe: RecipeFile, folders: Mapping[str, Path]) -> list[str]:
     """Return what has to be done for each data set that is not here yet."""
     return [
-        f"data set {name}: trimaran data get {name}"
+        f"--data {folders[name]}: no packed data set is there" if name in folders
+        else f"data set {name}: trimaran data get {name}"
         for name, place in places(recipe, folders).items()
         if not cache.is_image(place) and not (place / "dataset.json").is_file()
     ]

@@ -1,0 +1,50 @@
+"""The commands of generated pages: each block is one that some test executes or runs dry."""
+
+from __future__ import annotations
+
+import functools
+
+from generator import commands, images, recipes
+from generator import sources as everything
+from showncommands import blocks, copied
+from trimaran.evidence.standing import Standing
+from trimaran.images import definition
+
+READ = everything.read()
+IMAGE = "resnet-imagenet-torch-cpu"
+"""Whose page's commands `tests/integration/test_site_commands.py` executes."""
+
+
+@functools.cache
+def made() -> dict[str, list[str]]:
+    """Return the blocks of the pages of recipes and images, by their place."""
+    pages = [*recipes.pages(READ), *images.pages(READ)]
+    return {page.place: found for page in pages if (found := copied(page.text))}
+
+
+def points(page: str) -> list[Standing]:
+    name = page.removeprefix("recipes/").removesuffix(".md")
+    return [one for one in READ.standings.values() if one.name.partition("@")[0] == name]
+
+
+def test_a_recipes_page_shows_what_is_tried() -> None:
+    """By `test_recipe_commands.py`; what follows a submission is executed in the tutorial."""
+    [then] = [block.text.strip() for block in blocks("tutorials/cluster.md")
+              if block.how == "small" and block.text.startswith("trimaran logs -f")]
+    pages = [page for page in made() if page.startswith("recipes/") and points(page)]
+    assert len(pages) > 30
+    for page in pages:
+        wanted = [then] * len(points(page))
+        for one in points(page):
+            wanted += [commands.submit(one), commands.plain(one)]
+            wanted += [here] if (here := commands.run(one)) else []
+        assert sorted(made()[page]) == sorted(wanted), page
+
+
+def test_the_page_of_each_image_shows_commands_that_are_tried() -> None:
+    def of(image: str) -> set[str]:
+        return {text.replace(image, "IMAGE") for text in made()[f"images/{image}.md"]}
+
+    assert len(of(IMAGE)) >= 3
+    for image in definition.names():
+        assert {text for text in of(image) if not text.startswith("trimaran pull ")} <= of(IMAGE)
