@@ -58,9 +58,7 @@ def draw(title: str, panels: Sequence[Panel]) -> Picture | None:
 def speedup(title: str, points: Sequence[tuple[int, float]]) -> Picture:
     """Draw the speed-up of a scaling series over its nodes, beside what is possible at the most.
 
-    Args:
-        title: of the drawing.
-        points: nodes and speed-up over the first of them, in the order of the nodes.
+    `points` are nodes and speed-up over the first of them, in the order of the nodes.
     """
     with _defaults():
         from matplotlib.figure import Figure
