@@ -49,13 +49,7 @@ def pack(
 ) -> dataset_json.Dataset:
     """Pack `source` into `folder`, which is new, empty, or was left by a killed packing of it.
 
-    Args:
-        source: what is packed.
-        folder: where; `dataset.json` is written last.
-        options: what decides on the bytes.
-        workers: processes.
-        skip_bad: leave out images that cannot be decoded, and list them in `skipped.txt`.
-        reporter: shows progress.
+    With `skip_bad` images that cannot be decoded are left out, and listed in `skipped.txt`.
 
     Raises:
         UsageError: `folder` holds something else.

@@ -37,12 +37,7 @@ def faults(
 ) -> list[str]:
     """Return a line for each fault of the shards in `folder`, naming shard and record.
 
-    Args:
-        folder: where `dataset.json` was read.
-        dataset: its content.
-        records: also read every record and decode every image.
-        workers: processes.
-        reporter: shows progress.
+    `dataset` was read there; with `records` every record is read and every image decoded, too.
     """
     found = _described_wrongly(folder, dataset)
     shards = {shard.file: shard for split in dataset.splits.values() for shard in split.shards}
