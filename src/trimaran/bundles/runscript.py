@@ -18,7 +18,7 @@ from pathlib import Path
 from trimaran import __version__
 from trimaran.engines import BuiltImage, Command, commands
 from trimaran.engines.apptainer import Apptainer
-from trimaran.hostfacts import HostFacts
+from trimaran.hostfacts import host_facts
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
 from trimaran.runs import inputs, pipeline, shell
@@ -127,10 +127,7 @@ def _record(contents: Contents) -> str:
         ],
         git=contents.git,
         command=CommandRecord(argv=[], env={}, shell=""),
-        host=HostFacts(
-            hostname="", os="", kernel="", architecture="", processor="", cores=0, memory_gib=0,
-            cpu_flags=[], accelerators=[], python=None,
-        ),
+        host=host_facts().model_copy(update={"python": None}),
         started=datetime.now(timezone.utc),
     )
     document = record.model_dump(mode="json")

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trimaran.runs.panels import Panel
+from trimaran.runs.panels import MARKED, Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,9 +24,6 @@ WIDTH, HEIGHT = 4.0, 3.6
 LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.15, 0.8, 0.6
 """Inches: of a panel, and around its axes. These, and where titles and labels are, are fixed: a
 layout that measures each text takes longer than all the drawing."""
-
-MARKED = 30
-"""Points up to which each is marked: a line of one point is not seen otherwise."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def faults(
     `dataset` was read there; with `records` every record is read and every image decoded, too.
     """
     found = _described_wrongly(folder, dataset)
-    shards = {shard.file: shard for split in dataset.splits.values() for shard in split.shards}
+    shards = {shard.file: shard for shard in dataset_json.shards(dataset)}
     sizes = _sizes(folder, shards.values(), found)
     found += dataset_json.wrong_sizes(folder, dataset, sizes)
     tasks = [
@@ -76,7 +76,7 @@ def _sizes(folder: Path, shards: Iterable[dataset_json.Shard], found: list[str])
 def _described_wrongly(folder: Path, dataset: dataset_json.Dataset) -> list[str]:
     """Return what `dataset.json` says that cannot be, whatever the shards hold."""
     found = []
-    shards = [shard for split in dataset.splits.values() for shard in split.shards]
+    shards = dataset_json.shards(dataset)
     if not dataset.splits:
         found.append("no split is listed")
     for name, split in dataset.splits.items():
