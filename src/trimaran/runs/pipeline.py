@@ -151,11 +151,7 @@ def prepare(
     with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
         built = prepare_image(request, image, reporter)
         signature = check_signature(request, built)
-    used = ImageRecord(
-        name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
-        inputs=built.inputs, signature=signature,
-    )
-    return request, data, built, used
+    return request, data, built, ImageRecord(**vars(built), signature=signature)
 
 
 def data_title(recipe: RecipeFile) -> str:

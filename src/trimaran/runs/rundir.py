@@ -157,25 +157,11 @@ def start(
     Raises:
         RunError: it cannot be written, or another run began there, on a file system without locks.
     """
-    record = RunRecord(
-        status="running" if job is None else "queued",
-        trimaran=__version__,
-        recipe=RecipeRecord(
-            name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256,
-            changed=changed, nodes=recipe.nodes,
-        ),
-        image=image,
-        modified=list(modified),
-        data=data,
-        initial=initial,
-        job=job,
-        git=git_state(recipe.path.parent),
-        command=CommandRecord(
-            argv=list(command.argv), env=dict(command.env), shell=paste_line(command)
-        ),
-        host=host_facts(),
-        started=datetime.now(timezone.utc),
-    )
+    record = new_record(recipe, changed, image, data, command, git_state(recipe.path.parent))
+    record = record.model_copy(update={
+        "status": "running" if job is None else "queued",
+        "modified": list(modified), "initial": initial, "job": job,
+    })
     with writing(f"write the run directory {directory}", directory):
         directory.mkdir(parents=True, exist_ok=True)
         _copy(recipe.path, directory / RECIPE)
@@ -184,6 +170,28 @@ def start(
             _reserve(directory)
         _write(directory, record)
     return record
+
+
+def new_record(
+    recipe: RecipeFile, changed: dict[str, Argument], image: ImageRecord, data: list[DataRecord],
+    command: Command, git: GitRecord,
+) -> RunRecord:
+    """Return the `run.json` of a run that begins here and now."""
+    return RunRecord(
+        status="running", trimaran=__version__, recipe=recipe_record(recipe, changed),
+        image=image, data=data, git=git, host=host_facts(), started=datetime.now(timezone.utc),
+        command=CommandRecord(
+            argv=list(command.argv), env=dict(command.env), shell=paste_line(command)
+        ),
+    )
+
+
+def recipe_record(recipe: RecipeFile, changed: dict[str, Argument]) -> RecipeRecord:
+    """Return which recipe is run, and with which changes."""
+    return RecipeRecord(
+        name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256, changed=changed,
+        nodes=recipe.nodes,
+    )
 
 
 def _copy(source: Path, to: Path) -> None:
