@@ -48,12 +48,6 @@ def state(contract: AnyContract) -> State:
     return "downloaded" if present else "absent"
 
 
-def size(contract: AnyContract) -> int:
-    """Return the bytes that the data set takes in the cache."""
-    home = _home(contract)
-    return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
-
-
 def get(
     contract: AnyContract, *, offline: bool, reporter: Reporter, source: Path | None = None
 ) -> Path:
