@@ -42,7 +42,8 @@ class Earlier:
 def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> Earlier:
     """Return the evidence of a recipe, of a series of its point.
 
-    What was `changed` in this run is compared; that of the run that began at `but` is its own.
+    `changed` are the arguments of this run that are not the recipe's; it began at `but`, and its
+    own evidence is not earlier.
     """
     found, others, faults = [], 0, []
     for path in _files(recipe.name):
