@@ -12,18 +12,10 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from trimaran import parsing
 from trimaran.errors import UsageError, unreadable
 from trimaran.foreign import excerpt
-from trimaran.parsing import (
-    JSON_BYTES,
-    YAML_BYTES,
-    Location,
-    Malformed,
-    dotted,
-    line_of,
-    parse_json,
-    parse_yaml,
-)
+from trimaran.parsing import Location
 
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, Field(pattern=DIGEST)]
@@ -60,22 +52,22 @@ def load(model: type[M], path: Path) -> M:
 def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
     """Read `path` as YAML into the model that `choose` returns for its content; see `load`."""
     try:
-        document = parse_yaml(_read(path, YAML_BYTES))
-    except Malformed as error:
+        document = parsing.parse_yaml(_read(path, parsing.YAML_BYTES))
+    except parsing.Malformed as error:
         raise UsageError(_at(path, error)) from error
     return _validated(choose(document.content), document.content, document.lines, path)
 
 
 def line(path: Path, where: Location) -> int:
     """Return the line of the key at `where` in the YAML file `path`, which has been loaded."""
-    return line_of(parse_yaml(_read(path, YAML_BYTES)).lines, where)
+    return parsing.line_of(parsing.parse_yaml(_read(path, parsing.YAML_BYTES)).lines, where)
 
 
 def refuse(path: Path, faults: Mapping[Location, str], hint: str | None = None) -> None:
     """Raise UsageError if there are `faults`, by their places in the YAML file `path`, loaded."""
     if faults:
         raise UsageError("\n".join(
-            f"{path}:{line(path, where)}: {dotted(where)}: {fault}"
+            f"{path}:{line(path, where)}: {parsing.dotted(where)}: {fault}"
             for where, fault in faults.items()
         ), hint=hint)
 
@@ -86,10 +78,10 @@ def load_json(model: type[M], path: Path) -> M:
     YAML reads most of JSON, but not all: a tab that indents, or some letters of names, are other
     things to it. It is slow, too, and asked only where something is wrong.
     """
-    text = _read(path, JSON_BYTES)
+    text = _read(path, parsing.JSON_BYTES)
     try:
-        content = parse_json(text)
-    except Malformed as error:
+        content = parsing.parse_json(text)
+    except parsing.Malformed as error:
         raise UsageError(_at(path, error)) from error
     try:
         return model.model_validate(content)
@@ -99,12 +91,12 @@ def load_json(model: type[M], path: Path) -> M:
 
 def _lines_of_json(text: str) -> dict[Location, int] | None:
     try:
-        return parse_yaml(text).lines
-    except Malformed:
+        return parsing.parse_yaml(text).lines
+    except parsing.Malformed:
         return None
 
 
-def _at(path: Path, error: Malformed) -> str:
+def _at(path: Path, error: parsing.Malformed) -> str:
     return f"{path}: {error}" if error.line is None else f"{path}:{error.line}: {error}"
 
 
@@ -133,7 +125,7 @@ def _describe(
     path: Path, lines: dict[Location, int] | None, fault: ErrorDetails, model: type[Model]
 ) -> str:
     where: Location = tuple(part for part in fault["loc"] if part != "[key]")
-    key = dotted(where) or "the file"
+    key = parsing.dotted(where) or "the file"
     problem = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         allowed = _allowed_keys(model, where[:-1])
@@ -142,7 +134,7 @@ def _describe(
         problem = "is missing"
     elif fault["type"] != HIDDEN and not isinstance(fault["input"], dict):
         problem = f"{problem} (found: {excerpt(fault['input'])})"
-    place = f"{path}" if lines is None else f"{path}:{line_of(lines, where)}"
+    place = f"{path}" if lines is None else f"{path}:{parsing.line_of(lines, where)}"
     return f"{place}: {key}: {problem}"
 
 

@@ -108,10 +108,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
             created=commands.created(),
             trimaran=__version__,
             apptainer=engine.version(),
-            recipe=RecipeRecord(
-                name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256,
-                changed=request.changes,
-            ),
+            recipe=rundir.recipe_record(recipe, request.changes),
             image=_image(built, signature),
             data=[
                 BundledData(

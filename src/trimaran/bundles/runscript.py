@@ -12,25 +12,15 @@ import secrets
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 
 from trimaran import __version__
 from trimaran.engines import BuiltImage, Command, commands
 from trimaran.engines.apptainer import Apptainer
-from trimaran.hostfacts import HostFacts
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import inputs, pipeline, shell
-from trimaran.runs.record import (
-    CommandRecord,
-    DataRecord,
-    GitRecord,
-    ImageRecord,
-    RecipeRecord,
-    RunRecord,
-    SignatureRecord,
-)
+from trimaran.runs import inputs, pipeline, rundir, shell
+from trimaran.runs.record import DataRecord, GitRecord, ImageRecord, SignatureRecord
 from trimaran.runs.rundir import CARD, LOCK, RECIPE
 
 IMAGE = "image.sif"
@@ -109,31 +99,14 @@ def _command(contents: Contents) -> tuple[list[str], list[str]]:
 
 def _record(contents: Contents) -> str:
     """Return `run.json` as the text of a here-document; the script has a variable for each gap."""
-    recipe, built = contents.recipe, contents.built
-    record = RunRecord(
-        status="running",
-        trimaran=__version__,
-        recipe=RecipeRecord(
-            name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256,
-            changed=dict(contents.changes),
-        ),
-        image=ImageRecord(
-            name=built.name, engine=built.engine, reference="", digest=built.digest,
-            inputs=built.inputs, signature=contents.signature,
-        ),
-        data=[
-            DataRecord(name=name, path="", sha256=digest)
-            for name, digest in contents.datasets.items()
-        ],
-        git=contents.git,
-        command=CommandRecord(argv=[], env={}, shell=""),
-        host=HostFacts(
-            hostname="", os="", kernel="", architecture="", processor="", cores=0, memory_gib=0,
-            cpu_flags=[], accelerators=[], python=None,
-        ),
-        started=datetime.now(timezone.utc),
+    image = ImageRecord(**vars(contents.built), signature=contents.signature)
+    data = [DataRecord(name=name, path="", sha256=digest)
+            for name, digest in contents.datasets.items()]
+    record = rundir.new_record(
+        contents.recipe, dict(contents.changes), image, data, Command((), {}), contents.git
     )
     document = record.model_dump(mode="json")
+    document["host"]["python"] = None  # the run needs no tool
     mark = secrets.token_hex(16)
     same = ("status", "started", "ended", "seconds", "exit_status", "files")
     _leave_open(document, mark, {key: key for key in same})

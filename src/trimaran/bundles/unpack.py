@@ -39,10 +39,7 @@ def verify(file: Path, reporter: Reporter) -> Manifest:
 def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Manifest]:
     """Unpack the bundle `file` into the folder `to`, which is there when all of it is verified.
 
-    Args:
-        file: the bundle.
-        to: a folder that does not exist or is empty; by default named as in the bundle.
-        reporter: gets the progress.
+    It does not exist before, or is empty; by default it is named as in the bundle.
 
     Raises:
         UsageError: `file` cannot be read, or `to` cannot be made.
@@ -79,7 +76,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
     Raises:
         RunError: they cannot be written there.
     """
-    image, used = manifest.image, manifest.data
+    image = manifest.image
     sif = paths.cache("images", f"{image.name}-{image.inputs[:12]}.sif")
     with writing("write into the cache", paths.cache()):
         here = store.record_of(sif)
@@ -91,7 +88,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
             known = image.model_dump(exclude={"signature"})
             store.save(store.Record(reference=str(sif), **known))
         reporter.note(f"  {sif}")
-        for one in used:
+        for one in manifest.data:
             if one.included:
                 _take_in_data(folder / one.folder, one.name, reporter)
     if image.name not in definition.names() or (

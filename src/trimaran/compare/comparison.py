@@ -8,19 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
-from trimaran.compare import noise, sides
+from trimaran.compare import noise, result, sides
 from trimaran.compare.noise import METHODS, STRETCHES
-from trimaran.compare.result import (
-    Arrival,
-    Comparison,
-    Difference,
-    Group,
-    Metric,
-    Reach,
-    Run,
-    Scale,
-    Summary,
-)
+from trimaran.compare.result import Comparison
 from trimaran.compare.sides import Experiment, Side
 from trimaran.errors import UsageError, unknown_name
 from trimaran.runs import scaling
@@ -35,10 +25,8 @@ POOLED = ("image", "machine", "recipe-file")
 def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparison, Groups]:
     """Compare runs, and return them in their groups, too, for who draws them.
 
-    Args:
-        paths: run directories, series of them and files of evidence, in any order; the first
-            one's group is what the others are compared with.
-        pooled: in which of `POOLED` repeats may differ.
+    `paths` are run directories, series of them and files of evidence, in any order; the first
+    one's group is what the others are compared with. Repeats may differ in what is `pooled`.
 
     Raises:
         UsageError: fewer than two, one twice, of several apps, without a metric in common,
@@ -47,9 +35,7 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
     """
     groups = _grouped([_pooled(side, pooled) for side in _read(paths)])
     first = next(iter(groups.values()))
-    metrics = [
-        found for row in _rows(groups) if (found := _metric(row, groups)) is not None
-    ]
+    metrics = [found for row in _rows(groups) if (found := _metric(row, groups)) is not None]
     if not metrics:
         raise UsageError(
             "the runs have no metric in common: "
@@ -65,15 +51,9 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
     ), groups
 
 
-def _runs_of(path: Path) -> list[Path]:
-    """Return the runs of a scaling series; else the path itself."""
-    if runs := scaling.folders(path):
-        return list(runs.values())
-    return [path]
-
-
 def _read(given: Sequence[Path]) -> list[Side]:
-    paths = [run for path in given for run in _runs_of(path)]
+    # Of a scaling series, its runs.
+    paths = [run for path in given for run in scaling.folders(path).values() or [path]]
     if len(paths) < 2:
         raise UsageError("one run alone cannot be compared", hint="name two or more")
     seen: dict[Path, Path] = {}
@@ -132,17 +112,17 @@ def _all(groups: Groups) -> list[Side]:
     return [side for members in groups.values() for side in members]
 
 
-def _run(name: str, group: str, side: Side) -> Run:
-    return Run(
+def _run(name: str, group: str, side: Side) -> result.Run:
+    return result.Run(
         name=name, group=group, source=side.path, changed=dict(side.changed),
         started=side.started.strftime("%Y-%m-%d %H:%M %Z"), seconds=side.seconds,
         verdict=side.verdict.outcome,
     )
 
 
-def _group(name: str, groups: Groups) -> Group:
+def _group(name: str, groups: Groups) -> result.Group:
     one, first = groups[name][0], _all(groups)[0]
-    return Group(
+    return result.Group(
         name=name, runs=[run for group, run, _ in named(groups) if group == name],
         **vars(one.experiment), nodes=one.nodes, ranks=one.ranks,
         unlike=one.experiment.unlike(first.experiment),
@@ -162,7 +142,7 @@ def _rows(groups: Groups) -> list[Row]:
     return list(found.values())
 
 
-def _metric(row: Row, groups: Groups) -> Metric | None:
+def _metric(row: Row, groups: Groups) -> result.Metric | None:
     """Return what groups have of a metric; None: the first has it not, or no other has it."""
     values = {
         name: [found.measured for side in members
@@ -172,13 +152,13 @@ def _metric(row: Row, groups: Groups) -> Metric | None:
     base, *others = groups
     if not values[base] or not any(values[name] for name in others):
         return None
-    return Metric(
+    return result.Metric(
         metric=row.metric, at=row.at, unit=row.unit,
         digits=about.digits if (about := _all(groups)[0].card.metrics.get(row.metric))
         else row.digits,
         groups=[
-            Summary(group=name, values=found, mean=fmean(found),
-                    deviation=stdev(found) if len(found) > 1 else None)
+            result.Summary(group=name, values=found, mean=fmean(found),
+                           deviation=stdev(found) if len(found) > 1 else None)
             for name, found in values.items() if found
         ],
         differences=[
@@ -191,19 +171,17 @@ def _metric(row: Row, groups: Groups) -> Metric | None:
 def _difference(
     metric: str, group: str, first: Sequence[float], second: Sequence[float],
     members: Sequence[Side],
-) -> Difference:
+) -> result.Difference:
     windows = None
     if len(members) == 2 and all(metric in side.windows for side in members):
         windows = (members[0].windows[metric], members[1].windows[metric])
     found = noise.between(first, second, windows)
     mean = fmean(first)
-    return Difference(
-        group=group, value=found.value, percent=100 * found.value / abs(mean) if mean else None,
-        low=found.low, high=found.high, outcome=found.outcome, method=found.method,
-    )
+    percent = 100 * found.value / abs(mean) if mean else None
+    return result.Difference(group=group, percent=percent, **found._asdict())
 
 
-def _reached(groups: Groups, metrics: Sequence[Metric]) -> list[Reach]:
+def _reached(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Reach]:
     """Return when each run first came as far as the recipe expects, or else as far as all came."""
     found = []
     for metric in metrics:
@@ -214,7 +192,7 @@ def _reached(groups: Groups, metrics: Sequence[Metric]) -> list[Reach]:
             continue
         up = about.better == "higher"
         level = _level(metric, groups, up)
-        found.append(Reach(
+        found.append(result.Reach(
             metric=metric.metric, unit=metric.unit, level=level, digits=metric.digits,
             runs=[_arrival(name, side, metric.metric, level, up)
                   for _, name, side in named(groups)],
@@ -222,7 +200,7 @@ def _reached(groups: Groups, metrics: Sequence[Metric]) -> list[Reach]:
     return found
 
 
-def _level(metric: Metric, groups: Groups, up: bool) -> float:
+def _level(metric: result.Metric, groups: Groups, up: bool) -> float:
     for side in _all(groups):
         row = side.row(metric.metric, metric.at)
         bound = None if row is None else row.low if up else row.high
@@ -232,16 +210,16 @@ def _level(metric: Metric, groups: Groups, up: bool) -> float:
     return min(values) if up else max(values)
 
 
-def _arrival(name: str, side: Side, metric: str, level: float, up: bool) -> Arrival:
+def _arrival(name: str, side: Side, metric: str, level: float, up: bool) -> result.Arrival:
     curve = side.curve(metric)
     for step, seconds, value in curve.points if curve else ():
         # The last value of a curve is rounded to fewer digits than that of its verdict.
         if (value >= level if up else value <= level) or math.isclose(value, level, rel_tol=1e-5):
-            return Arrival(run=name, step=step, seconds=seconds)
-    return Arrival(run=name, step=None, seconds=None)
+            return result.Arrival(run=name, step=step, seconds=seconds)
+    return result.Arrival(run=name, step=None, seconds=None)
 
 
-def _scaling(groups: Groups, metrics: Sequence[Metric]) -> list[Scale]:
+def _scaling(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Scale]:
     """Return the rate of the app over the number of ranks, where groups differ in it."""
     rate = _all(groups)[0].card.rate
     metric = next((one for one in metrics if one.metric == rate), None)
@@ -256,7 +234,7 @@ def _scaling(groups: Groups, metrics: Sequence[Metric]) -> list[Scale]:
         return []
     least, _, base = known[0]
     return [
-        Scale(
+        result.Scale(
             group=name, nodes=nodes, ranks=ranks, metric=metric.metric, rate=means[name],
             unit=metric.unit, digits=metric.digits, speedup=means[name] / means[base],
             efficiency=means[name] / means[base] * least / ranks,
@@ -265,7 +243,7 @@ def _scaling(groups: Groups, metrics: Sequence[Metric]) -> list[Scale]:
     ]
 
 
-def _notes(groups: Groups, metrics: Sequence[Metric], pooled: Sequence[str]) -> list[str]:
+def _notes(groups: Groups, metrics: Sequence[result.Metric], pooled: Sequence[str]) -> list[str]:
     """Return what a reader must know of the numbers: the methods used, and their limits."""
     used = dict.fromkeys(one.method for metric in metrics for one in metric.differences)
     said = [METHODS[method] for method in used]

@@ -56,26 +56,18 @@ def between(
     first: Sequence[float], second: Sequence[float],
     windows: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> Difference:
-    """Compare the values of the runs of two groups.
+    """Compare the values of the runs of two groups, one for each run.
 
-    Args:
-        first: one value for each run of the group that is compared with.
-        second: those of the other group.
-        windows: where both are one run, the readings that its value is the median of, in order.
+    `windows` are, where both are one run, the readings that its value is the median of, in order.
     """
     value = fmean(second) - fmean(first)
     if len(first) > 1 and len(second) > 1:
-        return _welch(value, first, second)
+        return _judged(value, _half_width(first, second), WELCH)
     if len(first) > 1 or len(second) > 1:
         return _one_new(value, first if len(first) > 1 else second)
     if windows is not None and min(map(len, windows)) >= LEAST:
         return _within(value, *windows)
     return Difference(value, None, None, "not known" if value else "no difference", NONE)
-
-
-def _welch(value: float, first: Sequence[float], second: Sequence[float]) -> Difference:
-    half = _half_width(first, second)
-    return _judged(value, half, WELCH)
 
 
 def _half_width(first: Sequence[float], second: Sequence[float]) -> float:
@@ -102,8 +94,7 @@ def _judged(value: float, half: float, method: str) -> Difference:
 
 
 def _within(value: float, first: Sequence[float], second: Sequence[float]) -> Difference:
-    one, other = stretches(first), stretches(second)
-    half = _half_width(one, other)
+    half = _half_width(stretches(first), stretches(second))
     found = _judged(value, half, STRETCHES)
     if found.outcome == "more than noise":
         return found._replace(outcome="more than noise within the runs")

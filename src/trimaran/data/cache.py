@@ -48,24 +48,13 @@ def state(contract: AnyContract) -> State:
     return "downloaded" if present else "absent"
 
 
-def size(contract: AnyContract) -> int:
-    """Return the bytes that the data set takes in the cache."""
-    home = _home(contract)
-    return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
-
-
 def get(
     contract: AnyContract, *, offline: bool, reporter: Reporter, source: Path | None = None
 ) -> Path:
     """Return the folder of the packed data set, every shard verified by its hash.
 
-    What is lacking or damaged is downloaded, verified and packed.
-
-    Args:
-        contract: the data set.
-        offline: never touch the network.
-        reporter: shows progress.
-        source: the folder with the files of a data set that needs a licence.
+    What is lacking or damaged is downloaded, verified and packed; `source` is the folder with the
+    files of a data set that needs a licence.
 
     Raises:
         UsageError: `source` is given for a data set that is downloaded.
@@ -204,13 +193,11 @@ def verify_folder(
     contract: AnyContract | None, place: Path, *, records: bool, reporter: Reporter,
     workers: int | None = None,
 ) -> list[str]:
-    """Hash the shards of the packed data set at `place`; return each fault found.
+    """Hash the shards of the packed data set in the folder `place`; return each fault found.
 
     Args:
         contract: the data set that it must be (None: any).
-        place: its folder.
         records: also read every record and decode every image.
-        reporter: shows progress.
         workers: processes (None: one for each core).
     """
     from trimaran import pool  # this and Pillow are slow to import
@@ -236,12 +223,8 @@ def check(
 ) -> str:
     """Check quickly, without hashing, that `place` holds what a run needs.
 
-    Args:
-        contract: the data set that is needed.
-        place: a folder of the user, a SquashFS image of one, or the folder in the cache.
-        samples: how many samples each split must have, by the recipe.
-        form: the format that the recipe names.
-        kinds: what the app can read.
+    It is a folder of the user, a SquashFS image of one, or the folder in the cache. The recipe
+    says `samples`, by split, and `form`, the app which `kinds` it reads.
 
     Returns:
         The SHA-256 of `dataset.json`.

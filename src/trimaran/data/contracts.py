@@ -45,6 +45,11 @@ class _Common(Described):
     splits: Mapping[Name, Counted | VideoSplit | PatientSplit]
 
 
+class _OfSequences(_Common):
+    kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
+    classes: ClassVar[list[str]] = []
+
+
 class Contract(_Common, Obtainable):
     """One data set that anybody may download: licence, origin, hashes and splits."""
 
@@ -99,11 +104,8 @@ class Motion(strict.Model):
     seed: Annotated[int, Field(ge=0)]
 
 
-class Moving(Contract):
+class Moving(_OfSequences, Contract):
     """Sequences in which the images of another data set move; files and sources are its own."""
-
-    kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
-    classes: ClassVar[list[str]] = []
 
     reader: Literal["moving"]
     from_: Name = Field(alias="from")
@@ -133,11 +135,8 @@ class Packing(strict.Model):
     quality: Annotated[int, Field(ge=1, le=95)]
 
 
-class Videos(Contract):
+class Videos(_OfSequences, Contract):
     """Sequences that are parts of videos; a frame is in one of them at most."""
-
-    kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
-    classes: ClassVar[list[str]] = []
 
     reader: Literal["video"]
     splits: dict[Name, VideoSplit] = Field(min_length=1)
@@ -220,11 +219,8 @@ class ImageNet(Licensed):
         return ilsvrc.class_names(sorted(ilsvrc.synsets()))
 
 
-class Kitti(Licensed):
+class Kitti(_OfSequences, Licensed):
     """The sequences of KITTI's tracking benchmark, in the official zip."""
-
-    kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
-    classes: ClassVar[list[str]] = []
 
     reader: Literal["kitti-tracking"]
     splits: dict[Name, KittiSplit] = Field(min_length=1)

@@ -95,7 +95,7 @@ def read(folder: Path) -> Dataset:
         )
     dataset = strict.load_json(Dataset, folder / DATASET)
     # A reader finds images and classes by the index: another one gives other labels.
-    if any(shard.index is not None and shard.index_sha256 is None for shard in _shards(dataset)):
+    if any(shard.index is not None and shard.index_sha256 is None for shard in shards(dataset)):
         raise UsageError(
             f"{folder / DATASET} lists no hashes of the indexes: an earlier version of Trimaran"
             " packed it",
@@ -147,7 +147,7 @@ def unpinned(contract: AnyContract, digest: str) -> list[str]:
 def hashes(dataset: Dataset) -> dict[str, str]:
     """Return the listed SHA-256 of each shard and index."""
     found = {}
-    for shard in _shards(dataset):
+    for shard in shards(dataset):
         found[shard.file] = shard.sha256
         if shard.index is not None:
             found[shard.index] = str(shard.index_sha256)  # `read` saw to it
@@ -156,7 +156,7 @@ def hashes(dataset: Dataset) -> dict[str, str]:
 
 def missing_files(folder: Path, dataset: Dataset) -> list[str]:
     """Return a fault for each shard or index that is missing or has a wrong size; no hashing."""
-    names = [name for shard in _shards(dataset) for name in (shard.file, shard.index) if name]
+    names = [name for shard in shards(dataset) for name in (shard.file, shard.index) if name]
     sizes = {name: (folder / name).stat().st_size for name in names if (folder / name).is_file()}
     return wrong_sizes(folder, dataset, sizes)
 
@@ -164,7 +164,7 @@ def missing_files(folder: Path, dataset: Dataset) -> list[str]:
 def wrong_sizes(place: Path, dataset: Dataset, sizes: Mapping[str, int]) -> list[str]:
     """Return what `missing_files` does, for files that have these `sizes` in bytes."""
     faults = []
-    for shard in _shards(dataset):
+    for shard in shards(dataset):
         found = sizes.get(shard.file)
         if found is None:
             faults.append(f"{place / shard.file} is missing")
@@ -175,5 +175,6 @@ def wrong_sizes(place: Path, dataset: Dataset, sizes: Mapping[str, int]) -> list
     return faults
 
 
-def _shards(dataset: Dataset) -> list[Shard]:
+def shards(dataset: Dataset) -> list[Shard]:
+    """Return those of all splits."""
     return [shard for split in dataset.splits.values() for shard in split.shards]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
@@ -82,6 +82,8 @@ class UrlSource(strict.Model):
 class Archive(strict.Model):
     """One archive whose `folder` holds the files; `members` maps each file to its path there."""
 
+    publisher: ClassVar[str]
+
     package: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$")]
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+:~-]+$")]
     path: RelativePath
@@ -95,28 +97,27 @@ class Archive(strict.Model):
         """The names of the files that it has."""
         return set(self.members)
 
+    @property
+    def title(self) -> str:
+        """What messages call this source."""
+        return f"{self.publisher} package {self.package}"
+
 
 class DebianSource(Archive):
     """A package of Debian; `path` is its place in the archive (`pool/…`)."""
 
+    publisher = "Debian"
+
     kind: Literal["debian"]
     snapshot: Annotated[str, Field(pattern=r"^\d{8}T\d{6}Z$")]
-
-    @property
-    def title(self) -> str:
-        """What messages call this source."""
-        return f"Debian package {self.package}"
 
 
 class PypiSource(Archive):
     """A wheel on PyPI; `path` is its place on the file server (`ab/cd/…/name.whl`)."""
 
-    kind: Literal["pypi"]
+    publisher = "PyPI"
 
-    @property
-    def title(self) -> str:
-        """What messages call this source."""
-        return f"PyPI package {self.package}"
+    kind: Literal["pypi"]
 
 
 Source = UrlSource | DebianSource | PypiSource

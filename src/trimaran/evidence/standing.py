@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError
-from trimaran.evidence import wordings
 from trimaran.evidence.shelf import Piece, Shelf
 from trimaran.parsing import Location
 from trimaran.recipes import cards, library, targets
@@ -20,6 +21,7 @@ from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Expectation
 from trimaran.recipes.targets import Target
 from trimaran.runs.evidence import RunEvidence
+from trimaran.strict import Sha256
 
 Status = Literal["reproduced", "measured", "published", "open"]
 
@@ -143,7 +145,7 @@ def all_of(shelf: Shelf) -> list[Standing]:
 
 def _of(name: str, shelf: Shelf) -> Iterator[Standing]:
     recipe, path = library.definition(name), library.files()[name]
-    others = wordings.other().get(name, {})
+    others = _other_wordings().get(name, {})
     _refuse_undated(path, recipe.expectations())
     loaded = cards.load(recipe.app)
     for point, whole in recipe.variants():
@@ -154,6 +156,19 @@ def _of(name: str, shelf: Shelf) -> Iterator[Standing]:
             [_number(expected, loaded.card) for expected in whole.expected],
             shelf.runs.get(full, []), others,
         )
+
+
+class Wordings(strict.Model):
+    """`site/wordings.yaml`: recipe -> SHA-256 of its file then -> what differed."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    other: dict[str, dict[Sha256, Annotated[str, Field(min_length=1)]]]
+
+
+def _other_wordings() -> Mapping[str, Mapping[str, str]]:
+    """Return earlier wordings of recipes that were another experiment; nothing without the file."""
+    path = paths.repository() / "site/wordings.yaml"
+    return strict.load(Wordings, path).other if path.is_file() else {}
 
 
 def year_of(source: str) -> int | None:

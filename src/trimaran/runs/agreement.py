@@ -30,14 +30,7 @@ OUT_INSIDE = "/out"
 def check(
     directory: Path, record: RunRecord, recipe: Recipe, card: Card, events: Sequence[Event]
 ) -> list[str]:
-    """Compare what the files of a completed run say of the same thing.
-
-    Args:
-        directory: the run directory.
-        record: its `run.json`.
-        recipe: its `recipe.yaml`, which has the hash that `record` names.
-        card: the card of its app.
-        events: its `metrics.jsonl`.
+    """Compare what the files of a completed run say; `recipe` has the hash that `record` names.
 
     Returns:
         What was compared, a line for each, for the reader of the verdict.

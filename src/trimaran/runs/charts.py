@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from trimaran.runs.panels import DECADE, Line, Panel, Point
+from trimaran.runs.panels import DECADE, MARKED, Line, Panel, Point
 
 By = Literal["steps", "time"]
 
@@ -21,9 +21,6 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 378, 10, 202
 
 COLORS = 7
 """How many colours and dashes the look of the page has."""
-
-MARKED = 30
-"""Points up to which each is marked: a line of one point is not seen otherwise."""
 
 _TIMES = ((2 * 3600, 3600, "h"), (180, 60, "min"), (0, 1, "s"))
 """From how many seconds on which unit is told."""

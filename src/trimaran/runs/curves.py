@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trimaran.runs.panels import Panel
+from trimaran.runs.panels import MARKED, Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,9 +25,6 @@ WIDTH, HEIGHT = 4.0, 3.6
 LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.15, 0.8, 0.6
 """Inches: of a panel, and around its axes. These, and where titles and labels are, are fixed: a
 layout that measures each text takes longer than all the drawing."""
-
-MARKED = 30
-"""Points up to which each is marked: a line of one point is not seen otherwise."""
 
 
 def get_ready() -> None:
@@ -69,9 +66,7 @@ def draw(title: str, panels: Sequence[Panel]) -> Picture | None:
 def speedup(title: str, points: Sequence[tuple[int, float]]) -> Picture:
     """Draw the speed-up of a scaling series over its nodes, beside what is possible at the most.
 
-    Args:
-        title: of the drawing.
-        points: nodes and speed-up over the first of them, in the order of the nodes.
+    `points` are nodes and speed-up over the first of them, in the order of the nodes.
     """
     with _defaults():
         from matplotlib.figure import Figure

@@ -40,12 +40,10 @@ class Earlier:
 
 
 def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> Earlier:
-    """Return the evidence of a recipe.
+    """Return the evidence of a recipe, of a series of its point.
 
-    Args:
-        recipe: of a series its point.
-        changed: arguments of this run that are not the recipe's.
-        but: when this run began: its own evidence is not earlier.
+    `changed` are the arguments of this run that are not the recipe's; it began at `but`, and its
+    own evidence is not earlier.
     """
     found, others, faults = [], 0, []
     for path in _files(recipe.name):

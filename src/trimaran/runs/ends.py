@@ -61,10 +61,7 @@ def oom_kills() -> OomKills:
 def describe(status: int, before: OomKills, after: OomKills) -> tuple[str, str] | None:
     """Return what ended a child with `status`, and a hint; None: it ended by itself.
 
-    Args:
-        status: negative for a signal; container engines and launchers say 128 plus its number.
-        before: counters when the child was started.
-        after: counters after its end.
+    `status` is negative for a signal; container engines and launchers say 128 plus its number.
     """
     try:
         found = signal.Signals(-status if status < 0 else status - 128)

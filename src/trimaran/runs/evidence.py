@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from trimaran import strict
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
-from trimaran.recipes.options import Argument
 from trimaran.runs.kept_curves import KeptCurve
 from trimaran.runs.record import GitRecord, JobRecord, RecipeRecord, SignatureRecord, as_list
-from trimaran.runs.verdict import Row, Verdict
+from trimaran.runs.verdict import Row, Verdict, within, worst
 from trimaran.strict import Digest, Sha256
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -104,13 +95,10 @@ class Resumption(strict.Model):
     nodes: list[Machine] = Field(default_factory=list)
 
 
-class UsedRecipe(RecipeRecord):
+class UsedRecipe(RecipeRecord, extra="forbid"):
     """Which recipe it was, by content; what was changed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     sha256: Sha256
-    changed: dict[str, Argument]
 
 
 class Execution(strict.Model):
@@ -142,46 +130,35 @@ class Execution(strict.Model):
         return describe([self.host, *self.nodes])
 
 
-class JudgedRow(Row):
+class JudgedRow(Row, extra="forbid"):
     """One metric: its outcome is what its numbers say, and it is of finite numbers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     measured: Finite | None
     expected: Finite | None = None
 
     @model_validator(mode="after")
     def _agrees(self) -> JudgedRow:
-        value = math.nan if self.measured is None else self.measured
-        inside = not (
-            math.isnan(value) or (self.low is not None and value < self.low)
-            or (self.high is not None and value > self.high)
-        )
+        inside = self.measured is not None and within(self.measured, self.low, self.high)
         if self.outcome != "NO REFERENCE" and (self.outcome == "PASS") != inside:
             raise ValueError(f"{self.metric}: {self.outcome}, but its numbers say otherwise")
         return self
 
 
-class Judgement(Verdict):
+class Judgement(Verdict, extra="forbid"):
     """The verdict: as bad as the worst of the metrics that it rests on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rows: list[JudgedRow]  # type: ignore[assignment]  # a stricter one
 
     @model_validator(mode="after")
     def _agrees(self) -> Judgement:
-        outcomes = {row.outcome for row in self.rows if row.required}
-        worst = next((o for o in ("FAIL", "NO REFERENCE") if o in outcomes), "PASS")
-        if self.outcome != (worst if outcomes else "NO REFERENCE"):
-            raise ValueError(f"the outcome is {self.outcome}, but that of its rows is {worst}")
+        found = worst([row.outcome for row in self.rows if row.required])
+        if self.outcome != found:
+            raise ValueError(f"the outcome is {self.outcome}, but that of its rows is {found}")
         return self
 
 
-class Curve(KeptCurve):
+class Curve(KeptCurve, extra="forbid"):
     """One metric over steps and seconds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class RunEvidence(strict.Model):

@@ -13,14 +13,10 @@ from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 from trimaran.errors import UsageError
 from trimaran.files import read_plain
 from trimaran.hostfacts import HostFacts
-from trimaran.runs.record import ResumptionRecord, RunRecord, Status
+from trimaran.runs.record import ResumptionRecord, RunRecord, status_after
 
 FOLDER = "job"
 """Where the files of the batch system are, in a run directory."""
-
-STOPPED = 75
-"""Exit status of an app that was stopped and can go on (app contract)."""
-
 
 class End(BaseModel):
     """How a link ended; `step` is that of the newest checkpoint."""
@@ -99,7 +95,8 @@ def fold(record: RunRecord, directory: Path) -> RunRecord:
         return record
     first, last = links[0], links[-1]
     return record.model_copy(update={
-        "status": _status(last), "started": first.started,
+        "status": status_after(last.end.exit_status) if last.end else "running",
+        "started": first.started,
         "host": first.hosts[0], "nodes": first.hosts[1:],
         "resumed": [
             ResumptionRecord(started=link.started, trimaran=record.trimaran, git=record.git,
@@ -112,11 +109,3 @@ def fold(record: RunRecord, directory: Path) -> RunRecord:
         "exit_status": last.end.exit_status if last.end else None,
         "files": last.end.files if last.end else {},
     })
-
-
-def _status(link: Link) -> Status:
-    if link.end is None:
-        return "running"
-    if link.end.exit_status == 0:
-        return "completed"
-    return "interrupted" if link.end.exit_status == STOPPED else "failed"

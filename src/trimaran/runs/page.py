@@ -13,13 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import (
-    ChoiceLoader,
-    Environment,
-    PackageLoader,
-    StrictUndefined,
-    select_autoescape,
-)
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from trimaran.foreign import visible
@@ -39,15 +33,9 @@ def render(template: str, values: dict[str, Any], package: str = "trimaran.runs"
 @cache
 def _environment(package: str) -> Environment:
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(one) for one in dict.fromkeys(
-            (package, "trimaran.runs")
-        )]),
-        autoescape=select_autoescape(["html.j2"]),
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("trimaran.runs")]),
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True, autoescape=select_autoescape(["html.j2"]), finalize=_shown,
     )
     environment.filters.update(cell=_cell, fenced=_fenced, duration=duration, short=short)
     return environment

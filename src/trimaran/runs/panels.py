@@ -15,6 +15,9 @@ MOST = 400
 LARGEST = 1e30
 """Beyond, nothing is drawn: it is no loss and no speed, and an axis up to it shows nothing else."""
 
+MARKED = 30
+"""Points up to which each is marked: a line of one point is not seen otherwise."""
+
 DECADE = 10.0
 
 

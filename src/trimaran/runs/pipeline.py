@@ -150,11 +150,7 @@ def prepare(
     with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
         built = prepare_image(request, image, reporter)
         signature = check_signature(request, built)
-    used = ImageRecord(
-        name=built.name, engine=built.engine, reference=built.reference, digest=built.digest,
-        inputs=built.inputs, signature=signature,
-    )
-    return request, data, built, used
+    return request, data, built, ImageRecord(**vars(built), signature=signature)
 
 
 def data_title(recipe: RecipeFile) -> str:
@@ -214,9 +210,7 @@ def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | No
     accepted = _accepted(request)
     if not accepted:
         return None
-    from trimaran.supply import (
-        signing,  # it brings Apptainer's client, which other engines need not
-    )
+    from trimaran.supply import signing  # it brings Apptainer's client, which others need not
 
     signer = signing.require(Path(built.reference), accepted)
     return SignatureRecord(fingerprint=signer.fingerprint)
@@ -260,11 +254,8 @@ def command(
 ) -> Command:
     """Return the exact command of a run: the only place where it is put together.
 
-    Args:
-        request: the recipe, its changes, and the engine.
-        built: the image to run.
-        folders: the packed data sets, or SquashFS images of them, shown read-only.
-        directory: the run directory, the only writable place.
+    `folders` are the packed data sets, or SquashFS images of them, shown read-only; the run
+    `directory` is the only writable place.
     """
     recipe, container = request.recipe.recipe, request.engine.container
     out, first = Bind(directory, OUT_INSIDE, writable=True), initial.bind(request.initial)

@@ -14,6 +14,16 @@ from trimaran.runs.initial import InitialRecord
 
 Status = Literal["queued", "running", "completed", "failed", "interrupted"]
 
+STOPPED = 75
+"""Exit status of an app that was stopped and can go on (app contract)."""
+
+
+def status_after(exit_status: int) -> Status:
+    """Return what a run is whose app has ended so."""
+    if exit_status == 0:
+        return "completed"
+    return "interrupted" if exit_status == STOPPED else "failed"
+
 
 class RecipeRecord(BaseModel):
     """Which recipe was run, by content, and what was changed on the command line.

@@ -118,15 +118,12 @@ def _command(
 def _image(request: Request, record: RunRecord) -> BuiltImage:
     """Return the image of the run, whose bytes were checked."""
     used = record.image
-    built = request.engine.find(definition.load(used.name), used.digest)
-    if built is None and (fault := request.engine.damage(definition.load(used.name), used.digest)):
-        raise RunError(f"the run began with an image that has changed since: {fault}",
-                       hint=f"a published one comes back with: trimaran pull {used.name}"
-                       " --digest DIGEST")
+    image = definition.load(used.name)
+    back = f"a published one comes back with: trimaran pull {used.name} --digest DIGEST"
+    built = request.engine.find(image, used.digest)
+    if built is None and (fault := request.engine.damage(image, used.digest)):
+        raise RunError(f"the run began with an image that has changed since: {fault}", hint=back)
     if built is None or (built.digest, built.inputs) != (used.digest, used.inputs):
-        raise RunError(
-            f"{used.name} ({used.digest or 'inputs ' + used.inputs}), which the run began with,"
-            " is not here any more",
-            hint=f"a published one comes back with: trimaran pull {used.name} --digest DIGEST",
-        )
+        raise RunError(f"{used.name} ({used.digest or 'inputs ' + used.inputs}), which the run"
+                       " began with, is not here any more", hint=back)
     return built

@@ -70,7 +70,7 @@ def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = Non
         UsageError: `out` holds something: a run is never overwritten.
     """
     if out is not None:
-        _refuse_used(out)
+        refuse_used(out)
         return out.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     base = (place or Path.cwd()) / RUNS / recipe.name / stamp
@@ -81,7 +81,12 @@ def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = Non
     return path
 
 
-def _refuse_used(out: Path) -> None:
+def refuse_used(out: Path) -> None:
+    """Refuse a run directory that holds something.
+
+    Raises:
+        UsageError: a run is never overwritten.
+    """
     # The lock alone is what a run that was killed before it began has left.
     if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
         raise UsageError(
@@ -102,7 +107,7 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
     """
     directory, made = _made(recipe, out)
     with alone(directory) as lock:
-        _refuse_used(directory)  # now that nobody else begins a run in it
+        refuse_used(directory)  # now that nobody else begins a run in it
         try:
             check_space(directory, _LEAST_BYTES, f"a run in {directory}", RunError,
                         hint="free some space there, or choose another --out")
@@ -152,25 +157,11 @@ def start(
     Raises:
         RunError: it cannot be written, or another run began there, on a file system without locks.
     """
-    record = RunRecord(
-        status="running" if job is None else "queued",
-        trimaran=__version__,
-        recipe=RecipeRecord(
-            name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256,
-            changed=changed, nodes=recipe.nodes,
-        ),
-        image=image,
-        modified=list(modified),
-        data=data,
-        initial=initial,
-        job=job,
-        git=git_state(recipe.path.parent),
-        command=CommandRecord(
-            argv=list(command.argv), env=dict(command.env), shell=paste_line(command)
-        ),
-        host=host_facts(),
-        started=datetime.now(timezone.utc),
-    )
+    record = new_record(recipe, changed, image, data, command, git_state(recipe.path.parent))
+    record = record.model_copy(update={
+        "status": "running" if job is None else "queued",
+        "modified": list(modified), "initial": initial, "job": job,
+    })
     with writing(f"write the run directory {directory}", directory):
         directory.mkdir(parents=True, exist_ok=True)
         _copy(recipe.path, directory / RECIPE)
@@ -179,6 +170,28 @@ def start(
             _reserve(directory)
         _write(directory, record)
     return record
+
+
+def new_record(
+    recipe: RecipeFile, changed: dict[str, Argument], image: ImageRecord, data: list[DataRecord],
+    command: Command, git: GitRecord,
+) -> RunRecord:
+    """Return the `run.json` of a run that begins here and now."""
+    return RunRecord(
+        status="running", trimaran=__version__, recipe=recipe_record(recipe, changed),
+        image=image, data=data, git=git, host=host_facts(), started=datetime.now(timezone.utc),
+        command=CommandRecord(
+            argv=list(command.argv), env=dict(command.env), shell=paste_line(command)
+        ),
+    )
+
+
+def recipe_record(recipe: RecipeFile, changed: dict[str, Argument]) -> RecipeRecord:
+    """Return which recipe is run, and with which changes."""
+    return RecipeRecord(
+        name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256, changed=changed,
+        nodes=recipe.nodes,
+    )
 
 
 def _copy(source: Path, to: Path) -> None:
@@ -237,16 +250,11 @@ def finish(directory: Path, record: RunRecord, status: Status, exit_status: int)
     """Complete `run.json` with the end of the run and what the app said of its environment."""
     ended = datetime.now(timezone.utc)
     begun = record.resumed[-1].started if record.resumed else record.started
-    done = record.model_copy(
-        update={
-            "status": status,
-            "ended": ended,
-            "seconds": round((record.seconds or 0) + (ended - begun).total_seconds(), 1),
-            "exit_status": exit_status,
-            "environment": _environment(directory),
-            "files": hashes(directory),
-        }
-    )
+    done = record.model_copy(update={
+        "status": status, "ended": ended, "exit_status": exit_status,
+        "seconds": round((record.seconds or 0) + (ended - begun).total_seconds(), 1),
+        "environment": _environment(directory), "files": hashes(directory),
+    })
     (directory / RESERVE).unlink(missing_ok=True)
     _write(directory, done)
     return done

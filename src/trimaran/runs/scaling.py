@@ -48,9 +48,7 @@ def begin(directory: Path, recipe: str, nodes: list[int]) -> dict[int, Path]:
         UsageError: the folder is there and not empty.
     """
     runs = {count: f"nodes-{count:04}" for count in nodes}
-    if directory.exists() and any(directory.iterdir()):
-        raise UsageError(f"{directory} exists and is not empty: a run is never overwritten",
-                         hint="choose another --out, or leave it out")
+    rundir.refuse_used(directory)
     directory.mkdir(parents=True, exist_ok=True)
     series = ScalingSeries(recipe=recipe, runs=runs)
     write_atomic(directory / FILE, series.model_dump_json(indent=2) + "\n")

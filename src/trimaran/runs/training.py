@@ -11,8 +11,7 @@ from trimaran.errors import Interrupted, RunError
 from trimaran.files import refusal, room
 from trimaran.reporting import Reporter
 from trimaran.runs import curves, ends, rundir
-from trimaran.runs.links import STOPPED
-from trimaran.runs.record import RunRecord, Status
+from trimaran.runs.record import STOPPED, RunRecord, Status, status_after
 
 LOG = "log.txt"
 
@@ -36,13 +35,7 @@ def perform(
 ) -> None:
     """Execute `command` in its run directory; `run.json` is whole at every moment.
 
-    Args:
-        directory: the run directory, whose `lock` (see `runs.alone`) the app holds, too, as
-            it does that of its image.
-        record: what `run.json` says so far.
-        command: the exact command.
-        lock: descriptor of the lock.
-        reporter: shows the app's output.
+    The app holds the `lock` of the directory (see `rundir.alone`), too, as it does its image's.
 
     Raises:
         RunError: the app ended with an error.
@@ -69,7 +62,7 @@ def perform(
     except BaseException:
         _finish(directory, record, "failed", 1)
         raise
-    _finish(directory, record, _status(status), status)
+    _finish(directory, record, status_after(status), status)
     if status != 0:
         raise _failure(directory, status, before, again)
 
@@ -92,9 +85,3 @@ def _failure(directory: Path, status: int, before: ends.OomKills, again: str) ->
         hint = f"free some space: {room(directory)}"
     hints = [hint, f"its output is in {directory / LOG}", again if status not in _IN_VAIN else ""]
     return RunError(f"{what} (exit status {status})", hint="; ".join(filter(None, hints)))
-
-
-def _status(exit_status: int) -> Status:
-    if exit_status == 0:
-        return "completed"
-    return "interrupted" if exit_status == STOPPED else "failed"

@@ -28,9 +28,9 @@ EXIT_CODES: dict[Outcome, ExitCode] = {
 
 
 def worst(outcomes: Collection[Outcome]) -> Outcome:
-    """Return the outcome of several together."""
+    """Return the outcome of several together; where there are none, nothing was compared."""
     order: tuple[Outcome, ...] = ("FAIL", "NO REFERENCE", "PASS")
-    return next(one for one in order if one in outcomes)
+    return next((one for one in order if one in outcomes), "NO REFERENCE")
 
 
 BEGINNINGS = ("run_start", "resumed_from_step")
@@ -154,12 +154,8 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
     """Return `metric` of a run in its unit, or None if the run did not report it.
 
     It is NaN where a value that counts is no finite number or one that the metric cannot be.
-
-    Args:
-        events: the lines of `metrics.jsonl`, in order.
-        metric: what the app's card says of it.
-        at: `end` (last value), `best` (largest or least) or `median-after-epoch-N`
-            (median of the values of epochs N+1 and later).
+    `at` is `end` (last value), `best` (largest or least) or `median-after-epoch-N` (median of the
+    values of epochs N+1 and later).
     """
     values = readings(events, metric, at)
     if not values:
@@ -197,7 +193,7 @@ def judge(
 
     Args:
         recipe: the recipe that was run.
-        card: the card of its app, which has all metrics that the recipe expects.
+        card: that of its app, which has all metrics that the recipe expects.
         events: its metrics.
         changed: arguments changed on the command line that make it another experiment.
         unlike: what makes the host another machine than the recipe's target.
@@ -217,7 +213,7 @@ def judge(
     if not rows:
         reasons.append("the recipe expects nothing yet: nobody has measured it")
     return Verdict(
-        outcome=worst([row.outcome for row in rows] or ["NO REFERENCE"]), reasons=reasons,
+        outcome=worst([row.outcome for row in rows]), reasons=reasons,
         notes=[*_other_images(recipe, image_digest), *_ranks(events)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
@@ -233,7 +229,7 @@ def _row(
     outcome: Outcome = "FAIL"
     if another or (unlike and metric.hardware_bound):
         outcome = "NO REFERENCE"
-    elif measured is not None and _within(measured, low, high):
+    elif measured is not None and within(measured, low, high):
         outcome = "PASS"
     return Row(
         metric=expected.metric, unit=expected.unit, digits=metric.digits, at=expected.at,
@@ -242,7 +238,8 @@ def _row(
     )
 
 
-def _within(measured: float, low: float | None, high: float | None) -> bool:
+def within(measured: float, low: float | None, high: float | None) -> bool:
+    """Return whether a value is accepted; None: there is no such bound."""
     return (low is None or measured >= low) and (high is None or measured <= high)
 
 
@@ -281,17 +278,11 @@ def _basis(expected: Expectation) -> str:
 def _extra_rows(recipe: Recipe, card: Card, events: Sequence[Event]) -> list[Row]:
     """Metrics that the run reported and the recipe has no number for: shown, not judged."""
     judged = {expected.metric for expected in recipe.expected}
-    rows = []
-    for name, metric in card.metrics.items():
-        if metric.shown is None or name in judged:
-            continue
-        measured = measure(events, metric, metric.shown)
-        if measured is not None:
-            rows.append(
-                Row(
-                    metric=name, unit=metric.unit, digits=metric.digits, at=metric.shown,
-                    measured=measured, outcome="NO REFERENCE",
-                    basis="the recipe states no number", required=False,
-                )
-            )
-    return rows
+    return [
+        Row(metric=name, unit=metric.unit, digits=metric.digits, at=metric.shown,
+            measured=measured, outcome="NO REFERENCE",
+            basis="the recipe states no number", required=False)
+        for name, metric in card.metrics.items()
+        if metric.shown is not None and name not in judged
+        if (measured := measure(events, metric, metric.shown)) is not None
+    ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -129,13 +129,16 @@ def _storages() -> dict[str, type[Storage]]:
 
 def _environments(defined: list[Image]) -> Iterator[Holding]:
     current = {Path(Host().planned(image).reference) for image in defined}
-    for place in sorted(paths.cache("host").glob("*")):
-        if place in current:
-            yield _of("venv", place, "in use")
-        elif not _is_scratch(place) and not _is_damaged(place):
-            yield _of("venv", place, "superseded")
-        elif _is_left_over(place):
-            yield _of("venv", place, "left over")
+    return _kept("venv", "host", current.__contains__)
+
+
+def _kept(kind: Kind, folder: str, used: Callable[[Path], bool]) -> Iterator[Holding]:
+    """Yield what is in a folder of the cache: whole things, and what builds have left there."""
+    for path in sorted(paths.cache(folder).glob("*")):
+        if not _is_scratch(path) and not _is_damaged(path):
+            yield _of(kind, path, "in use" if used(path) else "superseded")
+        elif _is_left_over(path):
+            yield _of(kind, path, "left over")
 
 
 def _packages(defined: list[Image]) -> Iterator[Holding]:
@@ -162,14 +165,7 @@ def _bases(defined: list[Image]) -> Iterator[Holding]:
     for base in filter(None, (image.base for image in defined)):
         needed += [assembled_at(base.suite).stem] if base.suite else []
         needed += [f"-{base.digest.removeprefix('sha256:')[:12]}."] if base.digest else []
-    for path in sorted(paths.cache("bases").glob("*")):
-        if _is_scratch(path) or _is_damaged(path):
-            if _is_left_over(path):
-                yield _of("base", path, "left over")
-        elif any(part in path.name for part in needed):
-            yield _of("base", path, "in use")
-        else:
-            yield _of("base", path, "superseded")
+    return _kept("base", "bases", lambda path: any(part in path.name for part in needed))
 
 
 def _data() -> Iterator[Holding]:

@@ -1,4 +1,7 @@
-"""What TFRecord and RecordIO share: records one after the other, and a line of index for each."""
+"""What formats with an index of their own share: the files, and a line for each record.
+
+TFRecord and RecordIO, whose records follow each other, are read alike, too.
+"""
 
 from __future__ import annotations
 

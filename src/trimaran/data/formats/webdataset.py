@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.data.formats.records import Read, Record, synced
+from trimaran.data.formats.indexed import IndexedWriter
+from trimaran.data.formats.records import Read, Record
 from trimaran.data.kinds import Kind
-from trimaran.files import write_atomic
 
 BLOCK = tarfile.BLOCKSIZE
 INDEX_VERSION = "v1.2"
@@ -30,26 +30,25 @@ IMAGES = ("jpg", "png")
 _DIGITS = 19  # of numbers that no file needs
 
 
-class Writer:
+class Writer(IndexedWriter):
     """Writes `STEM.tar` and `STEM.idx`."""
 
+    suffix = ".tar"
+
     def __init__(self, folder: Path, stem: str, kind: Kind) -> None:
-        self._kind = kind
-        self.file, self.index = f"{stem}.tar", f"{stem}.idx"
-        self._folder = folder
-        self._tar = tarfile.open(  # noqa: SIM115 - close() closes it
-            folder / self.file, "w", format=tarfile.USTAR_FORMAT
+        super().__init__(folder, stem, kind)
+        self._tar = tarfile.open(  # noqa: SIM115 - finish() closes it
+            fileobj=self._out, mode="w", format=tarfile.USTAR_FORMAT
         )
-        self._lines: list[str] = []
 
     def add(self, record: Record) -> None:
         """Append the members of one sample, and its line of the index."""
         members = {record.encoding: record.frames[0]}
-        if self._kind.sample == "sequence":
+        if self.kind.sample == "sequence":
             members = {
                 f"{at:06d}.{record.encoding}": frame for at, frame in enumerate(record.frames)
             }
-        if self._kind.labels != "none":
+        if self.kind.labels != "none":
             members["cls"] = " ".join(map(str, record.labels)).encode()
         words = []
         for extension, content in members.items():
@@ -57,18 +56,13 @@ class Writer:
             member.size = len(content)
             words += [extension, str(self._tar.offset + BLOCK), str(len(content)), member.name]
             self._tar.addfile(member, io.BytesIO(content))
-        self._lines.append(" ".join(words))
+        self._lines.append(" ".join(words) + "\n")
 
     def finish(self) -> None:
         """End the tar file and write its index."""
-        self.close()
-        synced(self._folder / self.file)
-        lines = [f"{INDEX_VERSION} {len(self._lines)}", *self._lines]
-        write_atomic(self._folder / self.index, "\n".join(lines) + "\n")
-
-    def close(self) -> None:
-        """Let go of the open file."""
         self._tar.close()
+        self._lines.insert(0, f"{INDEX_VERSION} {len(self._lines)}\n")
+        super().finish()
 
 
 def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:

@@ -13,14 +13,13 @@ import hashlib
 import re
 import shutil
 import tarfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import pool
 from trimaran.data.contracts import ChestXray14
-from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint
+from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, readable
 from trimaran.errors import RunError, nearest
 from trimaran.files import check_space
 from trimaran.reporting import Advance, Reporter
@@ -51,14 +50,10 @@ def listing(
     contract: ChestXray14, source: Path, images: Path, reporter: Reporter, *,
     skip_missing: bool = False,
 ) -> Listing:
-    """List the images of `contract`: the table is in `source`, the images are in `images`.
+    """List the images of `contract`: PNG files in the folder `images`.
 
-    Args:
-        contract: which patients are in which split.
-        source: folder of the table, and of the lists where the contract names some.
-        images: folder of the PNG files.
-        reporter: shows progress.
-        skip_missing: leave out images that are not there, and say how many.
+    The table is in `source`, as are the lists where the contract names some. With `skip_missing`
+    images that are not there are left out, and their number is said.
 
     Raises:
         RunError: the table is faulty, with its line; a patient is in two splits; images are
@@ -107,21 +102,18 @@ def table(path: Path, classes: list[str]) -> list[Row]:
     number = {name: at for at, name in enumerate(classes)}
     rows: list[Row] = []
     names: set[str] = set()
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)
-            lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if lacking:
-                raise RunError(f"{path}: its first line has no column {', '.join(lacking)}",
-                               hint="take the publisher's file as it is")
-            for line in reader:
-                row = _row(f"{path}:{reader.line_num}", line, number)
-                if row.image in names:
-                    raise RunError(f"{path}:{reader.line_num}: {row.image} is there twice")
-                names.add(row.image)
-                rows.append(row)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RunError(f"{path} cannot be read: {error}", hint="download it again") from error
+    with readable(path), path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file, strict=True)
+        lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if lacking:
+            raise RunError(f"{path}: its first line has no column {', '.join(lacking)}",
+                           hint="take the publisher's file as it is")
+        for line in reader:
+            row = _row(f"{path}:{reader.line_num}", line, number)
+            if row.image in names:
+                raise RunError(f"{path}:{reader.line_num}: {row.image} is there twice")
+            names.add(row.image)
+            rows.append(row)
     return rows
 
 
@@ -170,10 +162,8 @@ def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, st
 
 
 def _listed(path: Path, known: Mapping[str, str]) -> list[str]:
-    try:
+    with readable(path):
         names = path.read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} cannot be read: {error}", hint="download it again") from error
     unknown = [name for name in names if name not in known]
     if unknown:
         raise RunError(f"{path} names {len(unknown):,} images that the table has not, such as"
@@ -233,17 +223,17 @@ def unpack_one(task: tuple[Path, Path], advance: Advance) -> None:
     """Unpack the images of one archive: files of the form 00000001_000.png, and no others."""
     path, folder = task
     told = 0
-    try:
-        with path.open("rb") as stream, tarfile.open(fileobj=stream, mode="r|gz") as archive:
-            for member, content in _images(archive):
-                part = folder / f".{member}.part"
-                with part.open("wb") as file:
-                    shutil.copyfileobj(content, file)
-                part.replace(folder / member)
-                advance(stream.tell() - told)
-                told = stream.tell()
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise RunError(f"{path} cannot be unpacked: {error}", hint="download it again") from error
+    with (
+        readable(path, "unpacked"), path.open("rb") as stream,
+        tarfile.open(fileobj=stream, mode="r|gz") as archive,
+    ):
+        for member, content in _images(archive):
+            part = folder / f".{member}.part"
+            with part.open("wb") as file:
+                shutil.copyfileobj(content, file)
+            part.replace(folder / member)
+            advance(stream.tell() - told)
+            told = stream.tell()
     _done(folder, path.name).touch()
 
 

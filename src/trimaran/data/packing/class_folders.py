@@ -27,11 +27,8 @@ LAYOUT = "DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg (.jpeg, .png; any names 
 def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = False) -> Listing:
     """List the image folder `root`; the classes are the sorted names of the folders in `train`.
 
-    Args:
-        root: the folder.
-        workers: processes.
-        reporter: shows progress, and is warned of images that lie in no class.
-        untrained: there may be no `train`; the classes are then those of all splits.
+    Without `train`, if it may be `untrained`, they are those of all splits. The reporter is warned
+    of images that lie in no class.
 
     Raises:
         UsageError: it is not laid out as one, a split has a class that `train` has not, or

@@ -49,11 +49,9 @@ def read_images(path: Path) -> Array:
 
 
 def read(path: Path, dimensions: int) -> Array:
-    """Read the IDX file of unsigned bytes at `path`.
+    """Read the uncompressed IDX file of unsigned bytes at `path`.
 
-    Args:
-        path: the file, uncompressed.
-        dimensions: how many it must have: 1 for labels, 3 for images (count, rows, columns).
+    It must have so many `dimensions`: 1 for labels, 3 for images (count, rows, columns).
 
     Raises:
         RunError: naming the file and what is wrong with it.

@@ -10,14 +10,20 @@ Labels here are places in the sorted list of the classes' WordNet numbers, as ev
 from __future__ import annotations
 
 import tarfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from trimaran import paths, pool
-from trimaran.data.packing.listing import Found, Listing, Sample, fingerprint, is_image, is_utf8
+from trimaran.data.packing.listing import (
+    Found,
+    Listing,
+    Sample,
+    fingerprint,
+    is_image,
+    is_utf8,
+    readable,
+)
 from trimaran.errors import RunError
 from trimaran.reporting import Advance, Reporter
 
@@ -99,7 +105,7 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
     path, split = Path(task.root) / task.file, f"train/{task.number}" if task.number else "val"
     samples: list[Sample] = []
     ignored: list[str] = []
-    with _readable(path):
+    with readable(path):
         for member in _files(path, task.start, task.size):
             if not (member.isfile() and is_image(_base(member))):
                 ignored.append(f"{task.file}: {member.name}")
@@ -118,7 +124,7 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
 def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[str]]:
     """Return a task for each tar inside that of the training images, and what else is there."""
     path = root / TRAIN
-    with _readable(path):
+    with readable(path):
         members = list(_files(path, 0, path.stat().st_size))
     tars = [one for one in members if one.name.endswith(".tar") and not _base(one).startswith(".")]
     tasks = [
@@ -181,18 +187,10 @@ def _base(member: tarfile.TarInfo) -> str:
 
 def _ground_truth(devkit: Path, classes: int) -> list[int]:
     """Return the ILSVRC2012 number, from 1, of each validation image."""
-    with _readable(devkit), tarfile.open(devkit, "r:gz") as tar:
+    with readable(devkit), tarfile.open(devkit, "r:gz") as tar:
         member = tar.extractfile(TRUTH)
         words = member.read().split() if member else []
     numbers = [int(word) if word.isdigit() else 0 for word in words]
     if not numbers or not all(0 < number <= classes for number in numbers):
         raise RunError(f"{devkit}: {TRUTH} does not hold a class from 1 to {classes:,} a line")
     return numbers
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, tarfile.TarError, zlib.error, KeyError) as error:
-        raise RunError(f"{path} cannot be read: {error}", hint="download it again") from error

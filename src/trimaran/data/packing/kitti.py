@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 from trimaran.data.contracts import Kitti
-from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image
+from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
 from trimaran.errors import RunError
 from trimaran.reporting import Reporter
 
@@ -24,11 +24,8 @@ def listing(contract: Kitti, source: Path, reporter: Reporter) -> Listing:
     (name,) = contract.files
     path = source / name
     reporter.note(f"listing {path}")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {one.filename: one.file_size for one in archive.infolist()}
-    except (OSError, zipfile.BadZipFile) as error:
-        raise RunError(f"{path} cannot be read: {error}", hint="download it again") from error
+    with readable(path), zipfile.ZipFile(path) as archive:
+        members = {one.filename: one.file_size for one in archive.infolist()}
     splits = {
         split: _sequences(name, members, split, of.folder) for split, of in contract.splits.items()
     }

@@ -55,12 +55,8 @@ def listing(
 ) -> Listing:
     """List the images below `root` that the CSV file `table` names, sorted by name.
 
-    Args:
-        root: folder of the images.
-        table: the CSV file.
-        reporter: shows progress.
-        classes: those that there are, in this order; None: those that the table names, sorted.
-        skip_missing: leave out images that are not there, and say how many.
+    `classes` are those that there are, in this order (None: those that the table names, sorted).
+    With `skip_missing` images that are not there are left out, and their number is said.
 
     Raises:
         UsageError: a row is faulty, names a file twice or an unknown class, with its line; images

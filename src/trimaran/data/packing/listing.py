@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import hashlib
 import os
+import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -97,6 +100,18 @@ def is_image(name: str) -> bool:
     """Return whether a file called `name` is packed; hidden ones are what systems leave there."""
     ending = os.path.splitext(name)[1].lower()  # noqa: PTH122 - many of them
     return ending in ENCODINGS and not name.startswith(".")
+
+
+@contextmanager
+def readable(path: Path, doing: str = "read") -> Iterator[None]:
+    """Raise RunError where the publisher's file at `path`, archive or table, cannot be read."""
+    try:
+        yield
+    except (
+        OSError, EOFError, UnicodeDecodeError, KeyError, csv.Error, tarfile.TarError,
+        zipfile.BadZipFile, zlib.error,
+    ) as error:
+        raise RunError(f"{path} cannot be {doing}: {error}", hint="download it again") from error
 
 
 def is_utf8(name: str) -> bool:

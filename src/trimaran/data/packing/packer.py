@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from trimaran import pool
+from trimaran import files, pool
 from trimaran.data import dataset_json, formats
 from trimaran.data.contracts import OfFiles
 from trimaran.data.formats.records import Record
@@ -24,15 +24,6 @@ from trimaran.data.packing import listing, pictures, sequences, videos
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
 from trimaran.errors import RunError, UsageError
-from trimaran.files import (
-    SPARE_BYTES,
-    check_space,
-    locked,
-    resumable,
-    sha256,
-    write_atomic,
-    writing,
-)
 from trimaran.parsing import parse_json
 from trimaran.reporting import Advance, Reporter
 
@@ -49,13 +40,7 @@ def pack(
 ) -> dataset_json.Dataset:
     """Pack `source` into `folder`, which is new, empty, or was left by a killed packing of it.
 
-    Args:
-        source: what is packed.
-        folder: where; `dataset.json` is written last.
-        options: what decides on the bytes.
-        workers: processes.
-        skip_bad: leave out images that cannot be decoded, and list them in `skipped.txt`.
-        reporter: shows progress.
+    With `skip_bad` images that cannot be decoded are left out, and listed in `skipped.txt`.
 
     Raises:
         UsageError: `folder` holds something else.
@@ -71,8 +56,8 @@ def pack(
             f" the first is {source.ignored[0]}"
         )
     with (
-        resumable(f"packing {folder}"),
-        writing(f"write into {folder}", folder, hint="run it again to go on"),
+        files.resumable(f"packing {folder}"),
+        files.writing(f"write into {folder}", folder, hint="run it again to go on"),
     ):
         with _state(source, folder, options) as state:
             jobs = _jobs(source, folder, options, encoding, skip_bad)
@@ -121,13 +106,13 @@ def _state(source: Listing, folder: Path, options: Options) -> Iterator[Path]:
     if folder.exists() and not state.is_dir() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not empty", hint="choose another folder")
     state.mkdir(parents=True, exist_ok=True)
-    with locked(state / "lock", f"another process is packing into {folder}"):
+    with files.locked(state / "lock", f"another process is packing into {folder}"):
         plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
         if source.has_videos:
             plan["decoder"] = videos.decoder()
         path, text = state / PLAN, json.dumps(plan, indent=2) + "\n"
         if not path.exists():
-            write_atomic(path, text)
+            files.write_atomic(path, text)
         elif path.read_text(encoding="utf-8") != text:
             raise UsageError(
                 f"{folder} was left by a packing of other files or with other options",
@@ -173,12 +158,10 @@ def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
     shard = dataset_json.Shard.model_validate(content["shard"]) if content["shard"] else None
     advance(1)
     if shard is not None:
-        path = folder / shard.file
-        if not path.is_file() or path.stat().st_size != shard.bytes or sha256(path) != shard.sha256:
-            return None
-        index = folder / shard.index if shard.index else None
-        if index is not None and not (index.is_file() and sha256(index) == shard.index_sha256):
-            return None
+        listed = {shard.file: shard.sha256, shard.index: shard.index_sha256}
+        for path, digest in ((folder / name, listed[name]) for name in listed if name):
+            if not path.is_file() or files.sha256(path) != digest:
+                return None
     return Done(note.stem, shard, bad)
 
 
@@ -193,7 +176,7 @@ def _make(
     # Else the size is not known beforehand.
     if todo and todo[0].options.resize is None and not videos_too:
         size = sum(sample.size for job in todo for _, sample in job.chosen)
-        check_space(state, size + SPARE_BYTES, f"packing into {state.parent}", RunError)
+        files.check_space(state, size + files.SPARE_BYTES, f"packing into {state.parent}", RunError)
     bad: list[Bad] = []
     with reporter.bar(
         f"packing {todo[0].options.name}" if todo else "packing", total, unit="images",
@@ -227,7 +210,7 @@ def make(job: Job, advance: Advance) -> Done:
         if kept:
             _move(part, job.folder)
         content = {"shard": kept.model_dump() if kept else None, "bad": bad}
-        write_atomic(note, json.dumps(content) + "\n")
+        files.write_atomic(note, json.dumps(content) + "\n")
     shutil.rmtree(part)
     return Done(job.stem, kept, bad)
 
@@ -313,5 +296,5 @@ def _describe(
 def _complete(folder: Path, dataset: dataset_json.Dataset, bad: list[Bad]) -> None:
     if bad:
         lines = "".join(f"{name}\t{reason}\n" for name, reason in sorted(bad))
-        write_atomic(folder / SKIPPED, lines)
+        files.write_atomic(folder / SKIPPED, lines)
     dataset_json.write(folder, dataset)

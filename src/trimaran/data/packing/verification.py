@@ -39,15 +39,11 @@ def faults(
 ) -> list[str]:
     """Return a line for each fault of the shards in `folder`, naming shard and record.
 
-    Args:
-        folder: where `dataset.json` was read.
-        dataset: its content.
-        records: also read every record and decode every image.
-        workers: processes; for hashes alone, threads: they take less time to start.
-        reporter: shows progress.
+    `dataset` was read there; with `records` every record is read and every image decoded, too.
+    `workers` are processes; for hashes alone threads, which take less time to start.
     """
     found = _described_wrongly(folder, dataset)
-    shards = {shard.file: shard for split in dataset.splits.values() for shard in split.shards}
+    shards = {shard.file: shard for shard in dataset_json.shards(dataset)}
     sizes = _sizes(folder, shards.values(), found)
     found += dataset_json.wrong_sizes(folder, dataset, sizes)
     tasks = [
@@ -85,7 +81,7 @@ def _sizes(folder: Path, shards: Iterable[dataset_json.Shard], found: list[str])
 def _described_wrongly(folder: Path, dataset: dataset_json.Dataset) -> list[str]:
     """Return what `dataset.json` says that cannot be, whatever the shards hold."""
     found = []
-    shards = [shard for split in dataset.splits.values() for shard in split.shards]
+    shards = dataset_json.shards(dataset)
     if not dataset.splits:
         found.append("no split is listed")
     for name, split in dataset.splits.items():

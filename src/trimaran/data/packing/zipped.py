@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-import zlib
 from pathlib import Path
 
 from trimaran.data.contracts import Zipped
-from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image
+from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
 from trimaran.errors import RunError
 
 
@@ -22,20 +21,17 @@ def listing(contract: Zipped, raw: Path) -> Listing:
     ((name, content),) = contract.files.items()
     number = {one: at for at, one in enumerate(contract.classes)}
     splits: dict[str, list[Sample]] = {split: [] for split in contract.splits}
-    try:
-        with zipfile.ZipFile(raw / name) as archive:
-            for member in sorted(archive.infolist(), key=lambda one: one.filename):
-                folder, _, base = member.filename.rpartition("/")
-                if folder not in contract.folders or not is_image(base):
-                    continue
-                split = _split(contract, archive.read(member))
-                labels = tuple(sorted(number[one] for one in contract.folders[folder]))
-                splits[split].append(Sample(
-                    f"{split}/{folder.rpartition('/')[2]}/{base}", labels, name, 0,
-                    member.file_size, (member.filename,),
-                ))
-    except (OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise RunError(f"{raw / name} cannot be read: {error}", hint="download it again") from error
+    with readable(raw / name), zipfile.ZipFile(raw / name) as archive:
+        for member in sorted(archive.infolist(), key=lambda one: one.filename):
+            folder, _, base = member.filename.rpartition("/")
+            if folder not in contract.folders or not is_image(base):
+                continue
+            split = _split(contract, archive.read(member))
+            labels = tuple(sorted(number[one] for one in contract.folders[folder]))
+            splits[split].append(Sample(
+                f"{split}/{folder.rpartition('/')[2]}/{base}", labels, name, 0,
+                member.file_size, (member.filename,),
+            ))
     for split, wanted in contract.splits.items():
         if len(splits[split]) != wanted.samples:
             raise RunError(f"{raw / name}: split {split} has {len(splits[split]):,} images, not"
