@@ -18,7 +18,7 @@ export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.ca
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev site-setup site site-serve site-pictures quickstart test test-unit test-standing test-apps test-apps-quick test-integration test-engines test-trainings test-site test-long test-faults mutants lint apptainer cluster cluster-stop generate generate-apps lock prune clean
+.PHONY: help setup dev site-setup site site-serve site-pictures quickstart test test-unit test-standing test-apps test-apps-quick test-integration test-engines test-trainings test-alone test-site test-long test-faults mutants lint apptainer cluster cluster-stop generate generate-apps lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -42,7 +42,7 @@ quickstart: $(TOOL_STAMP) ## Train a ResNet on real images and judge it (ENGINE=
 	$(BIN)/trimaran run $(RECIPE) --engine $(ENGINE)
 
 test: ## Run all tests; says what each part took
-	@sh scripts/parts.sh $(MAKE) lint test-unit test-standing test-apps test-site test-engines test-trainings
+	@sh scripts/parts.sh $(MAKE) lint test-unit test-standing test-apps test-site test-engines test-trainings test-alone
 
 test-unit: $(DEV_STAMP) ## Run the tool's tests; needs no engine, under 60 s
 	$(PYTEST) tests --ignore=tests/integration --ignore=tests/standing --ignore=tests/site -n 2
@@ -61,13 +61,18 @@ mutants: $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice
 	$(APPS) setup
 	$(BIN)/python scripts/mutants.py $(if $(EVIDENCE),--json $(EVIDENCE))
 
-test-integration: test-engines test-trainings ## Run the tests with real engines
+test-integration: test-engines test-trainings test-alone ## Run the tests with real engines
 
 test-engines: $(DEV_STAMP) ## Those that train nothing (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
 	$(PYTEST) tests/integration -m "not long and not faults and not trains" -n 2 --durations=25
 
-test-trainings: $(DEV_STAMP) ## Those that train, one at a time
-	$(PYTEST) tests/integration -m "trains and not long and not faults" --durations=25
+# Ranks of one thread each wait for most of their time: for files, for Slurm, for one of them. Threads
+# that wait for each other at every operation are slow beside anything.
+test-trainings: $(DEV_STAMP) ## Those that train, two at a time
+	$(PYTEST) tests/integration -m "trains and not alone and not long and not faults" -n 2 --durations=25
+
+test-alone: $(DEV_STAMP) ## Those that train with every core, one at a time
+	$(PYTEST) tests/integration -m "alone and not long and not faults" --durations=10
 
 test-site: $(DEV_STAMP) $(SITE_STAMP) ## Build the site and try it in Chromium; run the commands that it shows
 	$(PYTEST) tests/site -n 2 --durations=10

@@ -187,7 +187,8 @@ def check_types(framework: Framework) -> None:
 def run_tests(framework: Framework, *, quick: bool) -> None:
     """Run the tests of trainkit and of the apps, those of each place by themselves.
 
-    A folder above may have a `conftest.py` that is not the apps'.
+    A folder above may have a `conftest.py` that is not the apps'. One thread for each of the two
+    processes: threads that wait for each other would be slow beside those of the other.
     """
     options = ["-n", "2", *(["-m", "not slow"] if quick else [])]
     for place in PLACES:
@@ -197,7 +198,7 @@ def run_tests(framework: Framework, *, quick: bool) -> None:
             run(
                 [str(framework.python), "-m", "pytest", *options, f"--confcutdir={place}",
                  *ignored, *map(str, folders)],
-                framework.root, allowed=(0, NO_TESTS), **_threads(quick),
+                framework.root, allowed=(0, NO_TESTS), OMP_NUM_THREADS="1",
             )
 
 
@@ -237,11 +238,6 @@ def _digest(root: Path, files: Sequence[Path]) -> str:
     for file in files:
         total.update(f"{file}\n".encode() + (root / file).read_bytes())
     return total.hexdigest()[:12]
-
-
-def _threads(quick: bool) -> dict[str, str]:
-    """Return the variable that lets two processes of many short tests not disturb each other."""
-    return {"OMP_NUM_THREADS": "1"} if quick else {}
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:

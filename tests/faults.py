@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import psutil
 import yaml
+from typer.testing import CliRunner
 
 import cluster
 import tinyapp
 from trimaran import paths
+from trimaran.cli import app
 from trimaran.runs import links
 
 NAME = "resnet-imagenet/cpu-2node-faults-smoke"
@@ -103,8 +105,10 @@ class Run:
         return (self.out / "log.txt").read_text(errors="replace")
 
     def state(self) -> dict[str, Any]:
-        """Return how it stands."""
-        [row] = json.loads(self.place.trimaran("status", str(self.out), "--json").stdout)
+        """Return how it stands; within this process, as it is asked all the time."""
+        done = CliRunner().invoke(app, ["status", str(self.out), "--json"], env=self.place.env())
+        assert done.exit_code == 0, done.output
+        [row] = json.loads(done.stdout)
         return dict(row)
 
     def wait(self, until: Callable[[], bool], seconds: float = 120) -> float:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import photos
 from smalldisk import files_up_to
+from trimaran import cli
+
+Told = Callable[..., tuple[int, str]]
 
 
 def trimaran(*words: object) -> subprocess.CompletedProcess[str]:
@@ -18,6 +22,19 @@ def trimaran(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*program, *map(str, words)], capture_output=True, text=True, check=False, timeout=120
     )
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
+    """The command within this process: its exit code, and what it says of a mistake."""
+    def call(*words: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["trimaran", "data", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capsys.readouterr().err
+
+    return call
 
 
 @pytest.fixture
@@ -59,40 +76,44 @@ def test_packing_onto_a_full_disk_says_so_and_goes_on_when_there_is_space(
             assert (out / path.relative_to(whole)).read_bytes() == path.read_bytes()
 
 
-def test_mistakes_are_told_with_their_exit_codes(source: Path, tmp_path: Path) -> None:
-    done = trimaran("pack", tmp_path / "absent", "-o", tmp_path / "out")
-    assert done.returncode == 2
-    assert "is no folder" in done.stderr
+def test_mistakes_are_told_with_their_exit_codes(
+    source: Path, tmp_path: Path, told: Told
+) -> None:
+    code, said = told("pack", tmp_path / "absent", "-o", tmp_path / "out")
+    assert code == 2
+    assert "is no folder" in said
     bad = source / "train/cat/bad.jpg"
     bad.write_bytes(b"")
     done = trimaran("pack", source, "-o", tmp_path / "out", "--workers", 1)
     assert done.returncode == 4
     assert f"{bad} is no JPEG" in done.stderr
-    assert trimaran("verify", "fashion-minst").returncode == 2
-    done = trimaran("get", "imagenet-2012")
-    assert done.returncode == 4
-    assert "image-net.org/signup" in done.stderr
-    done = trimaran("verify", "imagenet-2012")
-    assert done.returncode == 4
-    assert "trimaran data get imagenet-2012 --from DIR" in done.stderr
+    assert told("verify", "fashion-minst")[0] == 2
+    code, said = told("get", "imagenet-2012")
+    assert code == 4
+    assert "image-net.org/signup" in said
+    code, said = told("verify", "imagenet-2012")
+    assert code == 4
+    assert "trimaran data get imagenet-2012 --from DIR" in said
 
 
 @pytest.mark.parametrize("name", ["My Data", "-x", "", "a\n"])
 def test_a_wrong_name_is_refused_before_anything_is_done(
-    source: Path, tmp_path: Path, name: str
+    source: Path, tmp_path: Path, told: Told, name: str
 ) -> None:
-    done = trimaran("pack", source, "-o", tmp_path / "out", f"--name={name}", "--workers", 1)
-    assert done.returncode == 2, done.stderr
-    assert f"error: {name!r} cannot be the name of a data set" in done.stderr
+    code, said = told("pack", source, "-o", tmp_path / "out", f"--name={name}", "--workers", 1)
+    assert code == 2, said
+    assert f"error: {name!r} cannot be the name of a data set" in said
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("below", ["", "out", "train/out", "../link/train/out"])
-def test_the_packed_set_may_not_lie_in_its_source(source: Path, tmp_path: Path, below: str) -> None:
+def test_the_packed_set_may_not_lie_in_its_source(
+    source: Path, tmp_path: Path, told: Told, below: str
+) -> None:
     """It would be a split, or a class, of the next packing."""
     (tmp_path / "link").symlink_to(source)
     before = sorted(source.rglob("*"))
-    done = trimaran("pack", source, "-o", source / below, "--workers", 1)
-    assert done.returncode == 2, done.stderr
-    assert "which is to be packed" in done.stderr
+    code, said = told("pack", source, "-o", source / below, "--workers", 1)
+    assert code == 2, said
+    assert "which is to be packed" in said
     assert sorted(source.rglob("*")) == before

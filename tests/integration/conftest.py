@@ -65,14 +65,15 @@ def missing(engine: str) -> str | None:
 class ByModule(LoadScopeScheduling):
     """Workers take whole modules, whose fixtures are dear; and one of them all that use podman.
 
-    Its storage is the user's: what one test removes there, another may need. xdist's own groups
-    (`--dist loadgroup`) are none with pytest 9.2, without a word.
+    Its storage is the user's: what one test removes there, another may need. So with Slurm: the
+    processes of a job are known by its number, which another cluster gives, too. xdist's own
+    groups (`--dist loadgroup`) are none with pytest 9.2, without a word.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
         source = (paths.repository() / module).read_text()
-        return "podman" if 'engine("podman")' in source else module
+        return next((one for one in ("podman", "slurm") if f'engine("{one}")' in source), module)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:

@@ -22,6 +22,7 @@ from trimaran.engines.apptainer import Apptainer
 
 pytestmark = [
     pytest.mark.trains,
+    pytest.mark.alone,
     pytest.mark.engine("apptainer"),
     pytest.mark.usefixtures("user_cache"),
     pytest.mark.timeout(1500),  # the image may have to be built

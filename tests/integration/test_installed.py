@@ -185,6 +185,7 @@ def test_it_builds_an_image_and_pulls_it_elsewhere(
 
 
 @pytest.mark.trains
+@pytest.mark.alone
 @pytest.mark.engine("apptainer")
 def test_it_runs_a_recipe_in_the_container_that_the_checkout_uses(trimaran: Trimaran) -> None:
     short = ["--set", "max-steps=4", "--set", "log-every=2"]

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.trains, pytest.mark.usefixtures("user_cache")]
+pytestmark = [pytest.mark.trains, pytest.mark.alone, pytest.mark.usefixtures("user_cache")]
 
 RECIPE = "resnet-imagenet/cpu-quickstart"
 SHORT = ["--set", "max-steps=12", "--set", "log-every=4", "--set", "eval-every=1"]

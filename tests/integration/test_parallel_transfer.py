@@ -24,9 +24,9 @@ from trimaran.reporting import Silent
 STEPS = 6
 SMALL = "--synthetic --model small --size 32 --threads 1 --precision fp32 --optimizer sgd"
 SHORT = f"{SMALL} --max-steps {STEPS} --log-every 1 --base-lr 0.01 --patience 1".split()
-LONG = f"""{SMALL} --epochs 6 --frozen-epochs 1 --base-lr 0.001 --patience 2 --batch-size-per-rank 4
+LONG = f"""{SMALL} --epochs 6 --frozen-epochs 1 --base-lr 0.001 --patience 2 --batch-size-per-rank 8
     --checkpoint-every 30 --strategy horovod""".split()
-"""Of 1,024 images: 128 steps in an epoch."""
+"""Of 1,024 images: 64 steps in an epoch."""
 LAUNCHERS = {"mpirun": MPIRUN, "horovodrun": HOROVODRUN}
 PER_LAYER, STATISTICS = 5, (3, 4)
 """Variables of a layer of `small`; two of them each rank has for itself between evaluations."""

@@ -23,6 +23,7 @@ README = blocks("README.md")
 
 # `make test` is what runs this test, so it is the one block that is not run here.
 @pytest.mark.trains
+@pytest.mark.alone
 @pytest.mark.engine("apptainer")
 @pytest.mark.usefixtures("user_cache")
 @pytest.mark.timeout(1500)

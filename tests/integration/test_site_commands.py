@@ -37,6 +37,7 @@ def page_of(name: str, found: list[Block]) -> object:
 
 
 @pytest.mark.trains
+@pytest.mark.alone
 @pytest.mark.usefixtures("user_cache")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page_of(name, found) for name, found in REAL.items()])

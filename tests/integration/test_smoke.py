@@ -27,6 +27,7 @@ SMOKE = sorted(
 
 
 @pytest.mark.trains
+@pytest.mark.alone
 @pytest.mark.engine("apptainer")
 @pytest.mark.timeout(1800)  # the images are built, the first time
 @pytest.mark.usefixtures("user_cache")
