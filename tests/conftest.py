@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import signal
 from collections.abc import Sequence
@@ -11,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from finished import write_recipe
-from trimaran import paths, strict
-from trimaran.parsing import Document, parse_yaml
+from trimaran import paths
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import curves
 from trimaran.runs.curves import Picture
@@ -58,21 +56,6 @@ def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return DRAWN[key]
 
     monkeypatch.setattr(curves, "draw", once)
-
-
-PARSED: dict[str, Document] = {}
-
-
-@pytest.fixture(autouse=True)
-def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parse equal texts once for all tests: YAML is slow, and most read the same few files."""
-
-    def once(text: str) -> Document:
-        if text not in PARSED:
-            PARSED[text] = parse_yaml(text)
-        return copy.deepcopy(PARSED[text])
-
-    monkeypatch.setattr(strict, "parse_yaml", once)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -48,6 +48,7 @@ def hostile(root: Path, scheduler: str, run: str, value: str) -> Place:
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @settings(max_examples=5, deadline=None)
 @given(folder=FOLDERS, run=NAMES, value=ODD.map(lambda text: text + HOSTILE))
+@example(folder="a=b", run="c=d", value="e=f")
 def test_nothing_of_a_path_or_value_is_executed(
     tmp_path_factory: pytest.TempPathFactory, scheduler: str, folder: str, run: str, value: str
 ) -> None:

@@ -214,6 +214,8 @@ machine_flags() {
             userns=yes
         fi
     done </proc/self/status
+    # `env` would take a path with an equals sign for a variable: its folder is in PATH.
+    case $engine in *=*) engine=${engine##*/} ;; esac
 }
 
 # active JOB: whether a job runs.

@@ -211,6 +211,8 @@ machine_flags() {
             userns=yes
         fi
     done </proc/self/status
+    # `env` would take a path with an equals sign for a variable: its folder is in PATH.
+    case $engine in *=*) engine=${engine##*/} ;; esac
 }
 
 # check FOLDER SUMS: compare the files of FOLDER with their checksums.
