@@ -66,8 +66,7 @@ test-integration: test-engines test-trainings test-alone ## Run the tests with r
 test-engines: $(DEV_STAMP) ## Those that train nothing (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
 	$(PYTEST) tests/integration -m "not long and not faults and not trains" -n 2 --durations=25
 
-# Ranks of one thread each wait for most of their time: for files, for Slurm, for one of them. Threads
-# that wait for each other at every operation are slow beside anything.
+# Their ranks have one thread each, and wait for much of their time: for starts, files and Slurm.
 test-trainings: $(DEV_STAMP) ## Those that train, two at a time
 	$(PYTEST) tests/integration -m "trains and not alone and not long and not faults" -n 2 --durations=25
 
