@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperCommand
 from typer.testing import CliRunner
 
 from trimaran import __version__, cli
@@ -50,6 +53,26 @@ def test_every_help_has_a_summary_and_an_example(words: list[str]) -> None:
     shown = " ".join(ask(words).split())
     example = re.search(rf"Example: trimaran {' '.join(words)}\b", shown)
     assert example, "an example that begins with the command itself"
+
+
+def examples() -> list[str]:
+    """Return what follows `trimaran` in the examples of all commands, as their texts have them."""
+    groups = [group.typer_instance for group in cli.app.registered_groups]
+    commands = [info for one in (cli.app, *groups) for info in one.registered_commands]  # type: ignore[union-attr]
+    told = "\n".join([*(str(info.callback.__doc__) for info in commands),
+                      *(str(one.info.help) for one in (cli.app, *groups))])  # type: ignore[union-attr]
+    return re.findall(r"(?:^|Example:) +trimaran (.+)$", told, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", examples())
+def test_the_command_line_of_an_example_is_taken(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it but what the command then does."""
+    taken: list[str] = []
+    monkeypatch.setattr(TyperCommand, "invoke", lambda _, context: taken.append(context.info_name))
+    typer.main.get_command(cli.app).main(shlex.split(line), standalone_mode=False)
+    assert len(taken) == 1
 
 
 def test_the_version_is_said_with_the_revision_of_a_checkout(
