@@ -53,7 +53,9 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
             for name, place in places.items()
         ]
         comparisons.append(Comparison(f"{case}: this checkout / before", now, before, 0.98))
-    return Plan(competing, comparisons, notes)
+    return Plan(competing, comparisons, [
+        *notes, f"before: revision {machine.revision(options.before)}",
+    ])
 
 
 def of(checkout: Path, environment: Mapping[str, str]) -> dict[str, str]:
