@@ -130,13 +130,13 @@ $(TOOL_STAMP): requirements/tool.lock
 $(DEV_STAMP): requirements/dev.lock $(TOOL_STAMP)
 	@rm -f $(VENV)/.tool-* $(VENV)/.dev-*
 	@$(TELL) "installing the test tools (requirements/dev.lock, verified by hash)" \
-	    $(BIN)/python -m pip install -q --require-hashes -r requirements/dev.lock
+	    $(BIN)/python -m pip install -q --no-compile --require-hashes -r requirements/dev.lock
 	@touch $(TOOL_STAMP)
 	@touch $@
 
 $(SITE_STAMP): requirements/site.lock $(TOOL_STAMP)
 	@rm -f $(VENV)/.tool-* $(VENV)/.site-*
 	@$(TELL) "installing the builder of the site (requirements/site.lock, verified by hash)" \
-	    $(BIN)/python -m pip install -q --require-hashes -r requirements/site.lock
+	    $(BIN)/python -m pip install -q --no-compile --require-hashes -r requirements/site.lock
 	@touch $(TOOL_STAMP)
 	@touch $@

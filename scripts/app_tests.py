@@ -154,7 +154,8 @@ def setup(framework: Framework) -> None:
         trimaran = str(Path(sys.executable).with_name("trimaran"))
         version = "{}.{}".format(*sys.version_info)
         # --no-deps: a lock is complete, and leaves out what an image is not to have.
-        install = [python, "-m", "pip", "install", "-q", "--no-deps"]
+        # --no-compile: what is never imported is most of it, and took longer than the rest.
+        install = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
         locked = [*install, "--require-hashes", "-r"]
         for image, lock in framework.locks.items():
             run([trimaran, "fetch", image, "--to", str(house), "--python", version], root)

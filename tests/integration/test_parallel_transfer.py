@@ -37,7 +37,9 @@ pytestmark = [
     pytest.mark.timeout(1800),  # the image is built, the first time
     pytest.mark.usefixtures("user_cache"),
 ]
-ranks_by = pytest.mark.parametrize("launcher", LAUNCHERS)
+ranks_by = pytest.mark.parametrize(
+    "launcher", ["mpirun", pytest.param("horovodrun", marks=pytest.mark.long)]
+)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +118,7 @@ def test_two_ranks_have_the_auroc_of_one(launcher: str, folder: Path) -> None:
         assert ours == pytest.approx(expected, rel=1e-5), key
 
 
+@pytest.mark.long
 @ranks_by
 def test_kerass_own_loop_averages_over_two_ranks(launcher: str, folder: Path) -> None:
     """It ends with 70 where the ranks have different weights at its end."""
