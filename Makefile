@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 APPS   := $(BIN)/python scripts/app_tests.py
 PYTEST := $(BIN)/python -m pytest
 TELL   := sh scripts/tell.sh
+# Two modules at a time: images and clusters that the tests of one share are made once.
+MODULES := -n 2 --dist loadscope
 
 # A stamp is named after the content of its lock file: another lock, another installation.
 TOOL_STAMP := $(VENV)/.tool-$(shell sha256sum requirements/tool.lock pyproject.toml | sha256sum | cut -c1-12)
@@ -64,11 +66,11 @@ mutants: $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice
 test-integration: test-engines test-trainings test-alone ## Run the tests with real engines
 
 test-engines: $(DEV_STAMP) ## Those that train nothing (TRIMARAN_REQUIRE_ENGINES=1: missing = failure)
-	$(PYTEST) tests/integration -m "not long and not faults and not trains" -n 2 --durations=25
+	$(PYTEST) tests/integration -m "not long and not faults and not trains" $(MODULES) --durations=25
 
 # Their ranks have one thread each, and wait for much of their time: for starts, files and Slurm.
 test-trainings: $(DEV_STAMP) ## Those that train, two at a time
-	$(PYTEST) tests/integration -m "trains and not alone and not long and not faults" -n 2 --durations=25
+	$(PYTEST) tests/integration -m "trains and not alone and not long and not faults" $(MODULES) --durations=25
 
 test-alone: $(DEV_STAMP) ## Those that train with every core, one at a time
 	$(PYTEST) tests/integration -m "alone and not long and not faults" --durations=10

@@ -186,3 +186,24 @@ def test_a_stop_that_comes_while_the_child_starts_is_not_lost(
     with pytest.raises(Interrupted):
         process.stream(["sleep", "60"], None, Silent())
     assert time.monotonic() - began < 30
+
+
+def test_a_stop_that_another_thread_takes_is_not_lost() -> None:
+    """As one that imports Matplotlib meanwhile; the main thread waits for what the child says."""
+    end = threading.Event()
+    other = threading.Thread(target=end.wait)
+    other.start()
+    code = (
+        "import os, signal, time; signal.pthread_sigmask(signal.SIG_SETMASK, []); "
+        "os.kill(os.getppid(), signal.SIGTERM); time.sleep(20); print('never told')"
+    )
+    lines: list[str] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        with pytest.raises(Interrupted):
+            process.stream([sys.executable, "-c", code], None, Silent(), on_line=lines.append)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        end.set()
+        other.join()
+    assert lines == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import queue
+import select
 import shlex
 import signal
 import subprocess
@@ -35,6 +35,7 @@ _STEPS = (
 )
 """What a child gets for the first stop, the second, the third; and what the user is told."""
 
+_END = b"\0"  # no signal has this number
 
 Result = subprocess.CompletedProcess[str]
 """What a finished process left: exit status and captured output."""
@@ -234,6 +235,9 @@ def _drain(child: subprocess.Popen[str]) -> None:
 class _Stopper:
     """Takes a child through `_STEPS`, one for each signal, in a thread: a handler may not wait.
 
+    Its pipe gets the number of each signal at once, whichever thread the system gives it to. The
+    main thread may hear of one only when it comes back from reading, at the child's own end.
+
     Attributes:
         stopped: whether anybody has asked for it.
     """
@@ -242,11 +246,14 @@ class _Stopper:
         self.stopped = False
         self._child: subprocess.Popen[str] | None = None
         self._tell = tell
-        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._asked, self._ask = os.pipe()
+        os.set_blocking(self._ask, False)
         self._thread = threading.Thread(target=self._obey, daemon=True)
-        self._handling = handling(self.stop)
+        self._handling = handling(self._note)
+        self._before = -1
 
     def __enter__(self) -> _Stopper:
+        self._before = signal.set_wakeup_fd(self._ask, warn_on_full_buffer=False)
         self._handling.__enter__()
         return self
 
@@ -257,26 +264,35 @@ class _Stopper:
 
     def __exit__(self, *_: object) -> None:
         self._handling.__exit__(None, None, None)
-        if self._child is None:
-            return
-        self._asked.put(False)
-        self._thread.join()
-        if self.stopped:
-            self._send(signal.SIGKILL)  # the leader is gone, a grandchild may still be there
+        signal.set_wakeup_fd(self._before)
+        if self._child is not None:
+            os.write(self._ask, _END)
+            self._thread.join()
+            if self.stopped:
+                self._send(signal.SIGKILL)  # the leader is gone, a grandchild may still be there
+        os.close(self._asked)
+        os.close(self._ask)
 
-    def stop(self, *_: object) -> None:
-        """Take the next step; may be called by a signal."""
+    def stop(self) -> None:
+        """Take the next step."""
         self.stopped = True
-        self._asked.put(True)
+        os.write(self._ask, bytes([signal.SIGTERM]))
+
+    def _note(self, *_: object) -> None:
+        self.stopped = True
 
     def _obey(self) -> None:
         steps, wait = list(_STEPS), None
         while steps:
-            try:
-                if not self._asked.get(timeout=wait):
+            if select.select([self._asked], [], [], wait)[0]:
+                asked = os.read(self._asked, 1)
+                if asked == _END:
                     return
-            except queue.Empty:
+                if asked[0] not in STOPS:
+                    continue
+            else:
                 del steps[:-1]  # its time is up
+            self.stopped = True
             signum, text = steps.pop(0)
             self._send(signum)
             self._tell(text.format(grace=GRACE_SECONDS))
