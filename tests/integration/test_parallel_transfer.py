@@ -172,6 +172,7 @@ def newest(out: Path) -> Path | None:
     return max((out / "run/checkpoints").glob("step-*.npz"), default=None)
 
 
+@pytest.mark.long
 @ranks_by
 def test_a_rank_that_is_killed_ends_all_and_they_go_on_to_the_same_bits(
     launcher: str, folder: Path

@@ -18,6 +18,7 @@ from trimaran.runs.record import ResumptionRecord, RunRecord, status_after
 FOLDER = "job"
 """Where the files of the batch system are, in a run directory."""
 
+
 class End(BaseModel):
     """How a link ended; `step` is that of the newest checkpoint."""
 
