@@ -9,7 +9,9 @@ from trimaran import process
 from trimaran.engines import Bind, BuiltImage, Setting
 from trimaran.engines.apptainer import Apptainer
 
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", "python"]
+# A rank that waits lets others compute, those of a test beside it, too.
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
+          "-n", "2", "python"]
 TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 HOROVODRUN = ["horovodrun", "--gloo", "--network-interfaces", "lo", "--disable-cache", "-np", "2",
               "python"]
