@@ -1,8 +1,7 @@
 #!/usr/bin/env python
 """The training of this checkout against that of another revision, alternately.
 
-    git worktree add --detach ../before REVISION
-    python benchmarks/revisions.py --markdown benchmarks/README.md
+    python benchmarks/revisions.py --before REVISION --markdown benchmarks/README.md
 
 A change of structure may cost no speed: 0.98 of the rate before is asked for. Small images show
 what the loop itself costs, large ones what it leaves to the kernels.
@@ -11,8 +10,11 @@ what the loop itself costs, large ones what it leaves to the kernels.
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,17 +34,16 @@ CASES = {
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = cli.parser("Compare the app's training with that of another revision.", rounds=5)
-    top.add_argument("--before", type=Path, default=HERE.parent / "before", metavar="DIR",
-                     help="checkout of the other revision (default: before, beside this one)")
+    top.add_argument("--before", required=True, metavar="REVISION",
+                     help="what to compare with: a commit, tag or branch of this repository")
     return top
 
 
-def plan(options: argparse.Namespace, _folder: Path) -> Plan:
+def plan(options: argparse.Namespace, folder: Path) -> Plan:
     """Return what runs."""
-    if not (options.before / SOURCES[0]).is_dir():
-        raise BenchmarkError(f"{options.before}: no checkout with {SOURCES[0]}", UNAVAILABLE)
+    unpack(options.before, folder)
     environment, notes = machine.our_environment(os.environ)
-    places = {"this checkout": HERE, "before": options.before.resolve()}
+    places = {"this checkout": HERE, "before": folder}
     competing: list[Contestant] = []
     comparisons = []
     for case, (steps, words) in CASES.items():
@@ -53,9 +54,24 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
             for name, place in places.items()
         ]
         comparisons.append(Comparison(f"{case}: this checkout / before", now, before, 0.98))
-    return Plan(competing, comparisons, [
-        *notes, f"before: revision {machine.revision(options.before)}",
-    ])
+    return Plan(competing, comparisons, [*notes, f"before: revision {options.before}"])
+
+
+def unpack(revision: str, folder: Path) -> None:
+    """Write the app's sources of `revision` into `folder`.
+
+    Raises:
+        BenchmarkError: there is no such revision, or it has no such app.
+    """
+    done = subprocess.run(
+        ["git", "-C", str(HERE), "archive", "--format=tar", "--end-of-options", revision, *SOURCES],
+        capture_output=True, check=False,
+    )
+    if done.returncode != 0:
+        why = done.stderr.decode(errors="replace").strip()
+        raise BenchmarkError(f"--before {revision}: {why}", UNAVAILABLE)
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as sources:
+        sources.extractall(folder, filter="data")
 
 
 def of(checkout: Path, environment: Mapping[str, str]) -> dict[str, str]:

@@ -274,3 +274,9 @@ def test_an_environment_without_the_app_is_a_clear_error(
     with pytest.raises(runner.BenchmarkError, match="cannot run the app") as caught:
         contestants.app_options(bare)
     assert caught.value.code == 69
+
+
+def test_a_revision_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(parts("runner").BenchmarkError, match="--before no-such: fatal:") as caught:
+        module("revisions").unpack("no-such", tmp_path)
+    assert caught.value.code == 69

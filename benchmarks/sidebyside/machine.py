@@ -69,7 +69,7 @@ def facts(cores: list[int]) -> dict[str, Any]:
     return {
         "date": time.strftime("%Y-%m-%d %H:%M %z"),
         "command": " ".join(["python", *sys.argv]),
-        "revision": revision(HERE),
+        "revision": _output("git", "-C", str(HERE), "describe", "--always", "--dirty"),
         "processor": model,
         "flags": [flag for flag in FLAGS if flag in flags],
         "cores": cores,
@@ -81,11 +81,6 @@ def facts(cores: list[int]) -> dict[str, Any]:
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "load_before": round(os.getloadavg()[0], 2),
     }
-
-
-def revision(checkout: Path) -> str | None:
-    """Return the revision of `checkout`; None where git gives none."""
-    return _output("git", "-C", str(checkout), "describe", "--always", "--dirty")
 
 
 def image(labels: Path = Path("/.singularity.d/labels.json")) -> str | None:
