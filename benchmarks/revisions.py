@@ -34,8 +34,8 @@ CASES = {
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = cli.parser("Compare the app's training with that of another revision.", rounds=5)
-    top.add_argument("--before", required=True, metavar="REVISION",
-                     help="what to compare with: a commit, tag or branch of this repository")
+    top.add_argument("--before", default="HEAD", metavar="REVISION",
+                     help="what to compare with: a commit, tag or branch (default: %(default)s)")
     return top
 
 
