@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ def submit(trimaran: Trimaran, out: Path, *words: str) -> str:
     done = trimaran("submit", TWO, "--out", str(out), *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{out}\n"
+    assert re.findall(r"\[(\d/\d)\]", done.stderr) == ["1/3", "2/3", "3/3"]
     [job] = (out / "job/ids").read_text().split()
     return job
 

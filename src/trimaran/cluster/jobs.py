@@ -89,7 +89,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
     SCHEDULERS[cluster.scheduler].check()
     engine = _engine(request)
     with rundir.claim(request.recipe, request.out) as (directory, _lock):
-        request, data, built, used = pipeline.prepare(request, reporter)
+        request, data, built, used = pipeline.prepare(request, STEPS, reporter)
         job = Job(request, engine, cluster, built, data, directory)
         text = script.render(job)
         with reporter.step(3, STEPS, f"job: {request.recipe.name}"):

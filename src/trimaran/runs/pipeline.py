@@ -111,7 +111,7 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
     """
     check(request)
     with rundir.claim(request.recipe, request.out) as (directory, lock):
-        request, data, built, used = prepare(request, reporter)
+        request, data, built, used = prepare(request, STEPS, reporter)
         folders = {one.name: Path(one.path) for one in data}
         exact = command(request, built, folders, directory)
         with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
@@ -127,9 +127,9 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
 
 
 def prepare(
-    request: Request, reporter: Reporter
+    request: Request, steps: int, reporter: Reporter
 ) -> tuple[Request, list[DataRecord], BuiltImage, ImageRecord]:
-    """Get what the run needs: its data, what it begins with, its image.
+    """Get what the run needs, in the first two of `steps`: data, what it begins with, image.
 
     Returns:
         The request with the file that the run begins with, the data, and the image.
@@ -140,14 +140,14 @@ def prepare(
     if unchecked := options.unchecked(request.recipe.recipe.app):
         reporter.warn(unchecked)
     image = definition.load(request.recipe.recipe.image.name)
-    with reporter.step(1, STEPS, data_title(request.recipe)):
+    with reporter.step(1, steps, data_title(request.recipe)):
         data = inputs.prepare(
             request.recipe, request.folders, offline=request.offline, reporter=reporter
         )
         request = replace(request, initial=initial.prepare(
             request.recipe, request.initial, offline=request.offline, reporter=reporter
         ))
-    with reporter.step(2, STEPS, f"image: {image.name} ({request.engine.name})"):
+    with reporter.step(2, steps, f"image: {image.name} ({request.engine.name})"):
         built = prepare_image(request, image, reporter)
         signature = check_signature(request, built)
     return request, data, built, ImageRecord(**vars(built), signature=signature)
