@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shlex
-from typing import Any
+from unittest import mock
 
 import typer
+from typer.core import TyperCommand
 
 from trimaran import cli
 
@@ -22,20 +22,17 @@ def lines(script: str) -> list[str]:
     return [line.strip() for line in COMMAND.findall(script.replace("\\\n", " "))]
 
 
-@functools.cache
-def _root() -> Any:
-    return typer.main.get_command(cli.app)
-
-
 def fault(line: str) -> str | None:
-    """Return what the command line has against `trimaran LINE`; None: nothing."""
-    words, command = shlex.split(line, comments=True), _root()
+    """Return what the command line has against `trimaran LINE`; None: nothing.
+
+    All of it is tried but what the command then does.
+    """
+    words = shlex.split(line, comments=True)
     kept = words[: next((i for i, word in enumerate(words) if word[0] in "<>"), len(words))]
-    context = command.make_context("trimaran", kept, resilient_parsing=True)
-    try:
-        while kept and hasattr(command, "resolve_command"):
-            name, command, kept = command.resolve_command(context, kept)
-            context = command.make_context(name, list(kept), parent=context)
-    except Exception as error:  # click's own, or the copy of it that typer brings
-        return str(getattr(error, "message", error))
-    return None
+    taken: list[str | None] = []
+    with mock.patch.object(TyperCommand, "invoke", lambda _, own: taken.append(own.info_name)):
+        try:
+            typer.main.get_command(cli.app).main(kept, "trimaran", standalone_mode=False)
+        except Exception as error:  # click's own, or the copy of it that typer brings
+            return str(getattr(error, "message", error))
+    return None if taken else "it does nothing"

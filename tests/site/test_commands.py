@@ -7,7 +7,6 @@ cluster of two nodes. `<!-- given: NAME -->` names what the page presumes; `give
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -16,14 +15,6 @@ import pytest
 from commandlines import fault, lines
 from given import GIVEN
 from showncommands import DOCS, PAGES, WAYS, Block, blocks, tried
-from trimaran import paths
-
-ROOT = paths.repository()
-DOCUMENTS = sorted(
-    str(path.relative_to(ROOT)) for path in
-    [*ROOT.glob("*.md"), *ROOT.glob("apps/**/README.md"), *ROOT.glob("containers/*.md"),
-     ROOT / "recipes/README.md", ROOT / "benchmarks/README.md"]
-)
 
 
 def executed(page: str) -> list[Block]:
@@ -41,26 +32,6 @@ def test_the_commands_of_a_page_exist(page: str) -> None:
     for block in blocks(page):
         for line in lines(block.text):
             assert fault(line) is None, f"trimaran {line}: {fault(line)}"
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_commands_of_a_document_exist(document: str) -> None:
-    text = (ROOT / document).read_text()
-    shown = "\n".join(re.findall(r"^(?:    |\t)(.*)$", text, re.MULTILINE))
-    shown += "\n".join(re.findall(r"^```sh.*?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-    for line in lines(shown):
-        assert fault(line) is None, f"{document}: trimaran {line}: {fault(line)}"
-
-
-@pytest.mark.parametrize("app", sorted(path.parent.name for path in ROOT.glob("apps/*/app.yaml")))
-def test_the_commands_of_an_apps_document_have_its_verbs_and_options(app: str) -> None:
-    verbs = json.loads((ROOT / "apps" / app / "options.json").read_text())["verbs"]
-    text = (ROOT / "apps" / app / "README.md").read_text().replace("\\\n", " ")
-    shown = re.findall(r"^    .*python -m [a-z_]+ +([a-z]+) (.*)$", text, re.MULTILINE)
-    assert shown
-    for verb, words in shown:
-        known = {name for one in verbs[verb]["options"] for name in (one, f"no-{one}")}
-        assert set(re.findall(r"--([a-z0-9-]+)", words)) <= known, words
 
 
 def test_each_way_of_trying_is_used_and_known() -> None:

@@ -1,0 +1,137 @@
+"""Each command in a document that is a page of the site, too, against what would read it.
+
+A dry run: all of its words are tried but what they would then do. What these documents describe at
+length (whole trainings, pushes, images of GPUs) is done elsewhere; words for Apptainer and buildah
+are in `tests/integration/test_documents.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+import commandlines
+from documents import DOCUMENTS, ROOT, commands, inside, scripts
+from trimaran.recipes import options
+
+LAUNCHERS = ("torchrun", "mpirun", "horovodrun")
+OF_THE_SHELL = ("cd", "export", "mkdir", "sed", "sh")
+OF_ENGINES = ("apptainer", "buildah")
+APPS = {
+    yaml.safe_load(card.read_text())["module"]: card.parent.name
+    for card in ROOT.glob("apps/*/app.yaml")
+}
+SHOWN = [(document, words) for document in DOCUMENTS for words in commands(document)]
+
+
+def of_python(words: list[str]) -> str | None:
+    """Return what is wrong with the words behind `python`."""
+    if words[0] == "-m":
+        return of_pytest(words[2:]) if words[1] == "pytest" else of_app(APPS[words[1]], words[2:])
+    path = ROOT / words[0].replace("/mnt/", "")
+    if not path.is_file():
+        return f"no {path}"
+    return of_benchmark(path, words[1:]) if path.parent.name == "benchmarks" else None
+
+
+def of_pytest(words: list[str]) -> str | None:
+    return next((f"no {path}" for path in words if not (ROOT / path).exists()), None)
+
+
+def of_app(app: str, words: list[str]) -> str | None:
+    """Return what the app has against a verb and its options, values included."""
+    verb, given = words[0], options.verbs(app)[words[0]].options
+    for part in " ".join(["", *words[1:]]).split(" --")[1:]:
+        option, *values = part.split()
+        name = option if option in given else option.removeprefix("no-")
+        if name not in given:
+            return f"{app} {verb} has no --{option}"
+        for value in [True] if given[name].type == "boolean" else values or [""]:
+            if (wrong := given[name].fault(value)) is not None:
+                return f"--{name} {wrong}"
+    return None
+
+
+def of_benchmark(program: Path, words: list[str]) -> str | None:
+    parser: argparse.ArgumentParser = importlib.import_module(program.stem).parser()
+    parser.exit_on_error = False
+    try:
+        parser.parse_args(words)
+    except (argparse.ArgumentError, SystemExit) as error:
+        return str(error)
+    return None
+
+
+def of_engine(app: str | None, words: list[str]) -> str | None:
+    """Return what is wrong with what an image is to run, whose own words are the app's."""
+    within = inside(words)
+    if not within or within[0] not in ("python", *(options.verbs(app) if app else ())):
+        return None
+    return fault(app, within) if within[0] == "python" else of_app(str(app), within)
+
+
+def fault(app: str | None, words: list[str]) -> str | None:
+    """Return what is wrong with a command of the document of `app`; None: nothing."""
+    program, rest = Path(words[0]).name, words[1:]
+    if program == "trimaran":
+        return commandlines.fault(shlex.join(rest))
+    if program == "make":
+        return None if f"\n{rest[0]}:" in (ROOT / "Makefile").read_text() else f"no {rest[0]}"
+    if program in LAUNCHERS:
+        return of_python(rest[rest.index("-m"):])
+    if program == "python":
+        return of_python(rest)
+    if program == "pytest":
+        return of_pytest(rest)
+    if program in OF_ENGINES:
+        return of_engine(app, words)
+    known = program in (*OF_THE_SHELL, "pip") or re.match(r"\w+=", words[0])
+    return None if known else f"nobody tries {program}"
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+
+
+def app_of(document: str) -> str | None:
+    return next((app for app in APPS.values() if document == f"apps/{app}/README.md"), None)
+
+
+@pytest.mark.parametrize(("document", "words"), SHOWN, ids=lambda one: " ".join(one)[:60])
+def test_a_command_of_a_document_is_taken(document: str, words: list[str]) -> None:
+    assert fault(app_of(document), words) is None, words
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_shell_reads_them_and_none_is_outside_of_a_block(document: str) -> None:
+    for script in scripts(document):
+        subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+    text = (ROOT / document).read_text()
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    programs = "|".join(("trimaran", "python", "make", *LAUNCHERS, *OF_ENGINES))
+    assert not re.search(rf"^(?:    |\t)\S*(?:{programs}) ", prose, re.MULTILINE)
+    assert not re.search(r"^```(?:bash|shell)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("document", "line", "why"), [
+    ("README.md", "trimaran run x --engien host", "engien"),
+    ("README.md", "make quikstart", "no quikstart"),
+    ("README.md", "conda install x", "nobody tries conda"),
+    ("README.md", "pytest apps/resnet", "no "),
+    ("benchmarks/README.md", "python benchmarks/tool_time.py --rounds many", "many"),
+    ("benchmarks/README.md", "python benchmarks/tool_tim.py", "no "),
+    ("apps/chexnet/README.md", "python -m chexnet train --epochs many", "a whole number"),
+    ("apps/chexnet/README.md", "mpirun -n 2 python -m chexnet train … --strategy dpp", "one of"),
+    ("apps/chexnet/README.md", "apptainer run IMAGE.sif evaluate --ten-corp", "no --ten-corp"),
+    ("apps/chexnet/README.md", "apptainer exec $SIF python -m chexnet plot --oot x", "no --oot"),
+])
+def test_a_wrong_command_is_found(document: str, line: str, why: str) -> None:
+    assert why in (fault(app_of(document), shlex.split(line)) or "")
