@@ -13,7 +13,7 @@ from trainkit.data.dataset import open_dataset
 pytestmark = pytest.mark.slow
 
 README = (Path(__file__).parents[1] / "README.md").read_text().replace("\\\n", " ")
-SHOWN = [line.split() for line in re.findall(r"^    python -m resnet_imagenet (.*)$", README, re.M)]
+SHOWN = [line.split() for line in re.findall(r"^python -m resnet_imagenet (.*)$", README, re.M)]
 
 
 def test_every_command_is_shown() -> None:

@@ -72,10 +72,8 @@ class RankContract(Fixtures):
         both.terminate()
         both.communicate(timeout=LIMIT)
         program.train(out, *words, "--resume", "auto", launcher=launcher(strategy, 1))
-        begun = (metrics.RUN_START, metrics.RESUMED)
-        assert [one["metadata"]["ranks"] for one in reading.lines(out) if one["key"] in begun] == [
-            2, 1
-        ]
+        begun = [one for one in reading.lines(out) if one["key"] in reading.BEGUN]
+        assert [one["metadata"]["ranks"] for one in begun] == [2, 1]
         found, expected = (reading.values(run, metrics.TRAIN_LOSS) for run in (out, alone))
         assert found == [(step, pytest.approx(one, rel=1e-5, abs=1e-6)) for step, one in expected]
         one, other = self.weights(alone), self.weights(out)

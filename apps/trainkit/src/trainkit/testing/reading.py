@@ -20,6 +20,8 @@ TIMED = {
     metrics.PEAK_MEMORY,
 }
 """Keys whose values no two runs share."""
+BEGUN = {metrics.RUN_START, metrics.RESUMED}
+"""Keys of the lines that tell that steps are about to be made."""
 
 
 def lines(out: Path) -> list[metrics.Line]:

@@ -98,9 +98,10 @@ class RunContract(Fixtures):
     ) -> None:
         out = tmp_path / "run"
         for number in SIGNALS:
-            before = _last_step(out)
+            before = _begun(out)
             child = program.start(out, "--resume", "auto")
-            until(partial(_has_gone_on, out, before), child)
+            until(partial(_has_begun, out, before), child)
+            time.sleep(random.uniform(0, 0.1))  # noqa: S311 - any moment will do
             child.send_signal(number)
             said = ended(child, 75)
             newest = checkpoint.step_of(reading.checkpoints(out)[-1])
@@ -144,12 +145,12 @@ def _has_newer(out: Path, before: list[Path]) -> bool:
     return reading.checkpoints(out)[-1:] != before
 
 
-def _has_gone_on(out: Path, before: int) -> bool:
-    return _last_step(out) > before
+def _has_begun(out: Path, before: int) -> bool:
+    return _begun(out) > before
 
 
-def _last_step(out: Path) -> int:
-    """Return the newest step that the metrics in `out` tell of."""
+def _begun(out: Path) -> int:
+    """Return how often the training in `out` has begun or gone on, as its metrics tell."""
     if not (out / outputs.METRICS).exists():
         return 0
-    return max((line["metadata"].get("step", 0) for line in reading.lines(out)), default=0)
+    return sum(line["key"] in reading.BEGUN for line in reading.lines(out))
