@@ -2,9 +2,7 @@
 
     python scripts/screenshots.py        # site/docs/assets/screenshots/*.png
 
-Look at them before they are committed: no test says whether they please. They are taken with the
-fonts of this machine; Inter and JetBrains Mono come first in the site's style (Debian: fonts-inter,
-fonts-jetbrains-mono).
+Look at them before they are committed: no test says whether they please.
 """
 
 from __future__ import annotations

@@ -182,6 +182,29 @@ def test_the_home_page_is_small_and_asks_for_the_index_when_somebody_searches(
     context.close()
 
 
+@pytest.mark.parametrize(("part", "family"), [
+    ("article h1", "Inter"), ("article p", "Inter"), (".language-sh code", "JetBrains Mono"),
+])
+def test_typefaces_come_from_the_site(visit: Open, part: str, family: str) -> None:
+    """Not from the machine that looks, which may have them or not."""
+    page = visit("tutorials/quickstart/")
+    tools = page.context.new_cdp_session(page)
+    for domain in ("DOM", "CSS"):
+        tools.send(f"{domain}.enable")
+    root = tools.send("DOM.getDocument")["root"]["nodeId"]
+    node = tools.send("DOM.querySelector", {"nodeId": root, "selector": part})["nodeId"]
+    fonts = tools.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]
+    assert [(font["familyName"], font["isCustomFont"]) for font in fonts] == [(family, True)]
+
+
+def test_every_typeface_has_its_licence(built: Path) -> None:
+    folder = built / "assets/fonts"
+    families = {path.name.partition("-latin-")[0] for path in folder.glob("*.woff2")}
+    assert families == {"inter", "jetbrains-mono"}
+    for family in families:
+        assert "SIL OPEN FONT LICENSE" in (folder / f"{family}-OFL.txt").read_text()
+
+
 def test_the_keyboard_reaches_everything(visit: Open) -> None:
     page = visit("recipes/")
     page.keyboard.press("Tab")
