@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds the site from build/site-source and commits it to the branch gh-pages as one version.
-# Usage: scripts/publish_site.sh VERSION [ALIAS]: an alias is moved there, and is what readers get.
+# Usage: scripts/publish_site.sh VERSION [ALIAS]: the alias, which is what readers get, is moved there
+# if it is the newest release of all that are published.
 set -eu
 version=$1
 alias=${2:-}
@@ -10,6 +11,15 @@ export PATH
 source=$root/build/site-source/mkdocs.yml
 if git ls-remote --exit-code origin gh-pages >/dev/null 2>&1; then
     git fetch origin gh-pages:gh-pages
+fi
+# A version that is more than numbers and dots, such as 2.0.0rc1, is no release.
+newest() {
+    { git ls-tree --full-tree --name-only gh-pages 2>/dev/null || true; echo "$version"; } |
+        grep -Ex '[0-9]+(\.[0-9]+)*' | sort -V | tail -n 1
+}
+# A correction of an older line, such as 1.0.1 after 2.0.0, stands beside the others.
+if [ "$(newest)" != "$version" ]; then
+    alias=
 fi
 mike deploy --config-file "$source" --branch gh-pages --update-aliases "$version" ${alias:+"$alias"}
 # Until there is a release, the main branch is what readers get.

@@ -1,4 +1,4 @@
-"""Publishing with versions, as the workflow does it, into the branch of a repository for it."""
+"""Publishing with versions, as the workflow does it, into the branch of a remote for it."""
 
 from __future__ import annotations
 
@@ -20,33 +20,54 @@ from trimaran import paths
 
 ROOT = paths.repository()
 
+NO_FILES = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+"""Git's name of the tree with nothing in it."""
+
+# What is pushed in turn: after two releases a correction of the first, and a candidate.
+PUSHED = (["main"], ["0.9.0", "latest"], ["0.10.0", "latest"], ["0.9.1", "latest"],
+          ["0.11.0rc1", "latest"])
+
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the branch holds after the main branch and then a release were published.
+    """What the branch of the remote holds after all of these were published.
 
     It is a site of two pages with the settings of the whole one, which would take a minute.
     """
-    repository = tmp_path_factory.mktemp("fork")
-    source(repository / "build/site-source")
-    (repository / "scripts").mkdir()
-    shutil.copy(ROOT / "scripts/publish_site.sh", repository / "scripts")
-    git = ["git", "-C", str(repository), "-c", "init.defaultBranch=main"]
-    subprocess.run([*git, "init", "-q"], check=True)
-    for key, value in (("user.name", "a"), ("user.email", "a@b.example")):
-        subprocess.run([*git, "config", key, value], check=True)
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    work = tmp_path_factory.mktemp("fork")
+    source(work / "source")
+    git("init", "-q", "--bare", "-b", "main", str(work / "remote"))
+    first = git("-C", str(work / "remote"), "commit-tree", "-m", "first", NO_FILES).decode().strip()
+    git("-C", str(work / "remote"), "update-ref", "refs/heads/main", first)
+    for words in PUSHED:
+        publish(work, words)
+    out = tmp_path_factory.mktemp("pages")
+    archive = git("-C", str(work / "remote"), "archive", "gh-pages")
+    subprocess.run(["tar", "x", "-C", str(out)], input=archive, check=True)
+    return out
+
+
+def git(*words: str) -> bytes:
+    """Run git as somebody; return what it prints."""
+    somebody = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
+    return subprocess.run(["git", *somebody, *words], check=True, capture_output=True).stdout
+
+
+def publish(work: Path, words: list[str]) -> None:
+    """Publish one version as the workflow does, from a checkout that knows the remote alone."""
+    checkout = work / f"checkout-{words[0]}"
+    git("clone", "-q", "-c", "user.name=a", "-c", "user.email=a@b.example", str(work / "remote"),
+        str(checkout))
+    shutil.copytree(work / "source", checkout / "build/site-source")
+    (checkout / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/publish_site.sh", checkout / "scripts")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1",
                    "SITE_URL": "https://owner.example/trimaran/",
                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    for words in (["main"], ["0.1.0", "latest"]):
-        done = subprocess.run(["sh", "scripts/publish_site.sh", *words], cwd=repository,
-                              env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    out = tmp_path_factory.mktemp("pages")
-    archive = subprocess.run([*git, "archive", "gh-pages"], capture_output=True, check=True).stdout
-    subprocess.run(["tar", "x", "-C", str(out)], input=archive, check=True)
-    return out
+    done = subprocess.run(["sh", "scripts/publish_site.sh", *words], cwd=checkout,
+                          env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    git("-C", str(checkout), "push", "-q", "origin", "gh-pages")
 
 
 def source(folder: Path) -> None:
@@ -63,12 +84,15 @@ def source(folder: Path) -> None:
     (folder / "mkdocs.yml").write_text(text.partition("\nnav:")[0] + "\n")
 
 
-def test_versions_are_side_by_side_and_the_release_is_what_readers_get(published: Path) -> None:
+def test_versions_are_side_by_side_and_the_newest_release_is_what_readers_get(
+    published: Path,
+) -> None:
     versions = {one["version"]: one["aliases"]
                 for one in json.loads((published / "versions.json").read_text())}
-    assert versions == {"main": [], "0.1.0": ["latest"]}
+    assert versions == {
+        words[0]: ["latest"] if words[0] == "0.10.0" else [] for words in PUSHED}
     assert "latest/" in (published / "index.html").read_text()
-    for version in ("main", "0.1.0", "latest"):
+    for version in (*versions, "latest"):
         assert (published / version / "recipes/index.html").is_file()
 
 
