@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -37,3 +38,17 @@ def inside(words: list[str]) -> list[str] | None:
     """Return what an image is to run; None where no image is run."""
     at = next((words.index(image) for image in IMAGES if image in words), None)
     return None if at is None else words[at + 1:]
+
+
+def mentions(document: str) -> list[str]:
+    """Return what follows `trimaran` in the prose, where a command and not an option does."""
+    return re.findall(r"`trimaran ([a-z][^`]*)`", (ROOT / document).read_text())
+
+
+@functools.cache
+def made() -> dict[str, str]:
+    """Return the images that a document has its reader define, each with the block that does."""
+    return {
+        name: script for document in DOCUMENTS for script in scripts(document)
+        for name in re.findall(r"^cd containers/\w+ && mkdir (\S+)$", script, re.MULTILINE)
+    }

@@ -11,6 +11,7 @@ import argparse
 import importlib
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,7 +19,8 @@ import pytest
 import yaml
 
 import commandlines
-from documents import DOCUMENTS, ROOT, commands, inside, scripts
+from documents import DOCUMENTS, ROOT, commands, inside, made, mentions, scripts
+from showncommands import Block, tried
 from trimaran.recipes import options
 
 LAUNCHERS = ("torchrun", "mpirun", "horovodrun")
@@ -28,6 +30,8 @@ APPS = {
     yaml.safe_load(card.read_text())["module"]: card.parent.name
     for card in ROOT.glob("apps/*/app.yaml")
 }
+INCOMPLETE = re.compile(r"|Usage: .*|Option '.*' requires an argument\.", re.DOTALL)
+"""What the command line has against a command that prose mentions without all that it takes."""
 SHOWN = [(document, words) for document in DOCUMENTS for words in commands(document)]
 
 
@@ -81,7 +85,7 @@ def fault(app: str | None, words: list[str]) -> str | None:
     """Return what is wrong with a command of the document of `app`; None: nothing."""
     program, rest = Path(words[0]).name, words[1:]
     if program == "trimaran":
-        return commandlines.fault(shlex.join(rest))
+        return commandlines.fault(shlex.join(rest), made())
     if program == "make":
         return None if f"\n{rest[0]}:" in (ROOT / "Makefile").read_text() else f"no {rest[0]}"
     if program in LAUNCHERS:
@@ -121,8 +125,31 @@ def test_a_shell_reads_them_and_none_is_outside_of_a_block(document: str) -> Non
     assert not re.search(r"^```(?:bash|shell)", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_command_that_prose_mentions_is_there(document: str) -> None:
+    for line in mentions(document):
+        wrong = commandlines.fault(line, made())
+        assert wrong is None or INCOMPLETE.fullmatch(wrong), f"trimaran {line}: {wrong}"
+
+
+@pytest.mark.parametrize("name", made())
+def test_an_image_that_a_document_has_made_can_be_rendered(name: str, own_place: Path) -> None:
+    shutil.copytree(ROOT / "containers", own_place / "containers")
+    for path in ROOT.iterdir():
+        if path.name not in ("containers", ".git"):
+            (own_place / path.name).symlink_to(path)
+    no_build = 'trimaran() { [ "$1" = build ] || command trimaran "$@"; }'
+    tried([Block("executed", (), (), f"{no_build}\n{made()[name]}")], own_place,
+          TRIMARAN_ROOT=str(own_place))
+    assert (own_place / "containers/apps" / name / "image.def").is_file()
+
+
 @pytest.mark.parametrize(("document", "line", "why"), [
     ("README.md", "trimaran run x --engien host", "engien"),
+    ("README.md", "trimaran run no/such-recipe", "unknown recipe"),
+    ("README.md", "trimaran run resnet-imagenet/cpu-quickstart --set modle=resnet50", "model"),
+    ("containers/README.md", "trimaran build torch-cpuu", "unknown image"),
+    ("recipes/README.md", "trimaran data get nothing", "unknown data set"),
     ("README.md", "make quikstart", "no quikstart"),
     ("README.md", "conda install x", "nobody tries conda"),
     ("README.md", "pytest apps/resnet", "no "),
