@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,71 @@ def test_where_slurm_requeues_nothing_another_job_follows(place: Place, accepts:
     assert code == 0, said
     assert place.recorded("argv")[-1] == "--resume=auto"
     assert [link.job for link in links.read(place.out)] == ["7", "8"]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "asks"), [("slurm", "scontrol"), ("pbs", "qsub"), ("lsf", "brequeue")]
+)
+def test_what_was_cancelled_after_its_warning_is_not_queued_again(
+    tmp_path: Path, scheduler: str, asks: str
+) -> None:
+    place = make(tmp_path / "p", cluster=Cluster.model_validate({"scheduler": scheduler}))
+    write_program(place.root / f"bin/{asks}", noting())
+    (place.out / "job/cancelled").write_text("70\n7\n")
+    code, said = warn(place, STOPPED)
+    assert code == 75, said
+    assert reason(place) == "cancelled: trimaran resume goes on from step 12"
+    asked = place.root / f"bin/{asks}.argv"
+    assert not asked.exists() or "requeue" not in asked.read_text()
+
+
+def test_a_job_that_its_batch_system_ends_and_queues_by_itself_ends_without_progress(
+    place: Place,
+) -> None:
+    """As with Slurm's preemption without a time of grace, or a node that fails again and again."""
+    for _ in range(2):
+        place.run("exit 9")
+    assert place.run(f"{CHECKPOINT.format(step=8)}; exit 9")[0] == 75
+    refused = links.refusal(place.out)
+    assert refused is not None
+    assert "no progress: the job has begun twice from step 0" in refused.reason
+    code, said = place.run(number="8")  # trimaran resume
+    assert code == 0, said
+
+
+def test_progress_in_either_of_two_links_lets_the_next_one_begin(place: Place) -> None:
+    for step in (8, 16, 24):
+        place.run(f"{CHECKPOINT.format(step=step)}; exit 9")
+        place.run("exit 9")
+    assert [link.step for link in links.read(place.out)] == [0, 8, 8, 16, 16, 24]
+
+
+def test_a_warning_while_nodes_are_looked_at_anew_is_not_lost(tmp_path: Path) -> None:
+    """A node was lost: which ones are left takes up to half a minute to find out."""
+    place = make(tmp_path / "p")
+    (place.out / SCRIPT).write_text(script.render(shaped(place.job, min_nodes=1)))
+    write_program(place.root / "bin/scontrol", '#!/bin/sh\ncase $1 in\n'
+                  'show) printf "n1\\nn2\\n" ;;\n*) touch "${0%/*}/requeued" ;;\nesac\n')
+    write_program(place.root / "bin/srun", SRUN.replace(
+        "for word; do", 'case $* in *--nodelist=n2*) '
+        'kill -USR1 "$(ps -o ppid= "$PPID")"; exit 1 ;; esac\nfor word; do', 1,
+    ))
+    code, said = place.run(f"{CHECKPOINT.format(step=9)}; exit 69")
+    assert code == 0, said
+    assert place.requeued
+    assert reason(place) == "the time limit came: it goes on from step 9"
+
+
+def test_who_was_told_to_end_says_so(place: Place) -> None:
+    act = f"trap '{CHECKPOINT.format(step=12)}; exit 75' TERM; touch up; sleep 9 & wait"
+    with place.start(act, "7") as child:
+        until = time.monotonic() + 30
+        while not (place.out / "up").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        child.terminate()
+        child.communicate(timeout=60)
+    assert child.returncode == 75
+    assert reason(place) == "it was told to end (SIGTERM)"
 
 
 def test_a_time_limit_before_a_rank_was_started_is_told(place: Place) -> None:

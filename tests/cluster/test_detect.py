@@ -45,6 +45,13 @@ def test_slurm_tells_partition_account_mpi_and_gpus(
     }
 
 
+def test_a_cluster_without_partitions_for_this_user_leaves_the_key_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path / "bin", monkeypatch, **{**SLURM, "sinfo": ""})
+    assert detect.found() == {"scheduler": "slurm", "account": "project-1", "mpi": "pmix"}
+
+
 def test_the_longest_time_is_that_of_the_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +99,9 @@ high
 ib&a100
 gcc/12 apptainer/1.4
 /sw/bin/apptainer
+pmi2
+gpu:h100
+--userns
 NCCL_SOCKET_IFNAME=ib0 UCX_NET_DEVICES=mlx5_0:1
 /project/data
 /scratch/me
@@ -109,6 +119,7 @@ def test_answers_are_the_keys_of_the_site_file(
     cluster = sites.load(site).clusters["here"]
     assert (cluster.partition, cluster.account, cluster.qos) == ("gpu", "other", "high")
     assert (cluster.constraint, cluster.modules) == ("ib&a100", ("gcc/12", "apptainer/1.4"))
+    assert (cluster.mpi, cluster.gres, cluster.flags) == ("pmi2", "gpu:h100", ("--userns",))
     assert cluster.env == {"NCCL_SOCKET_IFNAME": "ib0", "UCX_NET_DEVICES": "mlx5_0:1"}
     assert [str(path) for path in (cluster.apptainer, cluster.data, cluster.scratch,
                                    cluster.local_storage)] == [
@@ -120,7 +131,7 @@ def test_an_answer_that_is_no_variable_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path / "bin", monkeypatch, **SLURM)
-    done = ask(tmp_path / "site.yaml", "\n" * 6 + "ib0\n" + "\n" * 3)
+    done = ask(tmp_path / "site.yaml", "\n" * 9 + "ib0\n" + "\n" * 3)
     assert done.returncode == 2
     assert "'ib0' is no NAME=VALUE" in done.stderr
     assert not (tmp_path / "site.yaml").exists()
@@ -133,7 +144,7 @@ def test_pbs_is_not_asked_for_what_it_does_not_have(
     (tmp_path / "ib1").mkdir()
     (tmp_path / "ib0").mkdir()
     asked = detect.questions({"scheduler": "pbs", "partition": "workq"})
-    assert "qos" not in asked
+    assert not {"qos", "mpi", "gres"} & asked.keys()
     assert asked["partition"][1] == "workq"
     assert asked["env"][1] == "NCCL_SOCKET_IFNAME=ib0"
 

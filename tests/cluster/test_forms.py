@@ -101,7 +101,8 @@ def test_a_manifest_has_nothing_that_kubeflows_schema_has_not(recipe: str) -> No
         ("pyxis", TWO_NODES, {"folders": {"fashion-mnist": Path("/a,b")}}, "no way to quote"),
         ("shifter", TWO_NODES, {"folders": {"fashion-mnist": Path("/a;b")}}, "no way to quote"),
         ("kubernetes", TWO_NODES, {"site": Site()}, "none is known"),
-        ("kubernetes", "chexnet/cpu-2core-smoke", {}, "meet by ssh"),
+        ("kubernetes", "resnet-imagenet/cpu-2core-2ranks-horovod-smoke", {}, "meet by ssh"),
+        ("kubernetes", "chexnet/cpu-quickstart", {}, "an app in tensorflow has no use for"),
     ],
 )
 def test_what_a_form_cannot_say_is_refused(

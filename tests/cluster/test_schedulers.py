@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,12 @@ def test_jsrun_gives_each_task_a_resource_set_of_its_own() -> None:
 def test_lsf_has_no_seconds(walltime: str, asked: str) -> None:
     shape = Shape(1, 1, 1, 0, walltime)
     assert f"-W {asked}" in Lsf().options("a/b", shape, Cluster(scheduler="lsf"), elastic=False)
+
+
+@pytest.mark.parametrize("name", ["a/b", "resnet-imagenet/gtx1080ti-x4-scaling@16"])
+def test_the_name_of_a_job_of_pbs_has_only_what_qsub_takes(name: str) -> None:
+    said = Pbs().options(name, NODES_448, Cluster(scheduler="pbs"), elastic=False)
+    assert re.fullmatch(r"-N [A-Za-z][A-Za-z0-9_-]+", said[0])
 
 
 @pytest.mark.parametrize("scheduler", [Pbs(), Lsf()], ids=["pbs", "lsf"])

@@ -9,7 +9,7 @@ import pytest
 from jobplaces import Place, make, noting, shaped, write_program
 from trimaran.cluster import script
 from trimaran.cluster.script import SCRIPT
-from trimaran.runs import rundir
+from trimaran.runs import links, rundir
 from trimaran.sites import Cluster
 
 MODULES = Path("/etc/profile.d/lmod.sh")
@@ -98,6 +98,26 @@ def test_modules_are_a_function_of_the_sites_profile(loading: Place) -> None:
     assert code == 0, said
     assert (loading.root / "loaded").read_text() == "load a/1 apptainer/1.4\n" * 4
     assert (loading.root / "sw/argv").exists()
+
+
+def test_what_starts_the_tasks_may_be_in_a_module_itself(tmp_path: Path) -> None:
+    """As a host's Open MPI on clusters with PBS; the stand-in for the modules is that of Lmod."""
+    cluster = Cluster(scheduler="pbs", modules=("apptainer/1.4", "openmpi/4.1"))
+    place = make(tmp_path / "p", cluster=cluster)
+    (place.root / "sw").mkdir()
+    (place.root / "bin/mpirun").rename(place.root / "sw/mpirun")
+    profile = place.root / "lmod.sh"
+    profile.write_text(f"module() {{ PATH={place.root}/sw:$PATH; }}\n")
+    script_of = place.out / SCRIPT
+    script_of.write_text(script_of.read_text().replace(str(MODULES), f"'{profile}'"))
+    code, said = place.run(number="7.server")
+    assert code == 0, said
+    profile.write_text("module() { return 1; }\n")
+    code, said = place.run(number="8.server")
+    assert code == 69
+    refused = links.refusal(place.out)
+    assert refused is not None
+    assert "module load apptainer/1.4 openmpi/4.1 fails" in refused.reason
 
 
 def test_a_module_that_is_not_there_starts_no_rank(loading: Place) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobplaces import Place, make, write_program
+from jobplaces import CHECKPOINT, SRUN, Place, make, warn, write_program
 from trimaran.cluster import watch
 from trimaran.sites import Cluster
 
@@ -51,6 +51,17 @@ def test_ranks_have_copies_which_are_gone_afterwards(place: Place) -> None:
     words = place.recorded("argv")
     assert str(staged(place) / "image.sif") in words
     assert any(f'source={staged(place) / "data1"}"' in word for word in words)
+    assert not staged(place).exists()
+
+
+def test_copies_are_gone_before_the_job_is_queued_again(place: Place) -> None:
+    """Slurm starts no step of a job any more that it has queued again."""
+    write_program(place.root / "bin/srun", SRUN.replace(
+        "#!/bin/sh\n", '#!/bin/sh\n[ ! -e "${0%/*}/requeued" ] || exit 1\n', 1
+    ))
+    code, said = warn(place, f"sleep 1; {CHECKPOINT.format(step=12)}; exit 75")
+    assert code == 0, said
+    assert place.requeued
     assert not staged(place).exists()
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from jobplaces import CHECKPOINT, Place, warn
+from jobplaces import CHECKPOINT, Place, make, warn
 from trimaran.cluster import jobs, watch
 from trimaran.cluster.watch import Watched
+from trimaran.errors import UsageError
+from trimaran.sites import Cluster
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +71,51 @@ def test_a_job_that_left_nothing_is_lost_when_slurm_has_forgotten_it(place: Plac
     )
     known(place, "7|CANCELLED|None\n")
     assert (stands(place).state, stands(place).reason) == ("cancelled", "cancelled")
+
+
+def test_a_job_that_the_batch_system_refused_was_never_queued(place: Place) -> None:
+    (place.out / "job/ids").unlink()
+    assert (stands(place).state, stands(place).reason) == (
+        "lost", "it was never queued: trimaran resume queues it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "after", "reason"),
+    [
+        ("TIMEOUT", "epoch 1/4", "timeout"),
+        ("OUT_OF_MEMORY", "", "out of memory"),
+        ("NODE_FAIL", "", "node fail"),
+        ("FAILED", "", "failed"),
+        ("FAILED", "Bus error", "Bus error"),
+        ("FAILED", "job.sh: n2: the image is not there\nbye", "job.sh: n2: the image is not there"),
+    ],
+)
+def test_the_reason_of_an_end_is_no_line_that_came_before_it(
+    place: Place, state: str, after: str, reason: str
+) -> None:
+    (place.out / "log.txt").write_text(
+        "job.sh: exit status 75: the time limit came: it goes on from step 12\n"
+        f"job.sh: job 7, link 2: srun --export=ALL /bin/sh job/job.sh task\n{after}\n"
+    )
+    known(place, f"7|{state}|None\n")
+    assert (stands(place).state, stands(place).reason) == ("failed", reason)
+
+
+def test_one_damaged_run_and_a_silent_batch_system_hide_no_other(
+    place: Place, tmp_path: Path
+) -> None:
+    damaged = make(tmp_path / "damaged")
+    (damaged.out / "run.json").write_text("{")
+    elsewhere = make(tmp_path / "elsewhere", cluster=Cluster(scheduler="pbs"))
+    (elsewhere.out / "job/ids").write_text("7.server\n")
+    known(place, "7|PENDING|Priority\n")
+    rows = watch.overview([damaged.out, place.out, elsewhere.out])
+    assert [row.state for row in rows] == ["unknown", "pending", "unknown"]
+    assert "run.json" in rows[0].reason
+    assert "program not found: qstat" in rows[2].reason
+    with pytest.raises(UsageError, match=r"run\.json"):
+        watch.look([damaged.out])
 
 
 @pytest.mark.parametrize("left", ["", "exit 75"])

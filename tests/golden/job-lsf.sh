@@ -307,6 +307,8 @@ task() {
         set -- "$@" "APPTAINERENV_$name=$value"
     done
     mounts=
+    # --containall shows no device of the host but GPUs: without these, NCCL and UCX take sockets.
+    if [ -e /dev/infiniband ]; then show /dev/infiniband; fi
     # Where the ranks of a node meet each other and who has started them.
     for place in "${PMIX_SERVER_TMPDIR-}" "$(meeting)"; do
         if [ -d "$place" ]; then show "$place"; fi
@@ -427,6 +429,25 @@ stalled() {
     [ "$(sed -nE '1s/.*"step": ([0-9]+).*/\1/p' "$one")" = "$(newest)" ]
 }
 
+# futile: whether this job has begun twice from the step that it is still at. A batch system that ends
+# and queues it by itself knows nothing of checkpoints.
+futile() {
+    same=0
+    for file in job/link-????.json; do
+        one=$(sed -nE '1s/.*"job": "([^"]+)".*"step": ([0-9]+).*/\1 \2/p' "$file" 2>/dev/null)
+        if [ "$one" = "$job $(newest)" ]; then same=$((same + 1)); else same=0; fi
+    done
+    [ "$same" -ge 2 ]
+}
+
+# in_time: end this link where its time limit is announced before its ranks are started.
+in_time() {
+    if [ -n "$warned" ]; then
+        end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
+        exit 75
+    fi
+}
+
 # look: check every node, and write down on which this link is.
 look() {
     tasks=$nodes
@@ -497,6 +518,9 @@ task)
     ;;
 esac
 
+if futile; then
+    stopped 75 "no progress: the job has begun twice from step $(newest), and been ended before the next checkpoint; trimaran resume goes on from there"
+fi
 begin
 TRIMARAN_PORT=$(printf '%s' "$job" | tr -cd 0-9)
 TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
@@ -505,13 +529,12 @@ warned=
 told=
 trap 'warned=yes' USR1
 look
-if [ -n "$warned" ]; then
-    end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
-    exit 75
-fi
+in_time
 train
 if [ "$code" -ne 75 ] || [ -z "$warned" ]; then
-    end "$code" "$(explain)"
+    why=$(explain)
+    if [ -z "$why" ] && [ -n "$told" ] && [ "$code" -ne 0 ]; then why="it was told to end (SIGTERM)"; fi
+    end "$code" "$why"
     exit "$code"
 fi
 case $warned in
@@ -520,6 +543,10 @@ preempted) why="preempted" ;;
 esac
 if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
     end 75 "no progress: $why, and no checkpoint was written; ask for more time, then trimaran resume"
+    exit 75
+fi
+if grep -qxF -- "$job" job/cancelled 2>/dev/null; then
+    end 75 "cancelled: trimaran resume goes on from step $(newest)"
     exit 75
 fi
 end 75 "$why: it goes on from step $(newest)"

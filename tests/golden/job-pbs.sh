@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs resnet-imagenet/cpu-2node-smoke as a job, and goes on by itself where a time limit ends it.
 # Needs PBS, Apptainer, sh and coreutils; touches no network. Written by Trimaran 0.1.0.
-#PBS -N resnet-imagenet.cpu-2node-smoke
+#PBS -N resnet-imagenet-cpu-2node-smoke
 #PBS -l select=2:ncpus=1:mpiprocs=1:cpu_type=skl
 #PBS -l place=scatter
 #PBS -l walltime=00:10:00
@@ -307,6 +307,8 @@ task() {
         set -- "$@" "APPTAINERENV_$name=$value"
     done
     mounts=
+    # --containall shows no device of the host but GPUs: without these, NCCL and UCX take sockets.
+    if [ -e /dev/infiniband ]; then show /dev/infiniband; fi
     # Where the ranks of a node meet each other and who has started them.
     for place in "${PMIX_SERVER_TMPDIR-}" "$(meeting)"; do
         if [ -d "$place" ]; then show "$place"; fi
@@ -427,6 +429,25 @@ stalled() {
     [ "$(sed -nE '1s/.*"step": ([0-9]+).*/\1/p' "$one")" = "$(newest)" ]
 }
 
+# futile: whether this job has begun twice from the step that it is still at. A batch system that ends
+# and queues it by itself knows nothing of checkpoints.
+futile() {
+    same=0
+    for file in job/link-????.json; do
+        one=$(sed -nE '1s/.*"job": "([^"]+)".*"step": ([0-9]+).*/\1 \2/p' "$file" 2>/dev/null)
+        if [ "$one" = "$job $(newest)" ]; then same=$((same + 1)); else same=0; fi
+    done
+    [ "$same" -ge 2 ]
+}
+
+# in_time: end this link where its time limit is announced before its ranks are started.
+in_time() {
+    if [ -n "$warned" ]; then
+        end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
+        exit 75
+    fi
+}
+
 # look: check every node, and write down on which this link is.
 look() {
     tasks=$nodes
@@ -488,6 +509,7 @@ train() {
 # leave: end what goes on beside the ranks, and remove what is nowhere to stay.
 leave() {
     kill "$timer" 2>/dev/null || :
+    trap - EXIT
 }
 
 cd -- "$out" || fail 73 "the run directory $out is gone"
@@ -502,6 +524,9 @@ task)
     ;;
 esac
 
+if futile; then
+    stopped 75 "no progress: the job has begun twice from step $(newest), and been ended before the next checkpoint; trimaran resume goes on from there"
+fi
 begin
 TRIMARAN_PORT=$(printf '%s' "$job" | tr -cd 0-9)
 TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
@@ -514,13 +539,12 @@ warned=
 told=
 trap 'warned=yes' USR1
 look
-if [ -n "$warned" ]; then
-    end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
-    exit 75
-fi
+in_time
 train
 if [ "$code" -ne 75 ] || [ -z "$warned" ]; then
-    end "$code" "$(explain)"
+    why=$(explain)
+    if [ -z "$why" ] && [ -n "$told" ] && [ "$code" -ne 0 ]; then why="it was told to end (SIGTERM)"; fi
+    end "$code" "$why"
     exit "$code"
 fi
 case $warned in
@@ -531,7 +555,12 @@ if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
     end 75 "no progress: $why, and no checkpoint was written; ask for more time, then trimaran resume"
     exit 75
 fi
+if grep -qxF -- "$job" job/cancelled 2>/dev/null; then
+    end 75 "cancelled: trimaran resume goes on from step $(newest)"
+    exit 75
+fi
 end 75 "$why: it goes on from step $(newest)"
+leave # while the job has its nodes
 again || {
     end 75 "$why, and PBS does not take the job once more: trimaran resume goes on from step $(newest)"
     exit 75

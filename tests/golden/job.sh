@@ -279,7 +279,7 @@ staged=/local/scratch/trimaran-$(printf '%s' "$job" | tr -c 'A-Za-z0-9\n' _)-${S
 
 # ready: engine, image and data on this node.
 ready() {
-    load apptainer/1.4
+    load apptainer/1.4 || fail 69 "$why"
     engine=/example/bin/apptainer
     if ! [ -x "$engine" ]; then engine=$(find_engine); fi
     engine_folder=$(dirname -- "$engine")
@@ -287,7 +287,7 @@ ready() {
     if [ -e "$staged/image.sif" ]; then image=$staged/image.sif; fi
 }
 
-# load MODULE...
+# load MODULE...: sets why where that fails.
 load() {
     for file in /etc/profile.d/lmod.sh /etc/profile.d/modules.sh /usr/share/modules/init/sh; do
         if ! command -v module >/dev/null && [ -r "$file" ]; then
@@ -297,9 +297,11 @@ load() {
         fi
     done
     if ! command -v module >/dev/null; then
-        fail 69 "$(uname -n) has no 'module' command" "name the path of Apptainer in the site file"
+        why="$(uname -n) has no 'module' command: name the path of Apptainer in the site file"
+        return 1
     fi
-    module load "$@" || fail 69 "$(uname -n): module load $* fails"
+    why="$(uname -n): module load $* fails"
+    module load "$@" || return 1
     set -u
 }
 
@@ -376,6 +378,8 @@ task() {
         set -- "$@" "APPTAINERENV_$name=$value"
     done
     mounts=
+    # --containall shows no device of the host but GPUs: without these, NCCL and UCX take sockets.
+    if [ -e /dev/infiniband ]; then show /dev/infiniband; fi
     # Where the ranks of a node meet each other and who has started them.
     for place in "${PMIX_SERVER_TMPDIR-}" "$(meeting)"; do
         if [ -d "$place" ]; then show "$place"; fi
@@ -497,6 +501,25 @@ stalled() {
     [ "$(sed -nE '1s/.*"step": ([0-9]+).*/\1/p' "$one")" = "$(newest)" ]
 }
 
+# futile: whether this job has begun twice from the step that it is still at. A batch system that ends
+# and queues it by itself knows nothing of checkpoints.
+futile() {
+    same=0
+    for file in job/link-????.json; do
+        one=$(sed -nE '1s/.*"job": "([^"]+)".*"step": ([0-9]+).*/\1 \2/p' "$file" 2>/dev/null)
+        if [ "$one" = "$job $(newest)" ]; then same=$((same + 1)); else same=0; fi
+    done
+    [ "$same" -ge 2 ]
+}
+
+# in_time: end this link where its time limit is announced before its ranks are started.
+in_time() {
+    if [ -n "$warned" ]; then
+        end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
+        exit 75
+    fi
+}
+
 # look: check every node, and write down on which this link is.
 look() {
     tasks=$nodes
@@ -559,6 +582,7 @@ train() {
 leave() {
     tasks=$nodes
     srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh clear || :
+    trap - EXIT
 }
 
 cd -- "$out" || fail 73 "the run directory $out is gone"
@@ -578,6 +602,9 @@ task)
 esac
 
 check_mpi
+if futile; then
+    stopped 75 "no progress: the job has begun twice from step $(newest), and been ended before the next checkpoint; trimaran resume goes on from there"
+fi
 begin
 TRIMARAN_PORT=$(printf '%s' "$job" | tr -cd 0-9)
 TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
@@ -589,13 +616,12 @@ warned=
 told=
 trap 'warned=yes' USR1
 look
-if [ -n "$warned" ]; then
-    end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
-    exit 75
-fi
+in_time
 train
 if [ "$code" -ne 75 ] || [ -z "$warned" ]; then
-    end "$code" "$(explain)"
+    why=$(explain)
+    if [ -z "$why" ] && [ -n "$told" ] && [ "$code" -ne 0 ]; then why="it was told to end (SIGTERM)"; fi
+    end "$code" "$why"
     exit "$code"
 fi
 case $warned in
@@ -606,7 +632,12 @@ if [ "$(newest)" -le "$before" ] && { [ "$warned" = yes ] || stalled; }; then
     end 75 "no progress: $why, and no checkpoint was written; ask for more time, then trimaran resume"
     exit 75
 fi
+if grep -qxF -- "$job" job/cancelled 2>/dev/null; then
+    end 75 "cancelled: trimaran resume goes on from step $(newest)"
+    exit 75
+fi
 end 75 "$why: it goes on from step $(newest)"
+leave # while the job has its nodes
 again || {
     end 75 "$why, and Slurm does not take the job once more: trimaran resume goes on from step $(newest)"
     exit 75

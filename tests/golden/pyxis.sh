@@ -6,8 +6,7 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --time=00:10:00
 #SBATCH --open-mode=append
-#SBATCH --signal=B:USR1@120
-#SBATCH --requeue
+#SBATCH --signal=USR1@120
 #SBATCH --export=NONE
 set -eu
 mkdir -p /scratch/runs/20261124-120000

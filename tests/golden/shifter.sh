@@ -6,8 +6,7 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --time=00:10:00
 #SBATCH --open-mode=append
-#SBATCH --signal=B:USR1@120
-#SBATCH --requeue
+#SBATCH --signal=USR1@120
 #SBATCH --export=NONE
 #SBATCH --image=docker:registry.example.org/hpc/resnet-imagenet-torch-cpu:0.1.0-torch2.13-cpu
 set -eu

@@ -188,7 +188,7 @@ def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> No
     from trimaran.cluster import watch
 
     named = [one for run in runs or [] for one in _runs_of(run)]
-    rows = watch.look(named or watch.found(watch.folders(site)))
+    rows = watch.look(named) if named else watch.overview(watch.found(watch.folders(site)))
     if not runs and not as_json:
         shown = [row for row in rows[:-LAST] if row.state not in watch.ENDED] + rows[-LAST:]
         if len(shown) < len(rows):

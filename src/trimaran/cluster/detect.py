@@ -27,12 +27,18 @@ QUESTIONS = {
     "constraint": "Features that nodes must have, such as ib&a100 (empty: any node)",
     "modules": "Environment modules that a job loads, such as apptainer/1.4 (empty: none)",
     "apptainer": "Path of Apptainer on the nodes (empty: as here, or on PATH there)",
+    "mpi": "Flavour of `srun --mpi=` for the images' Open MPI (empty: pmix)",
+    "gres": "What Slurm calls a GPU, such as gpu:a100 (empty: gpu)",
+    "flags": "More flags for `apptainer exec`, such as --userns (empty: none)",
     "env": "Variables for the network, such as NCCL_SOCKET_IFNAME=ib0 (empty: none)",
     "data": "Folder with packed data sets by name (empty: Trimaran's cache)",
     "scratch": "Folder for runs, which all nodes see (empty: where trimaran is called)",
     "local_storage": "A node's own disk, to copy images to (empty: none)",
 }
 """What is asked, by the key of the site file."""
+
+_WORDS = {"qos": ("slurm", "lsf"), "mpi": ("slurm",), "gres": ("slurm",)}
+"""Which batch systems have words for a key; all for the others."""
 
 NETWORK = Path("/sys/class/net")
 
@@ -46,7 +52,7 @@ def questions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return {
         key: (question, str(facts.get(key, taken.get(key, ""))))
         for key, question in QUESTIONS.items()
-        if key != "qos" or facts["scheduler"] != "pbs"  # which has none
+        if facts["scheduler"] in _WORDS.get(key, SCHEDULERS)
     }
 
 
@@ -59,7 +65,7 @@ def answered(key: str, answer: str) -> object:
     words = answer.split()
     if not words:
         return None
-    if key == "modules":
+    if key in ("modules", "flags"):
         return words
     if key == "env":
         if wrong := [word for word in words if "=" not in word]:
@@ -97,8 +103,8 @@ def found() -> dict[str, Any]:
 def _slurm() -> dict[str, Any]:
     told = process.run(["sinfo", "--noheader", "--format=%P"], timeout=60, check=RunError).stdout
     partitions = told.split()
-    default = next((name for name in partitions if name.endswith("*")), *partitions[:1])
-    facts: dict[str, Any] = {"partition": default.rstrip("*")}
+    default = next((name for name in partitions if name.endswith("*")), "".join(partitions[:1]))
+    facts: dict[str, Any] = {"partition": default.rstrip("*")} if default else {}
     user = str(os.environ.get("USER") or os.getuid())
     words = ["sacctmgr", "-nP", "show", "user", user, "format=DefaultAccount"]
     if account := _said(words):

@@ -166,8 +166,9 @@ def cancel(directories: list[Path]) -> list[str]:
     for directory in directories:
         scheduler = scheduler_of(submitted(directory))
         if active := still_active(directory, scheduler):
-            scheduler.cancel(active[0])
+            # Noted first: a job that is just being queued once more looks there (job.sh.j2).
             _note(directory, CANCELLED, active[0])
+            scheduler.cancel(active[0])
             ended.append(active[0])
     if not ended:
         places = ", ".join(map(str, directories))

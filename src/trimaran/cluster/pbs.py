@@ -5,6 +5,7 @@ Tasks are started by the host's Open MPI, which PBS tells the nodes of the job (
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 STATES = {"Q": "PENDING", "H": "PENDING", "W": "PENDING", "T": "PENDING", "M": "PENDING",
           "R": "RUNNING", "S": "SUSPENDED", "U": "SUSPENDED", "E": "COMPLETING", "B": "RUNNING"}
 """Letters of a job that has not ended (qstat(1B), job states); F and X have."""
+
+_NOT_IN_NAMES = r"[^A-Za-z0-9_-]"
+"""What qsub refuses in the name of a job; some versions take a full stop, too."""
 
 
 class Pbs(Scheduler):
@@ -44,8 +48,8 @@ class Pbs(Scheduler):
                  *([f"ngpus={shape.gpus_per_node}"] if shape.gpus_per_node else []),
                  *([cluster.constraint] if cluster.constraint else [])]
         return [
-            f"-N {name.replace('/', '.')}", f"-l select={':'.join(chunk)}", "-l place=scatter",
-            f"-l walltime={shape.walltime}",
+            f"-N {re.sub(_NOT_IN_NAMES, '-', name)}",
+            f"-l select={':'.join(chunk)}", "-l place=scatter", f"-l walltime={shape.walltime}",
             *([f"-q {cluster.partition}"] if cluster.partition else []),
             *([f"-A {cluster.account}"] if cluster.account else []),
             "-j oe", "-o job/", "-r y",

@@ -145,6 +145,7 @@ def render(job: Job) -> str:
             for number, one in enumerate(job.data, 1)
         ],
         "modules": [shell.quote(name) for name in cluster.modules],
+        "loads": bool(cluster.modules) and "mpirun" in (starts[0], each[0]),
         "apptainer": shell.quote(cluster.apptainer or job.engine.executable),
         "local": cluster.local_storage and shell.quote(cluster.local_storage),
         "stage_data": cluster.stage_data,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.cluster import jobs
 from trimaran.cluster.scheduler import State
 from trimaran.cluster.script import SCHEDULERS, SCRIPT
+from trimaran.errors import TrimaranError
 from trimaran.parsing import Malformed, parse_json
 from trimaran.runs import links, rundir
 from trimaran.runs.record import RunRecord
@@ -23,6 +26,9 @@ TAIL = 4096
 
 ENDED = ("completed", "failed", "interrupted", "cancelled", "lost")
 """States of a run that goes on only when somebody asks for it."""
+
+_BEGAN = re.compile(r"job\.sh: job .*, link \d+: ")
+"""What the script of a job writes into the log when it starts ranks."""
 
 POLL_SECONDS = 0.5
 """How often a log is looked at, and every fourth time the batch system is asked."""
@@ -66,12 +72,43 @@ def look(directories: list[Path]) -> list[Watched]:
     """Return how each run stands; each batch system is asked once.
 
     Raises:
-        UsageError: one is no submitted run.
+        UsageError: one is no submitted run, or is damaged.
         RunError: a batch system does not answer.
     """
-    records = [(directory, jobs.submitted(directory)) for directory in directories]
+    return _look({directory: jobs.submitted(directory) for directory in directories})
+
+
+def overview(directories: list[Path]) -> list[Watched]:
+    """Return how each run stands, as `look`: one that is damaged hides none of the others.
+
+    The state of such a one is "unknown", as of those whose batch system does not answer here.
+    """
+    rows: dict[Path, Watched] = {}
+    by_system: dict[str, dict[Path, RunRecord]] = {}
+    for directory in directories:
+        with _unknown(rows, [directory]):
+            record = jobs.submitted(directory)
+            by_system.setdefault(jobs.scheduler_of(record).name, {})[directory] = record
+    for records in by_system.values():
+        with _unknown(rows, records):
+            rows.update(zip(records, _look(records), strict=True))
+    return [rows[directory] for directory in directories]
+
+
+@contextmanager
+def _unknown(rows: dict[Path, Watched], directories: Iterable[Path]) -> Iterator[None]:
+    """Write into `rows` why nothing is known of the runs, where that cannot be told."""
+    try:
+        yield
+    except TrimaranError as error:
+        rows.update({
+            one: Watched(one, "", "-", "unknown", 0, 0, None, str(error)) for one in directories
+        })
+
+
+def _look(records: Mapping[Path, RunRecord]) -> list[Watched]:
     asked: dict[str, list[str]] = {}
-    for directory, record in records:
+    for directory, record in records.items():
         if record.status != "completed" and record.job:  # one that failed may be queued again
             asked.setdefault(record.job.scheduler, []).extend(jobs.numbers(directory)[-1:])
     known = {
@@ -79,7 +116,7 @@ def look(directories: list[Path]) -> list[Watched]:
         for name, numbers in asked.items()
         for number, state in SCHEDULERS[name].states(numbers).items()
     }
-    return [_watched(directory, record, known) for directory, record in records]
+    return [_watched(directory, record, known) for directory, record in records.items()]
 
 
 def _watched(directory: Path, record: RunRecord, known: Mapping[str, State]) -> Watched:
@@ -106,13 +143,20 @@ def _watched(directory: Path, record: RunRecord, known: Mapping[str, State]) -> 
 
 def _fate(directory: Path, now: State | None) -> tuple[str, str]:
     """Return state and reason of a run whose job ended without a word in the run directory."""
+    if not jobs.numbers(directory):
+        return "lost", "it was never queued: trimaran resume queues it"
     if now is None:
         return "lost", "the batch system knows its job no more"
+    ended = now.name.lower().replace("_", " ")
+    if now.name == "CANCELLED":
+        return "cancelled", ended
     with (directory / LOG).open(encoding="utf-8", errors="replace") as log:
         lines = [text for line in log if (text := line.strip())]
-    said = [line for line in lines if line.startswith("job.sh: ")] or lines
-    state = "cancelled" if now.name == "CANCELLED" else "failed"
-    return state, said[-1] if said and state == "failed" else now.name.lower().replace("_", " ")
+    began = max((at for at, line in enumerate(lines, 1) if _BEGAN.match(line)), default=0)
+    said = [line for line in lines[began:] if line.startswith("job.sh: ")]
+    if now.name == "FAILED" and not said:  # the others say themselves what ended the job
+        said = lines[began:]
+    return "failed", said[-1] if said else ended
 
 
 def _last_step(directory: Path) -> int | None:

@@ -42,8 +42,11 @@ def _job(parts: Parts, title: str, options: list[str], container: list[str]) -> 
             f"{title} are rendered for Slurm, and this cluster has {parts.cluster.scheduler}"
         )
     slurm, shape = SCHEDULERS["slurm"], parts.shape
-    own = [one for one in slurm.options(parts.name, shape, parts.cluster, elastic=False)
-           if not one.startswith("--output")]  # its folder is that of a run of Trimaran
+    # The folder of the output is that of a run of Trimaran, whose script goes on by itself where a
+    # job is queued again. Here nobody does, and the ranks themselves are told of the time limit.
+    own = [one.replace("=B:", "=") for one in
+           slurm.options(parts.name, shape, parts.cluster, elastic=False)
+           if not one.startswith(("--output", "--requeue"))]
     starts = slurm.ranks(shape, parts.cluster, str(shape.nodes), str(shape.tasks))
     return text(parts, title, [
         *(f"#SBATCH {option}" for option in (*own, *options)),

@@ -12,6 +12,7 @@ import yaml
 from trimaran.cluster.forms.parts import Parts
 from trimaran.errors import UsageError
 from trimaran.images.parts import Gpu
+from trimaran.recipes import cards
 from trimaran.runs.agreement import OUT_INSIDE
 from trimaran.runs.resume import OPTION
 
@@ -33,6 +34,10 @@ class _Whole(yaml.SafeDumper):
 def kubernetes(parts: Parts) -> str:
     """Return the manifest."""
     recipe, wanted = parts.recipe, parts.recipe.resources
+    framework = cards.load(recipe.app).card.framework
+    if framework != "torch":
+        raise UsageError(f"{parts.name}: a PyTorchJob starts torchrun, which an app in {framework}"
+                         " has no use for", hint="a cluster with Slurm, PBS or LSF takes it")
     if recipe.args.get("strategy") == "horovod":
         raise UsageError(
             f"{parts.name} trains with Horovod, whose pods meet by ssh (MPIJob): the images have"
