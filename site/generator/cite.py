@@ -8,6 +8,7 @@ published numbers stops the build.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable
 from datetime import date
 from statistics import median
@@ -20,9 +21,15 @@ from generator.sources import Sources
 from trimaran.errors import UsageError
 from trimaran.evidence import standing
 from trimaran.evidence.records import Ratio, Spread
+from trimaran.evidence.shelf import Piece
+from trimaran.runs.evidence import RunEvidence
 
 _HOW = re.compile(r"^<!-- (?:real|small|given).*?-->\n", re.MULTILINE)
 """What says of a block of commands how a test tries it; no part of the page."""
+
+
+_LONG = 600
+"""From how many seconds on a time is told in minutes."""
 
 
 class Page:
@@ -47,9 +54,8 @@ class Page:
         environment.globals.update(self.words())
         try:
             filled = _HOW.sub("", environment.from_string(text).render())
-        except TemplateError as error:
-            line = getattr(error, "lineno", None) or 1
-            raise UsageError(f"site/docs/{self.place}:{line}: {error}") from error
+        except (TemplateError, UsageError) as error:
+            raise UsageError(f"site/docs/{self.place}:{_line(error)}: {error}") from error
         if not self.cited:
             return filled
         marks = "\n".join(
@@ -61,8 +67,8 @@ class Page:
     def words(self) -> dict[str, Callable[..., str]]:
         """Return what a page may ask for."""
         return {"ratio": self.ratio, "rate": self.rate, "came_to": self.came_to,
-                "expected": self.expected, "published": self.published, "image": self.image,
-                "efficiency": self.efficiency, "hardware": self.hardware,
+                "took": self.took, "expected": self.expected, "published": self.published,
+                "image": self.image, "efficiency": self.efficiency, "hardware": self.hardware,
                 "real_results": self.real_results, "suite": self.suite}
 
     def cite(self, text: str, source: str) -> str:
@@ -73,10 +79,6 @@ class Page:
         title = re.sub(r"<[^>]+>|\[|\]\([^)]*\)", "", source).replace('"', "'")
         return f'{text}<sup class="source">[{number}](#source-{number} "{title}")</sup>'
 
-    def missing(self, what: str) -> UsageError:
-        """Return the error for a number that is nowhere."""
-        return UsageError(f"site/docs/{self.place}:1: {what}")
-
     def ratio(self, benchmark: str, text: str, *, spread: bool = False) -> str:
         """Return the median of a ratio, with `spread` also the least and the largest."""
         for piece in self.sources.shelf.benchmarks.get(benchmark, []):
@@ -84,7 +86,7 @@ class Page:
                 if found.text == text:
                     return self._round(found, piece.path, piece.content.day.isoformat(),
                                        piece.content.machine.machine.text, spread)
-        raise self.missing(f"no benchmark {benchmark} has the ratio '{text}'")
+        raise UsageError(f"no benchmark {benchmark} has the ratio '{text}'")
 
     def rate(self, benchmark: str, name: str, *, spread: bool = False) -> str:
         """Return the median of a rate, with its unit."""
@@ -93,14 +95,14 @@ class Page:
                 if found.name == name:
                     return self._round(found, piece.path, piece.content.day.isoformat(),
                                         piece.content.machine.machine.text, spread, found.unit)
-        raise self.missing(f"no benchmark {benchmark} has the rate '{name}'")
+        raise UsageError(f"no benchmark {benchmark} has the rate '{name}'")
 
     def _round(
         self, found: Spread, path: str, day: str, machine: str, spread: bool, unit: str = ""
     ) -> str:
-        text = f"{found.median:,.3g}"
+        text = _short(found.median)
         if spread:
-            text += f" ({found.min:,.3g} to {found.max:,.3g})"
+            text += f" ({_short(found.min)} to {_short(found.max)})"
         if isinstance(found, Ratio) and found.goal is not None and not found.met:
             text += f", goal {found.goal:g} not met"
         where = markdown.link(self.place, f"files/{path}")
@@ -117,24 +119,48 @@ class Page:
             day: of the runs; default: the newest.
             changed: arguments that were changed, `_` for `-`; the seed does not count.
         """
+        runs = self._runs(recipe, day, changed, metric)
+        rows = [row for piece in runs if (row := piece.content.row(metric)) is not None]
+        values = [row.measured for row in rows if row.measured is not None]
+        text = standing.show(median(values), rows[0].unit, rows[0].digits)
+        how = f"median of {len(runs)} seeds" if len(runs) > 1 else "one run"
+        return self._of_runs(text, recipe, runs, how)
+
+    def took(self, recipe: str, *, day: str = "", **changed: object) -> str:
+        """Return how long runs of a recipe took from start to end: the least and the most.
+
+        The arguments are those of `came_to`.
+        """
+        runs = self._runs(recipe, day, changed)
+        seconds = [piece.content.run.seconds for piece in runs]
+        factor, unit = (60, "min") if max(seconds) >= _LONG else (1, "s")
+        ends = dict.fromkeys(f"{one / factor:.0f}" for one in (min(seconds), max(seconds)))
+        how = f"least and most of {len(runs)} runs" if len(runs) > 1 else "one run"
+        return self._of_runs(f"{' to '.join(ends)} {unit}", recipe, runs, how)
+
+    def _runs(
+        self, recipe: str, day: str, changed: dict[str, object], metric: str | None = None
+    ) -> list[Piece[RunEvidence]]:
+        """Return the runs of one day, else the newest, with these changes and this metric."""
         wanted = {key.replace("_", "-"): str(value) for key, value in changed.items()}
         known = self.sources.standings.get(recipe)
         runs = [
             piece for piece in (known.runs if known else ())
-            if known and known.changes(piece) == wanted and piece.content.row(metric) is not None
+            if known and known.changes(piece) == wanted
+            and (metric is None or piece.content.row(metric) is not None)
             and day in ("", piece.content.day.isoformat())
         ]
         if not runs:
-            raise self.missing(f"no evidence of {recipe} with {wanted} has {metric}")
-        runs = [piece for piece in runs if piece.content.day == runs[0].content.day]
-        rows = [row for piece in runs if (row := piece.content.row(metric)) is not None]
-        values = [row.measured for row in rows if row.measured is not None]
-        text = standing.show(median(values), rows[0].unit, rows[0].digits)
+            raise UsageError(f"no evidence of {recipe} with {wanted}"
+                             + (f" has {metric}" if metric else ""))
+        return [piece for piece in runs if piece.content.day == runs[0].content.day]
+
+    def _of_runs(self, text: str, recipe: str, runs: list[Piece[RunEvidence]], how: str) -> str:
+        known, first = self.sources.standings[recipe], runs[0]
         where = markdown.link(self.place, f"recipes/{recipe.partition('@')[0]}.md#evidence")
-        how = ", ".join(f"{key}={value}" for key, value in wanted.items())
-        return self.cite(text, f"[{recipe}]({where}){f' with {how}' if how else ''}:"
-                         f" {runs[0].content.day}, {runs[0].content.run.host.text}, "
-                         + (f"median of {len(runs)} seeds" if len(runs) > 1 else "one run"))
+        changes = ", ".join(f"{key}={value}" for key, value in known.changes(first).items())
+        return self.cite(text, f"[{recipe}]({where}){f' with {changes}' if changes else ''}:"
+                         f" {first.content.day}, {first.content.run.host.text}, {how}")
 
     def expected(self, recipe: str, metric: str) -> str:
         """Return what a recipe expects of a metric."""
@@ -143,7 +169,7 @@ class Page:
             if number.expected.metric == metric:
                 where = markdown.link(self.place, f"recipes/{recipe.partition('@')[0]}.md")
                 return self.cite(number.text, f"[{recipe}]({where}): {number.cited}")
-        raise self.missing(f"the recipe {recipe} expects no {metric}")
+        raise UsageError(f"the recipe {recipe} expects no {metric}")
 
     def efficiency(self, first: str, other: str) -> str:
         """Return what part of perfect scaling from one recipe's rate another one's is."""
@@ -160,7 +186,7 @@ class Page:
         """Return a published number."""
         known = self.sources.published
         if key not in known.figures:
-            raise self.missing(f"site/published.yaml has no figure '{key}'")
+            raise UsageError(f"site/published.yaml has no figure '{key}'")
         figure = known.figures[key]
         source = known.sources[figure.source]
         title = f"[{source.title}]({source.url})" if source.url else source.title
@@ -171,7 +197,7 @@ class Page:
         """Return the size (`size`, in MB) or the time to start (`start`, in s) of an image."""
         pieces = self.sources.shelf.images.get(name, [])
         if not pieces:
-            raise self.missing(f"no evidence of the image {name}")
+            raise UsageError(f"no evidence of the image {name}")
         seen = pieces[0].content
         text = f"{seen.size / 1e6:,.0f} MB" if what == "size" else f"{seen.start:.2f} s"
         where = markdown.link(self.place, f"images/{name}.md")
@@ -181,7 +207,7 @@ class Page:
         """Return what `faults`, `tests` or `mutants` came to last, with the newest day."""
         pieces = self.sources.shelf.suites.get(kind, [])
         if not pieces:
-            raise self.missing(f"no evidence of {kind}")
+            raise UsageError(f"no evidence of {kind}")
         found = pieces[0].content
         where = markdown.link(self.place, suites.PLACE)
         last = suites.newest([piece.content for piece in pieces])
@@ -212,3 +238,14 @@ class Page:
                 "bandwidth, GB/s:"]
         mark = self.cite("Peak figures, TFLOP/s", f"{source.title} ({source.year}), {table.place}")
         return f"{mark}:\n\n{markdown.table(head, rows)}"
+
+
+def _short(value: float) -> str:
+    """Return a measured value to three digits, from a thousand on to the whole."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
+def _line(error: Exception) -> int:
+    """Return on which line of the page an error came up, as Jinja writes it into the traceback."""
+    return next(frame.lineno or 1 for frame in reversed(traceback.extract_tb(error.__traceback__))
+                if frame.filename in ("<template>", "<unknown>"))
