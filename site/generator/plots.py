@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +65,8 @@ class Plot:
             f'<span class="files">[picture]({place}-light.svg) [CSV]({place}.csv)'
             f" [Vega-Lite]({place}.vl.json)</span>\n</figcaption>",
             "</figure>",
-            markdown.folded("The same as a table", markdown.table(self.head, self.rows), "table"),
+            markdown.folded("The same as a table", markdown.table(self.head, [
+                [_linked(page, one) for one in row] for row in self.rows]), "table"),
         ])
 
     def files(self) -> dict[str, str]:
@@ -87,6 +89,15 @@ class Plot:
         writer.writerow([name.removesuffix(":") for name in self.head])
         writer.writerows(self.rows)
         return text.getvalue()
+
+
+def _linked(page: str, cell: object) -> str:
+    """Return a cell of a table where each file of evidence that it names is a link to it."""
+    return _EVIDENCE.sub(
+        lambda found: f"[{found[1]}]({markdown.link(page, f'files/{found[0]}')})", str(cell))
+
+
+_EVIDENCE = re.compile(r"site/results/(?:[\w.-]+/)+([\w.-]+)\.json")
 
 
 def encoding(field: str, kind: str, title: str | None = None, **more: object) -> dict[str, Any]:

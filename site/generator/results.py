@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from generator import benchmarks, learning, markdown, scaling
+from generator import benchmarks, learning, markdown, rates, scaling
 from generator.pages import Page, fill
 from generator.recipes import place as recipe_page
 from generator.sources import Sources
@@ -102,9 +102,9 @@ then, by the recipe of that time; a run that had no bound yet is not counted."""
 
 def _throughput(sources: Sources) -> Page:
     page = f"{FOLDER}/throughput.md"
-    plot = scaling.throughput(sources)
-    text = fill("throughput.md.j2", page, plot=plot.markdown(page))
-    return Page(page, text, "Throughput", plots=(plot,))
+    published, ran = rates.throughput(sources), rates.ran(sources)
+    text = fill("throughput.md.j2", page, plot=published.markdown(page), ran=ran.markdown(page))
+    return Page(page, text, "Throughput", plots=(published, ran))
 
 
 def _scaling(sources: Sources) -> Page:

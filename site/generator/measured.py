@@ -1,0 +1,85 @@
+"""How fast runs in evidence were: the median of each recipe, machine and day."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from trimaran.evidence import standing
+from trimaran.evidence.shelf import Piece
+from trimaran.evidence.standing import Standing
+from trimaran.runs.evidence import JudgedRow, RunEvidence
+
+METRIC = "throughput"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What runs of a recipe as it stands came to, on one machine and one day.
+
+    Attributes:
+        recipe: name, of a series with its point.
+        devices: ranks, each on a device or on cores of its own.
+        machine: what they were on, in a few words.
+        device: of which kind, whatever number of them a node has: what sizes are compared on.
+        day: when they began.
+        rates: one of each run, in `unit`.
+        digits: as many as the app's card shows.
+        on_target: whether they were judged, which throughput is on the recipe's own target only.
+        files: the evidence of each run.
+    """
+
+    recipe: str
+    devices: int
+    machine: str
+    device: str
+    day: dt.date
+    rates: Sequence[float]
+    unit: str
+    digits: int
+    on_target: bool
+    files: Sequence[str]
+
+    @property
+    def rate(self) -> float:
+        """The median of the runs."""
+        return median(self.rates)
+
+    def shown(self, rate: float) -> str:
+        """Return a rate as the app's card shows it, without its unit."""
+        return standing.show(rate, "", self.digits)
+
+    @property
+    def cited(self) -> str:
+        """The source with its date, and each of its files."""
+        runs = f"median of {len(self.rates)} runs" if len(self.rates) > 1 else "one run"
+        return f"{runs} on {self.machine}, {self.day}: {' '.join(self.files)}"
+
+
+def rates_of(one: Standing) -> list[Measured]:
+    """Return what the runs in evidence of a recipe came to, the newest first."""
+    groups: dict[tuple[object, ...], list[tuple[Piece[RunEvidence], JudgedRow]]] = {}
+    for piece in one.own_runs():
+        row = piece.content.row(METRIC)
+        if row is not None and row.measured is not None:
+            ran = piece.content.run
+            key = ran.recipe.nodes, ran.machine, piece.content.day
+            groups.setdefault(key, []).append((piece, row))
+    return [_group(one, found) for found in groups.values()]
+
+
+def _group(one: Standing, found: Sequence[tuple[Piece[RunEvidence], JudgedRow]]) -> Measured:
+    piece = found[0][0]
+    ran, wanted = piece.content.run, one.file.recipe.resources
+    known = one.file.card.card.metrics[METRIC]
+    rates = [row.measured for _, row in found if row.measured is not None]
+    return Measured(
+        recipe=one.name, devices=(ran.recipe.nodes or wanted.nodes) * wanted.tasks_per_node,
+        machine=ran.machine,
+        device=" and ".join(dict.fromkeys(ran.host.accelerators)) or ran.host.text,
+        day=piece.content.day, rates=rates, unit=known.unit, digits=known.digits,
+        on_target=all(row.outcome != "NO REFERENCE" for _, row in found),
+        files=[piece.path for piece, _ in found],
+    )

@@ -1,0 +1,145 @@
+"""The plots of speed: how fast ResNet-50 trains on what, and how fast each run in evidence was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from generator.measured import METRIC, rates_of
+from generator.plots import Plot, encoding
+from generator.sources import Sources
+from trimaran.evidence.standing import Standing
+
+
+class Rate(NamedTuple):
+    """How fast ResNet-50 trains on something, and who says so."""
+
+    hardware: str
+    rate: float
+    number: str
+    source: str
+    recipe: str = ""
+
+    @property
+    def text(self) -> str:
+        """The rate as people write it."""
+        return f"{self.rate:,.1f}" if self.rate < 100 else f"{round(self.rate, 1):,.10g}"
+
+
+def _of_recipes(sources: Sources) -> Iterator[Rate]:
+    """Yield what recipes of ResNet-50 on up to eight devices expect, and what runs came to."""
+    for one in sources.standings.values():
+        if one.file.recipe.args.get("model") != "resnet50" or one.ranks > 8:
+            continue
+        own = f"{one.ranks} x {one.hardware.removeprefix('Tesla ')}"
+        for number in one.numbers:
+            if number.expected.metric == METRIC:
+                whose = "published" if number.date is None else "measured here"
+                yield Rate(_label(own, one), number.expected.value, whose, number.cited, one.name)
+        for ran in rates_of(one):
+            where = own if ran.on_target else ran.machine
+            yield Rate(f"{_label(where, one)}, {ran.day}", ran.rate, "measured here", ran.cited,
+                       one.name)
+
+
+def _label(hardware: str, one: Standing) -> str:
+    """Return hardware with what else of a recipe decides how fast it is."""
+    args = one.file.recipe.args
+    return f"{hardware}, {args['precision']}{', synthetic' if args.get('synthetic') else ''}"
+
+
+def _published(sources: Sources) -> Iterator[Rate]:
+    """Yield the rates of single GPUs that no recipe expects."""
+    for figure in sources.published.figures.values():
+        if figure.unit == "img/s" and figure.what.endswith("per GPU"):
+            source = sources.published.sources[figure.source]
+            label = figure.what.removeprefix("ResNet-50 on an ").removesuffix(", per GPU")
+            yield Rate(f"1 x {label}", figure.value, "published", f"{source.title} ({source.year})")
+
+
+def _benchmark(sources: Sources) -> Iterator[Rate]:
+    """Yield what the newest benchmark here has measured on synthetic images."""
+    for piece in sources.shelf.benchmarks.get("resnet_cpu", []):
+        for rate in piece.content.rates:
+            if rate.name == "ours, bf16, synthetic":
+                machine = piece.content.machine.machine
+                yield Rate(f"{machine.cores} cores of {machine.processor}, bf16, synthetic",
+                           rate.median, "measured here", f"{piece.path}, {piece.content.day}")
+                return
+
+
+def throughput(sources: Sources) -> Plot:
+    """Return how fast ResNet-50 trains, by hardware: published, and measured here."""
+    found = [*_of_recipes(sources), *_published(sources), *_benchmark(sources)]
+    found.sort(key=lambda one: -one.rate)
+    values = [
+        {"hardware": one.hardware, "img/s": one.rate, "number": one.number, "source": one.source,
+         "text": one.text} for one in found
+    ]
+    color = encoding("number", "nominal", legend={"title": None})
+    spec = {
+        "height": {"step": 24}, "data": {"values": values},
+        "encoding": {
+            "y": encoding("hardware", "nominal", axis={"title": None, "labelLimit": 260},
+                          sort=None),
+            "x": encoding("img/s", "quantitative", "images per second",
+                          scale={"type": "log", "domain": [5, 60000]},
+                          axis={"values": [10, 100, 1000, 10000]}),
+        },
+        "layer": [
+            {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+             "encoding": {"color": color, "shape": color, "tooltip": [
+                 encoding(key, "nominal") for key in ("hardware", "text", "source")]}},
+            {"mark": {"type": "text", "align": "left", "dx": 9},
+             "encoding": {"text": {"field": "text"}}},
+        ],
+    }
+    return Plot(
+        "throughput", spec,
+        f"Images per second of ResNet-50 in training, {len(found)} numbers, on a logarithmic"
+        f" axis: from {found[-1].text} on {found[-1].hardware} to {found[0].text} on"
+        f" {found[0].hardware}.",
+        "ResNet-50 in training, ImageNet's size of images; sources and years are in the table.",
+        ["hardware, precision", "img/s:", "number", "source", "recipe"],
+        [[one.hardware, one.text, one.number, one.source,
+          one.recipe and f"`{one.recipe}`"] for one in found],
+    )
+
+
+def ran(sources: Sources) -> Plot:
+    """Return how fast the runs in evidence were: the median by recipe, machine and day."""
+    found = [one for standing in sources.standings.values() for one in rates_of(standing)]
+    values = [
+        {"recipe": one.recipe, "rate": one.rate, "least": min(one.rates), "most": max(one.rates),
+         "came to": f"{one.shown(one.rate)} {one.unit}", "runs": len(one.rates),
+         "machine": one.machine, "date": str(one.day)} for one in found
+    ]
+    y = encoding("recipe", "nominal", axis={"title": None, "labelLimit": 340}, sort=None)
+    color = encoding("machine", "nominal", legend={
+        "title": None, "orient": "bottom", "columns": 1})
+    spec = {
+        "height": {"step": 26}, "data": {"values": values},
+        "encoding": {"y": y, "color": color},
+        "layer": [
+            {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {
+                "x": {"field": "least", "type": "quantitative"}, "x2": {"field": "most"}}},
+            {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1}, "encoding": {
+                "x": encoding("rate", "quantitative", "images (FutureGAN: clips) per second",
+                              scale={"type": "log"}),
+                "tooltip": [encoding(key, "nominal") for key in (
+                    "recipe", "came to", "runs", "machine", "date")]}},
+        ],
+    }
+    return Plot(
+        "evidence-throughput", spec,
+        f"Throughput of {sum(len(one.rates) for one in found)} runs in evidence, of"
+        f" {len({one.recipe for one in found})} recipes on"
+        f" {len({one.machine for one in found})} machines: the median of each day, and from the"
+        " slowest run to the fastest.",
+        "A point for the median of a recipe, a machine and a day, a line from the slowest run to"
+        " the fastest. Recipes differ in network and images: compare each with itself. Dates and"
+        " files are in the table.",
+        ["recipe", "median:", "slowest:", "fastest:", "unit", "runs:", "machine", "date", "source"],
+        [[one.recipe, *map(one.shown, (one.rate, min(one.rates), max(one.rates))), one.unit,
+          len(one.rates), one.machine, one.day, " ".join(one.files)] for one in found],
+    )

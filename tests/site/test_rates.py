@@ -1,0 +1,152 @@
+"""Throughput, speed-up and efficiency of runs in evidence, beside what is published."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from generator import rates, scaling
+from generator import sources as everything
+from generator.measured import rates_of
+from generator.plots import Plot
+from trimaran import paths
+
+RESULTS = "site/results"
+PATTERN = f"{RESULTS}/resnet-imagenet/cpu-2node-smoke/2026-11-24-epyc-avx512-2core-seed17.json"
+SERIES = "resnet-imagenet/v100x1-horovod-scaling"
+SINGLE = "resnet-imagenet/v100x1-throughput"
+
+
+@pytest.fixture
+def root(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The repository, with a copy of its evidence that a test may add to."""
+    source = paths.repository()
+    for folder, left_out in (("", "site"), ("site", "results")):
+        (own_place / folder).mkdir(exist_ok=True)
+        for path in (source / folder).iterdir():
+            if path.name != left_out:
+                (own_place / folder / path.name).symlink_to(path)
+    shutil.copytree(source / RESULTS, own_place / RESULTS)
+    monkeypatch.setenv("TRIMARAN_ROOT", str(own_place))
+    return own_place
+
+
+def add(root: Path, name: str, rate: float, host: str, expected: float | None = None) -> str:
+    """Write the evidence of a run with one V100 on each of its nodes; return its place."""
+    content = json.loads((root / PATTERN).read_text())
+    point = name.partition("@")[2]
+    content["run"]["recipe"] |= {"name": name, "changed": {}}
+    machine = content["run"]["host"] | {"accelerators": ["Tesla V100-SXM2-16GB"]}
+    content["run"] |= {"host": machine, "nodes": [machine] * (int(point or 1) - 1)}
+    row = content["verdict"]["rows"][-1] | {"measured": rate, "required": True}
+    if expected is not None:
+        row |= {"expected": expected, "low": expected * 0.95, "outcome": "PASS"}
+    outcome = row["outcome"]
+    content |= {"verdict": content["verdict"] | {"rows": [row], "outcome": outcome}, "curves": []}
+    place = f"{RESULTS}/{name.partition('@')[0]}/2026-11-24-{host}.json"
+    (root / place).parent.mkdir(exist_ok=True)
+    (root / place).write_text(json.dumps(content))
+    return place
+
+
+def values(plot: Plot) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = plot.spec["data"]["values"]
+    return found
+
+
+def table(plot: Plot) -> list[dict[str, str]]:
+    """Return the rows of a plot's CSV."""
+    return list(csv.DictReader(io.StringIO(plot._csv())))
+
+
+def test_a_measured_point_of_a_series_stands_beside_the_published_ones(root: Path) -> None:
+    places = [add(root, f"{SERIES}@2", rate, f"dgx-{rate}", 632.8) for rate in (640, 650, 601.2)]
+    plot = scaling.speedups(everything.read(), efficiency=True)
+    own = [one for one in values(plot) if one["experiment"] == SERIES]
+    assert [(one["numbers"], one["ranks"]) for one in own] == [
+        ("published", 1), ("published", 2), ("measured on Tesla V100-SXM2-16GB", 2)]
+    assert own[2]["speed-up"] == pytest.approx(640 / 334)
+    assert own[2]["efficiency"] == pytest.approx(320 / 334)
+    [row] = [row for row in table(plot) if row["numbers"].startswith("measured")]
+    assert (row["rate"], row["unit"], row["speed-up"], row["efficiency"], row["against"]) == (
+        "640", "img/s", "1.92", "95.8%", "published, 1")
+    assert "median of 3 runs on 2 nodes, each 1 x Tesla V100-SXM2-16GB, 2026-11-24" in row["source"]
+    shown = plot.markdown("results/scaling.md")
+    for place in places:
+        assert place in row["source"]
+        assert f"[{Path(place).stem}](../files/{place})" in shown
+
+    [own_page] = scaling.scaling_of(everything.read().recipes[SERIES])
+    assert {"ranks": 2, "rate": 640, "what": "measured on Tesla V100-SXM2-16GB"} in values(own_page)
+    assert own_page.rows[2][:3] == ["measured on Tesla V100-SXM2-16GB", 2, "640"]
+
+
+def test_sizes_of_one_machine_are_against_its_own_smallest(root: Path) -> None:
+    add(root, f"{SERIES}@1", 330, "dgx-1", 334)
+    add(root, f"{SERIES}@2", 627, "dgx-2", 632.8)
+    rows = [row for row in table(scaling.speedups(everything.read(), efficiency=False))
+            if row["numbers"].startswith("measured")]
+    assert [(row["ranks"], row["speed-up"], row["efficiency"], row["against"]) for row in rows] == [
+        ("1", "1.00", "100.0%", "1"), ("2", "1.90", "95.0%", "1")]
+
+
+@pytest.mark.parametrize(("expected", "label"), [
+    (1200.0, "1 x V100, fp16, 2026-11-24"),
+    (None, "1 x Tesla V100-SXM2-16GB, fp16, 2026-11-24"),
+])
+def test_a_run_of_resnet_50_stands_beside_what_its_recipe_expects(
+    root: Path, expected: float | None, label: str
+) -> None:
+    """Where it was not judged, it was on another machine than the recipe's target."""
+    place = add(root, SINGLE, 1190.4, "dgx", expected)
+    plot = rates.throughput(everything.read())
+    rows = [row for row in table(plot) if row["recipe"] == f"`{SINGLE}`"]
+    assert [(row["img/s"], row["number"]) for row in rows] == [
+        ("1,200", "published"), ("1,190.4", "measured here")]
+    assert rows[1]["hardware, precision"] == label
+    assert rows[1]["source"].endswith(f"2026-11-24: {place}")
+    assert [one["img/s"] for one in values(plot) if one["hardware"] == label] == [1190.4]
+    assert f"(../files/{place})" in plot.markdown("results/throughput.md")
+
+
+def test_every_run_in_evidence_is_drawn_that_has_a_rate() -> None:
+    sources = everything.read()
+    plot = rates.ran(sources)
+    drawn = {one["recipe"] for one in values(plot)}
+    assert {f"resnet-imagenet/{name}" for name in (
+        "cpu-quickstart", "cpu-2core-2ranks-smoke", "cpu-2core-2ranks-horovod-smoke",
+        "cpu-2node-smoke")} <= drawn
+    runs = [piece.path for one in sources.standings.values() for piece in one.own_runs()
+            if piece.content.row("throughput")]
+    assert sum(int(row["runs"]) for row in table(plot)) == len(runs) > 30
+    for path in runs:
+        assert f"(../files/{path})" in plot.markdown("results/throughput.md")
+
+
+def test_the_median_is_of_one_machine_and_day_and_of_the_recipe_unchanged() -> None:
+    one = everything.read().standings["resnet-imagenet/cpu-quickstart"]
+    groups = rates_of(one)
+    assert len({(found.machine, found.day) for found in groups}) == len(groups) > 2
+    for found in groups:
+        own = [piece.content.row("throughput") for piece in one.own_runs()
+               if piece.content.day == found.day and piece.content.run.machine == found.machine]
+        assert found.rate == median(row.measured or 0 for row in own if row)
+    changed = dataclasses.replace(one, others={
+        piece.content.run.recipe.sha256: "another experiment" for piece in one.runs})
+    assert rates_of(changed) == []
+
+
+def test_without_evidence_only_published_numbers_are_drawn(root: Path) -> None:
+    shutil.rmtree(root / RESULTS / "resnet-imagenet")
+    lines = scaling.series_of(everything.read())
+    assert {line.origin for line in lines} == {"published"}
+    assert len({line.experiment for line in lines}) == 4
