@@ -1,6 +1,7 @@
 """Set up, check and test the apps, each in the environment of its framework.
 
     python scripts/app_tests.py setup           # the environments: .venv-apps-FRAMEWORK
+    python scripts/app_tests.py setup torch     # that of one framework
     python scripts/app_tests.py test            # types, then all tests
     python scripts/app_tests.py test --quick    # the tests that guard numbers
     python scripts/app_tests.py options         # write options.json of each app anew
@@ -109,6 +110,19 @@ def frameworks(root: Path) -> list[Framework]:
                 f"{framework.apps[0]}/app.yaml: framework {framework.name}: no {framework.lock}"
             )
     return every
+
+
+def _wanted(found: list[Framework], name: str | None) -> list[Framework]:
+    """Return the framework called `name`; all of them where it is None.
+
+    Raises:
+        AppsError: no app is written in it.
+    """
+    wanted = [one for one in found if name in (None, one.name)]
+    if found and not wanted:
+        known = " or ".join(one.name for one in found)
+        raise AppsError(f"no app is written in {name}: say {known}")
+    return wanted
 
 
 def _framework(file: Path) -> str:
@@ -245,7 +259,8 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     """Return what the words ask for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("setup", help="make the environments")
+    setup = verbs.add_parser("setup", help="make the environments")
+    setup.add_argument("framework", nargs="?", metavar="FRAMEWORK", help="of this one only")
     verbs.add_parser("options", help="write options.json of each app anew")
     test = verbs.add_parser("test", help="check types and run the tests")
     test.add_argument("--quick", action="store_true", help="only the tests that guard numbers")
@@ -256,7 +271,7 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
     """Do what the words ask for; return the exit code."""
     asked = options(words)
     try:
-        found = frameworks(root)
+        found = _wanted(frameworks(root), getattr(asked, "framework", None))
     except AppsError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -20,11 +20,11 @@ PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 WAYS = ("executed", "real", "small")
 
 _BLOCK = re.compile(
-    r"(?P<marks>(?:^<!-- [a-z]+(?:: [a-z ]+)? -->\n)*)^```sh[^\n]*\n(?P<text>.*?)^```$",
+    r"(?P<marks>(?:^<!-- [a-z]+(?:: [a-z -]+)? -->\n)*)^```sh[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 _COPIED = re.compile(r"^( *)```sh[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"<!-- ([a-z]+)(?:: ([a-z ]+))? -->")
+_MARK = re.compile(r"<!-- ([a-z]+)(?:: ([a-z -]+))? -->")
 _IN_CLONE = ("make ", ".venv/")
 
 

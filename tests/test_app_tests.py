@@ -90,6 +90,15 @@ def test_an_environment_is_made_once(tree: Path, calls: list[list[str]]) -> None
     assert calls[0][-1] == ".venv-apps-torch"
 
 
+def test_the_environment_of_one_framework_can_be_asked_for(
+    tree: Path, calls: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main(["setup", "torch"], tree) == 0
+    assert [words[-1] for words in calls if "venv" in words] == [".venv-apps-torch"]
+    assert script.main(["setup", "jax"], tree) == 2
+    assert "no app is written in jax: say tensorflow or torch" in capsys.readouterr().err
+
+
 def test_what_the_image_of_an_app_brings_is_there_too(tree: Path, calls: list[list[str]]) -> None:
     own = Path("containers/apps/words-tensorflow-cpu/requirements.lock")
     (tree / own).parent.mkdir(parents=True)

@@ -1,0 +1,1 @@
+"""A line through points: the app of the tutorial."""

@@ -1,0 +1,128 @@
+"""Fit a line through points that lie around 2x + 1: gradient descent on the squared error."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from slope.settings import TrainSettings
+from trainkit import metrics, outputs, session
+from trainkit.journal import Evaluation, Words
+from trainkit.outputs import Outputs
+from trainkit.parts import Parts
+from trainkit.session import Session
+from trainkit.signals import StopFlag
+from trainkit.torch import parts
+from trainkit.torch.start import start
+from trainkit.torch.strategy import TorchStrategy
+from trainkit.training import Course
+
+SLOPE, START, SPREAD = 2.0, 1.0, 0.1
+EPOCH = 100
+"""Steps, after which the line is looked at."""
+FREE = {"out", "resume", "checkpoint_every", "log_every"}
+"""Settings that may change when a training goes on."""
+WORDS = Words({"train_loss": "loss"}, {}, "points/s", "a lower --base-lr may help")
+
+
+def main(settings: TrainSettings) -> None:
+    """Train as `settings` say."""
+    ranks, folder = start(settings.strategy, device=settings.device), Path(settings.out or "")
+    with ranks.explained(), StopFlag() as stop:
+        if session.has_finished(folder, settings.resume, ranks):
+            return
+        own = dataclasses.asdict(settings).items()
+        identity = {key: value for key, value in own if key not in FREE} | {"ranks": ranks.size}
+        out = outputs.open_outputs(folder, settings.resume, identity, strategy=ranks, keep=2,
+                                   packages=("torch", "numpy", "trainkit"), warn=print)
+        with out.log:
+            Training(settings, ranks, out, stop).run()
+        ranks.close()
+
+
+class Training:
+    """The loop, and what a checkpoint keeps of it."""
+
+    def __init__(
+        self, settings: TrainSettings, ranks: TorchStrategy, out: Outputs, stop: StopFlag
+    ) -> None:
+        torch.manual_seed(settings.seed)
+        self.settings, self.ranks = settings, ranks
+        self.batch = settings.batch_size_per_rank * ranks.size
+        self.line = nn.Linear(1, 1).to(ranks.device)
+        self.optimizer = torch.optim.SGD(self.line.parameters(), settings.base_lr)
+        ranks.distribute(self.line, overlap=False)
+        course = Course(
+            EPOCH, settings.steps, settings.steps, log_every=settings.log_every,
+            checkpoint_every=settings.checkpoint_every, eval_every=1,
+        )
+        self.session = Session(out, ranks, stop, course, WORDS, self)
+
+    def run(self) -> None:
+        """Train to the end, or to the next step boundary after a signal."""
+        with self.session.running():
+            while not self.session.is_over:
+                self.session.begin_epoch()
+                batches = self.batches()
+                while self.session.has_steps:
+                    self.train_step(batches)
+                self.session.end_epoch(self.evaluate)
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield this rank's part of each global batch, which seed and step alone decide."""
+        step = self.session.at.steps_done
+        while True:
+            draw = np.random.default_rng([self.settings.seed, step])
+            x = draw.uniform(-1, 1, (self.batch, 1))
+            y = SLOPE * x + START + draw.normal(0, SPREAD, x.shape)
+            both = torch.tensor(np.stack([x, y]), dtype=torch.float32)
+            own = both.chunk(self.ranks.size, dim=1)[self.ranks.rank].to(self.ranks.device)
+            yield own[0], own[1]
+            step += 1
+
+    def train_step(self, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
+        """Make one update down the gradient of the mean over the global batch."""
+        x, y = self.session.take(batches)
+        loss = nn.functional.mse_loss(self.line(x), y)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        with self.ranks.averaged(self.line):
+            self.optimizer.step()
+        sums = torch.stack([loss.detach() * len(x), loss.new_tensor(self.session.stop_asked)])
+        self.session.made(self.batch, self.ranks.start_sum(sums), {})
+
+    def evaluate(self) -> Evaluation:
+        """Return how far slope and start of the line are from the true ones, together."""
+        error = abs(self.line.weight.item() - SLOPE) + abs(self.line.bias.item() - START)
+        return Evaluation({"eval_error": error}, {"error": error}, f"error {error:.4f}")
+
+    # What a session asks: `trainkit.training.Training`.
+
+    def parts(self) -> Parts:
+        """Return what changes with the steps."""
+        return parts.parts(line=self.line, optimizer=self.optimizer)
+
+    def facts(self) -> dict[str, int]:
+        """Return what the metrics tell at the start."""
+        return {metrics.SEED: self.settings.seed, metrics.GLOBAL_BATCH_SIZE: self.batch}
+
+    def digest(self) -> str:
+        """Return a digest of the weights, which are the same on all ranks."""
+        return parts.digest([self.line])
+
+    def before_save(self) -> None:
+        """Nothing is each rank's own."""
+
+    def own_state(self) -> dict[str, Any]:
+        """Return nothing: parts and progress are all."""
+        return {}
+
+    def own_result(self) -> dict[str, Any]:
+        """Return the line that was found."""
+        return {"slope": self.line.weight.item(), "start": self.line.bias.item()}

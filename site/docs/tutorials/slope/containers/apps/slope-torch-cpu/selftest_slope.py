@@ -1,0 +1,14 @@
+"""Self-test of the image: a training of some steps comes to its end."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+with tempfile.TemporaryDirectory() as out:
+    words = [sys.executable, "-m", "slope", "train", f"--out={out}", "--steps=20", "--device=cpu"]
+    subprocess.run(words, check=True)
+    result = json.loads((Path(out) / "result.json").read_text())
+if result["steps"] != 20:
+    sys.exit(f"20 steps were asked for: {result}")
