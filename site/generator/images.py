@@ -32,7 +32,7 @@ def pages(sources: Sources) -> list[Page]:
     """Return the catalogue and all pages."""
     page = f"{FOLDER}/index.md"
     rows = [_row(page, image, sources) for image in sources.images]
-    head = ["image", "for", "what is in it", "SIF:", "start:", "SHA-256", "licences", "seen"]
+    head = ["image", "what is in it", "SIF:", "start:", "SHA-256", "licences", "seen"]
     index = Page(page, fill("images.md.j2", page, table=markdown.table(head, rows)), "Images")
     return [index, *(_page(image, sources) for image in sources.images)]
 
@@ -51,11 +51,12 @@ def hardware(image: Image) -> str:
 def _row(page: str, image: Image, sources: Sources) -> list[str]:
     piece = newest(image, sources)
     content = _content(image)
-    own = f"[`{image.name}`]({markdown.link(page, place(image.name))})"
+    own = (f"[`{image.name}`]({markdown.link(page, place(image.name))})"
+           f"<br><small>{hardware(image)}</small>")
     if piece is None:
-        return [own, hardware(image), content, "not built here", "", "", "", ""]
+        return [own, content, "not built here", "", "", "", ""]
     seen = piece.content
-    return [own, hardware(image), content, f"{seen.size / 1e6:,.0f} MB", f"{seen.start:.2f} s",
+    return [own, content, f"{seen.size / 1e6:,.0f} MB", f"{seen.start:.2f} s",
             f"`{seen.digest.removeprefix('sha256:')[:SHORT]}`", _strictest(seen),
             markdown.moment(seen.day)]
 

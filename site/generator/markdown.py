@@ -14,6 +14,11 @@ def cell(text: object) -> str:
     return " ".join(str(text).split()).replace("|", r"\|")
 
 
+def whole(text: str) -> str:
+    """Return a number with its unit, between which no line ends."""
+    return text.replace(" ", "&nbsp;")
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table; a column whose head ends with `:` is aligned to the right."""
     marks = ["--:" if name.endswith(":") else "---" for name in head]

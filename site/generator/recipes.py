@@ -163,7 +163,8 @@ def _data(one: Standing) -> list[dict[str, str]]:
 def _runs(page: str, runs: Sequence[tuple[Standing, Piece[RunEvidence]]]) -> str:
     rows = [
         [_when(page, piece), f"`@{one.point}`", _changes(one, piece),
-         "<br>".join(f"{row.metric} {row.measured_text}" for row in piece.content.verdict.rows),
+         "<br>".join(f"{row.metric} {markdown.whole(row.measured_text)}"
+                     for row in piece.content.verdict.rows),
          _outcome(piece), piece.content.run.host.text,
          f"`{piece.content.run.image.digest[7:19]}`"]
         for one, piece in runs

@@ -27,7 +27,7 @@ def pages(sources: Sources) -> list[Page]:
 def _overview(sources: Sources) -> Page:
     page = f"{FOLDER}/index.md"
     rows = [row for one in sources.standings.values() for row in _rows(page, one)]
-    head = ["recipe", "metric", "expected:", "came to:", "verdict", "run", "source of the number"]
+    head = ["recipe and metric", "expected, and its source", "came to:", "verdict", "run"]
     plot = learning.reached(sources.standings.values())
     text = fill("results.md.j2", page, rows=markdown.table(head, rows), plot=plot.markdown(page))
     return Page(page, text, "Overview", plots=(plot,))
@@ -42,11 +42,11 @@ def _rows(page: str, one: Standing) -> list[list[str]]:
         source = number.source if number.date is None else (
             f"{number.source}, {markdown.moment(number.date)}")
         rows.append([
-            f"[{one.name}]({markdown.link(page, recipe_page(one.name))})", f"`{metric}`",
-            number.text,
+            f"[{one.name}]({markdown.link(page, recipe_page(one.name))})<br>`{metric}`",
+            f"**{number.text}**<br><small>{source}</small>",
             _middle(one, metric, found) if found else "",
             _verdicts(found) or markdown.chip(one.status, one.status),
-            markdown.moment(runs[0].content.day) if found else "", source,
+            markdown.moment(runs[0].content.day) if found else "",
         ])
     return rows
 

@@ -27,6 +27,16 @@ def test_a_page_fits_a_phone_its_pictures_have_words_and_nothing_goes_wrong(
         assert len(picture.get_attribute("alt") or "") > 8, picture.get_attribute("src")
 
 
+@pytest.mark.parametrize("place", KINDS)
+def test_tables_fit_a_desk(visit: Open, place: str) -> None:
+    """The last column often says where a number is from: nobody scrolls aside to look for it."""
+    page = visit(place)
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    widths = page.locator(".md-typeset__scrollwrap").evaluate_all(
+        "found => found.map(one => [one.innerText.slice(0, 60), one.scrollWidth, one.clientWidth])")
+    assert [one for one in widths if one[1] > one[2]] == []
+
+
 def test_the_filter_shows_what_was_asked_for_and_can_be_linked(visit: Open) -> None:
     page = visit("recipes/")
     shown = page.locator("#recipes > .card:visible")
@@ -227,9 +237,9 @@ def test_the_keyboard_reaches_everything(visit: Open) -> None:
 
 def test_dates_say_their_age(visit: Open) -> None:
     page = visit("recipes/resnet-imagenet/cpu-quickstart/")
-    ages = page.locator("time.age").all_inner_texts()
-    assert ages
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \((\d+ \w+ old|today)\)", age) for age in ages)
+    ages = page.locator("time.age + .age").all_inner_texts()
+    assert len(ages) == page.locator("time.age").count() > 0
+    assert all(re.fullmatch(r"\((\d+ \w+ old|today)\)", age) for age in ages)
     assert any("old" in age for age in ages)
 
 

@@ -1,4 +1,4 @@
-// What pages need beside the theme: ages of dates, the filter of the recipes, plots, paper.
+// What pages need beside the theme: ages of dates, breaks in long names, the filter, plots, paper.
 
 "use strict";
 
@@ -10,11 +10,13 @@ function addAges() {
   const today = Date.now();
   for (const time of document.querySelectorAll("time.age")) {
     const days = Math.floor((today - Date.parse(time.dateTime)) / 86400000);
-    if (days < 0 || time.dataset.age) continue;
+    if (days < 0) continue;
     const [count, unit] =
       days < 60 ? [days, "day"] : days < 730 ? [Math.floor(days / 30.4), "month"] : [Math.floor(days / 365.25), "year"];
-    time.dataset.age = days ? `${count} ${unit}${count === 1 ? "" : "s"} old` : "today";
-    time.append(` (${time.dataset.age})`);
+    const age = document.createElement("span");
+    age.className = "age";
+    age.textContent = days ? `(${count} ${unit}${count === 1 ? "" : "s"} old)` : "(today)";
+    time.after(" ", age); // on a line of its own where there is no room beside the date
   }
 }
 
@@ -96,7 +98,21 @@ function preparePaper() {
   });
 }
 
+// Long names in tables, such as those of files, break after a sign where there is no room.
+function breakNames() {
+  for (const cell of document.querySelectorAll("article td")) {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    const long = [];
+    while (texts.nextNode()) if (/\S{40}/.test(texts.currentNode.data)) long.push(texts.currentNode);
+    for (const text of long) {
+      const parts = text.data.split(/(?<=[/:_])/);
+      text.replaceWith(...parts.flatMap((part) => [part, document.createElement("wbr")]));
+    }
+  }
+}
+
 addAges();
+breakNames();
 startFilter();
 startPlots();
 preparePaper();
