@@ -12,7 +12,10 @@ DARK = {
 }
 """Colour of a drawing -> what stands for it on a dark page."""
 
-DRAWN = {"way": "site/docs/way.svg", "graph": "containers/graph.svg"}
+DRAWN = {
+    "way": "site/docs/way.svg", "way-tall": "site/docs/way-tall.svg",  # for phones
+    "graph": "containers/graph.svg",
+}
 
 
 def files() -> dict[str, str | bytes]:

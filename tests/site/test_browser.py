@@ -27,6 +27,15 @@ def test_a_page_fits_a_phone_its_pictures_have_words_and_nothing_goes_wrong(
         assert len(picture.get_attribute("alt") or "") > 8, picture.get_attribute("src")
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_way_is_read_on_a_phone_from_top_to_bottom(visit: Open, dark: bool) -> None:
+    """Its drawing for phones is 360 pixels wide, with letters of 13; that for desks has 1,040."""
+    picture = visit(phone=True, dark=dark).locator(".hero img:visible")
+    shown = picture.evaluate("one => [one.currentSrc.split('/').pop(), one.clientWidth]")
+    assert shown[0] == f"way-tall-{'dark' if dark else 'light'}.svg"
+    assert shown[1] >= 350
+
+
 @pytest.mark.parametrize("place", KINDS)
 def test_tables_fit_a_desk(visit: Open, place: str) -> None:
     """The last column often says where a number is from: nobody scrolls aside to look for it."""

@@ -22,7 +22,7 @@ class Links(HTMLParser):
         for key, value in attrs:
             if value is None:
                 continue
-            if key in ("href", "src"):
+            if key in ("href", "src", "srcset"):
                 self.links.add(value)
             elif key == "id" or (key == "name" and tag == "a"):
                 self.names.add(value)
@@ -56,11 +56,13 @@ def test_no_link_is_broken(built: Path) -> None:
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(
-        '<a href="other/">a</a><a href="none/">b</a><img src="c.png"><a href="other/#no">d</a>')
+        '<a href="other/">a</a><a href="none/">b</a><img src="c.png"><a href="other/#no">d</a>'
+        '<source srcset="d.svg">')
     (tmp_path / "other").mkdir()
     (tmp_path / "other/index.html").write_text('<h1 id="yes">x</h1><a href="../#">e</a>')
     assert sorted(faults(tmp_path)) == [
-        "index.html: c.png", "index.html: none/", "index.html: other/#no: no such anchor"]
+        "index.html: c.png", "index.html: d.svg", "index.html: none/",
+        "index.html: other/#no: no such anchor"]
 
 
 def test_nothing_is_fetched_from_elsewhere(built: Path) -> None:
