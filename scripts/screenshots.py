@@ -58,7 +58,8 @@ def take(program: str, address: str) -> None:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
         for colours in ("light", "dark"):
             context = browser.new_context(
-                viewport={"width": 1280, "height": 860},
+                # So high that a recipe is seen with its command, and an app with its figure.
+                viewport={"width": 1280, "height": 1040},
                 color_scheme="dark" if colours == "dark" else "light",
             )
             for name, place in PAGES.items():
