@@ -186,19 +186,20 @@ def test_three_time_limits_are_one_run_with_one_verdict(place: Place) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(1200)
 def test_a_real_time_limit_with_copies_on_each_node(place: Place) -> None:
     """Slurm announces the limit when it likes: up to a minute before it was asked to."""
     own = place.root / "own disk"
     place.site |= {"local_storage": str(own), "stage_data": True, "signal_seconds": 45}
-    place.write(args=RECIPE["args"] | {"steps": 400},
+    place.write(args=RECIPE["args"] | {"steps": 1600},
                 resources=RECIPE["resources"] | {"walltime": "00:02:00"})
     run = place.submit()
     run.reach(4)
     for node in ("n1", "n2"):
         [copies] = own.glob(f"trimaran-*-{node}")
         assert {path.name for path in copies.iterdir()} == {"image.sif", "data1"}
-    assert run.finish(600)["state"] == "completed", run.log
-    assert run.step() == 400
+    assert run.finish(1000)["state"] == "completed", run.log
+    assert run.step() == 1600
     run.check_metrics()
     *links, _last = run.links()
     assert links
