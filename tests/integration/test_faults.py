@@ -206,6 +206,7 @@ def test_a_real_time_limit_with_copies_on_each_node(place: Place) -> None:
     for link in links:
         assert link.end is not None
         assert link.end.reason == f"the time limit came: it goes on from step {link.end.step}"
+    leaves_the_queue(place)  # the copies go after the end was written down
     assert not list(own.iterdir())
 
 
