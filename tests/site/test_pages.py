@@ -269,11 +269,12 @@ def test_every_suite_has_all_its_tests_with_day_machine_command_and_revision() -
 
 def test_what_did_not_come_out_well_is_counted_and_named() -> None:
     whole = READ.shelf.suites["faults"][-1]
-    worse = whole.content.tests[0].model_copy(update={"outcome": "failed"})
-    suite = whole.content.model_copy(update={"tests": [worse, *whole.content.tests[1:]]})
+    good, *others = [one.model_copy(update={"outcome": "passed"}) for one in whole.content.tests]
+    worse = good.model_copy(update={"outcome": "failed"})
+    suite = whole.content.model_copy(update={"tests": [worse, *others]})
     count = len(suite.tests)
     assert suites.came_to("faults", suite.tests) == f"{count - 1} of {count} survived"
-    again = whole.content.model_copy(update={"tests": [whole.content.tests[0]]})
+    again = whole.content.model_copy(update={"tests": [good]})
     last = suites.newest([again, suite])  # a later run of some replaces what these came to
     assert suites.came_to("faults", last) == f"{count} of {count} survived"
     shelf = dataclasses.replace(
