@@ -277,7 +277,6 @@ def test_the_run_directory_is_gone_before_it_starts(place: Place) -> None:
     assert not run.out.exists()
 
 
-@pytest.mark.faults
 def test_the_run_directory_is_removed_while_it_trains(place: Place) -> None:
     run = place.submit()
     run.reach(12)
