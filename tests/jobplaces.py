@@ -125,7 +125,7 @@ def describe(root: Path, name: str, changes: dict[str, Argument], cluster: Clust
     engine = Apptainer(str(root / "bin/apptainer"))
     request = Request(recipe, engine, changes, queued=True)
     known = DataRecord(name="fashion-mnist", path=str(data), sha256="4" * 64)
-    return Job(request, engine, cluster, built, [known], root / name)
+    return Job(request, cluster, built, [known], root / name)
 
 
 def make(

@@ -102,7 +102,7 @@ def command(
     if one.starts_here:
         return pipeline.command(request, built, folders, out)
     data = [DataRecord(name=name, path=str(path), sha256="") for name, path in folders.items()]
-    return Job(request, engine, Cluster(), built, data, out).command()
+    return Job(request, Cluster(), built, data, out).command()
 
 
 def _parts(words: list[str], image: str) -> list[list[str]]:

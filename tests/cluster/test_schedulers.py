@@ -107,6 +107,18 @@ def test_bsub_reads_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         Lsf().submit(Path("job.sh"), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "command"), [(Slurm(), "scancel"), (Pbs(), "qdel"), (Lsf(), "bkill")],
+    ids=["slurm", "pbs", "lsf"],
+)
+def test_a_job_is_ended_by_its_number(
+    scheduler: Scheduler, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = stand_in(tmp_path, monkeypatch, **{command: ""})
+    scheduler.cancel("123.server")
+    assert (place / f"{command}.argv").read_text() == "123.server\n"
+
+
 QSTAT = {"Jobs": {
     "1.s": {"job_state": "R"}, "2.s": {"job_state": "Q", "comment": "Not Running: no nodes"},
     "3.s": {"job_state": "F", "Exit_status": 0}, "4.s": {"job_state": "F", "Exit_status": 271},

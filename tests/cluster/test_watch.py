@@ -118,6 +118,15 @@ def test_one_damaged_run_and_a_silent_batch_system_hide_no_other(
         watch.look([damaged.out])
 
 
+def test_a_batch_system_that_nobody_knows_is_told(place: Place) -> None:
+    file = place.out / "run.json"
+    file.write_text(file.read_text().replace('"slurm"', '"oar"'))
+    with pytest.raises(UsageError, match=r"run\.json: job: no batch system is called 'oar'"):
+        watch.look([place.out])
+    with pytest.raises(UsageError, match="'oar'"):
+        watch.follow(place.out, print, on=True)
+
+
 @pytest.mark.parametrize("left", ["", "exit 75"])
 def test_what_was_cancelled_here_stays_cancelled(place: Place, left: str) -> None:
     if left:

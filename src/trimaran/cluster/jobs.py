@@ -11,7 +11,6 @@ from trimaran.cluster import script
 from trimaran.cluster.scheduler import Scheduler, State
 from trimaran.cluster.script import SCHEDULERS, SCRIPT, Job
 from trimaran.data.dataset_json import DATASET
-from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.files import sha256, write_atomic
 from trimaran.reporting import Reporter
@@ -65,14 +64,12 @@ def at_home(request: Request, cluster: Cluster) -> Request:
 def preview(request: Request, cluster: Cluster) -> str:
     """Return the script that `submit` would queue; nothing is made, fetched or queued."""
     request = at_home(request, cluster)
-    pipeline.check(request)
-    engine = _engine(request)
     planned = pipeline.plan(request)
     data = [
         DataRecord(name=name, path=str(path), sha256=_digest(path))
         for name, path in inputs.places(request.recipe, request.folders).items()
     ]
-    text = script.render(Job(request, engine, cluster, planned.built, data, planned.directory))
+    text = script.render(Job(request, cluster, planned.built, data, planned.directory))
     shebang, _, rest = text.partition("\n")
     return "\n".join([shebang, *(f"# first: {what}" for what in planned.missing), rest])
 
@@ -87,10 +84,9 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
     request = at_home(request, cluster)
     pipeline.check(request)
     SCHEDULERS[cluster.scheduler].check()
-    engine = _engine(request)
     with rundir.claim(request.recipe, request.out) as (directory, _lock):
         request, data, built, used = pipeline.prepare(request, STEPS, reporter)
-        job = Job(request, engine, cluster, built, data, directory)
+        job = Job(request, cluster, built, data, directory)
         text = script.render(job)
         with reporter.step(3, STEPS, f"job: {request.recipe.name}"):
             begun = JobRecord(scheduler=cluster.scheduler, cluster=name,
@@ -194,14 +190,12 @@ def scheduler_of(record: RunRecord) -> Scheduler:
     return SCHEDULERS[name]
 
 
-def numbers(directory: Path) -> list[str]:
-    """Return the numbers of the jobs of a run, the newest last."""
-    return _noted(directory, QUEUED)
-
-
-def cancelled(directory: Path) -> list[str]:
-    """Return the numbers of the jobs of a run that were cancelled here."""
-    return _noted(directory, CANCELLED)
+def numbers(directory: Path, file: str = QUEUED) -> list[str]:
+    """Return the numbers of the jobs of a run, the newest last: QUEUED, or CANCELLED here."""
+    try:
+        return (directory / links.FOLDER / file).read_text().split()
+    except FileNotFoundError:
+        return []
 
 
 def still_active(directory: Path, scheduler: Scheduler) -> tuple[str, State] | None:
@@ -224,23 +218,7 @@ def _note(directory: Path, file: str, job: str) -> None:
         noted.write(f"{job}\n")
 
 
-def _noted(directory: Path, file: str) -> list[str]:
-    try:
-        return (directory / links.FOLDER / file).read_text().split()
-    except FileNotFoundError:
-        return []
-
-
 def _digest(path: Path) -> str:
     """Return the SHA-256 of a data set's description; what is not there yet has none."""
     description = path / DATASET
     return sha256(description) if description.is_file() else "0" * 64
-
-
-def _engine(request: Request) -> Apptainer:
-    if not isinstance(request.engine, Apptainer):
-        raise UsageError(f"a job runs a SIF, which the engine {request.engine.name} does not make",
-                         hint="use --engine apptainer")
-    if request.extension.modifications():
-        raise UsageError("--overlay and --venv are for runs on this machine")
-    return request.engine

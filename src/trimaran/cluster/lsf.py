@@ -27,7 +27,6 @@ class Lsf(Scheduler):
 
     name = "lsf"
     programs = ("bsub", "bjobs", "bkill")
-    template = "lsf.sh.j2"
     directive = "#BSUB"
     number = "LSB_JOBID"
 
@@ -63,7 +62,7 @@ class Lsf(Scheduler):
             "--bind", f"packed:{shape.cpus_per_task}", "--launch_distribution", "packed",
         )
 
-    def each_node(self, shape: Shape, nodes: str) -> tuple[str, ...]:
+    def each_node(self, nodes: str) -> tuple[str, ...]:
         """Return jsrun, with one task a node."""
         return ("jsrun", "--nrs", nodes, "--rs_per_host", "1", "--tasks_per_rs", "1",
                 "--cpu_per_rs", "ALL_CPUS")
@@ -89,10 +88,6 @@ class Lsf(Scheduler):
             return {row["JOBID"]: _state(row) for row in rows if "STAT" in row}
         except (Malformed, ValueError, LookupError, TypeError) as error:
             raise RunError(f"bjobs does not answer: {done.stderr.strip() or error}") from error
-
-    def cancel(self, job: str) -> None:
-        """End a job: its ranks are told to stop, and killed some seconds later."""
-        process.run(["bkill", job], check=RunError)
 
 
 def _state(row: dict[str, str]) -> State:

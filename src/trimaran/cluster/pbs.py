@@ -30,7 +30,6 @@ class Pbs(Scheduler):
 
     name = "pbs"
     programs = ("qsub", "qstat", "qdel")
-    template = "pbs.sh.j2"
     directive = "#PBS"
     number = "PBS_JOBID"
     silent = True
@@ -59,7 +58,7 @@ class Pbs(Scheduler):
         """Return the host's mpirun."""
         return host_mpirun(shape, tasks)
 
-    def each_node(self, shape: Shape, nodes: str) -> tuple[str, ...]:
+    def each_node(self, nodes: str) -> tuple[str, ...]:
         """Return the host's mpirun, with one task a node."""
         return ("mpirun", "-n", nodes, "--map-by", "ppr:1:node", "--bind-to", "none")
 
@@ -80,10 +79,6 @@ class Pbs(Scheduler):
             return {number: _state(job) for number, job in jobs.items()}
         except (Malformed, ValueError, AttributeError, KeyError) as error:
             raise RunError(f"qstat does not answer: {done.stderr.strip() or error}") from error
-
-    def cancel(self, job: str) -> None:
-        """End a job: its ranks are told to stop, and killed after the queue's kill_delay."""
-        process.run(["qdel", job], check=RunError)
 
 
 def _state(job: dict[str, object]) -> State:

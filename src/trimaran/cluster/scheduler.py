@@ -1,6 +1,7 @@
 """What a batch system is here: how a job asks for nodes, starts its ranks, and is queued and seen.
 
-`slurm`, `pbs` and `lsf` have one each, and a template of shell functions for the script of a job.
+`slurm`, `pbs` and `lsf` have one each, and a template of shell functions for the script of
+a job, `NAME.sh.j2`.
 """
 
 from __future__ import annotations
@@ -83,8 +84,7 @@ class Scheduler(ABC):
 
     Attributes:
         name: as a site file has it.
-        programs: its commands.
-        template: shell functions that only this one can fill.
+        programs: its commands: to queue a job, to ask for its state, to end it, and others.
         directive: what a line of the script begins with that is for the batch system.
         number: the variable that has a job's number.
         silent: whether it says nothing to a job before its time limit.
@@ -92,7 +92,6 @@ class Scheduler(ABC):
 
     name: ClassVar[str]
     programs: ClassVar[tuple[str, ...]]
-    template: ClassVar[str]
     directive: ClassVar[str]
     number: ClassVar[str]
     silent: ClassVar[bool] = False
@@ -110,7 +109,7 @@ class Scheduler(ABC):
         """Return the words that start all tasks; `nodes` and `tasks` may be shell variables."""
 
     @abstractmethod
-    def each_node(self, shape: Shape, nodes: str) -> tuple[str, ...]:
+    def each_node(self, nodes: str) -> tuple[str, ...]:
         """Return the words that start one task on each node."""
 
     @abstractmethod
@@ -133,9 +132,12 @@ class Scheduler(ABC):
             RunError: it does not answer.
         """
 
-    @abstractmethod
     def cancel(self, job: str) -> None:
-        """End a job: its ranks are told to stop, and killed some seconds later."""
+        """End a job: its ranks are told to stop, and killed some seconds later.
+
+        How many: KillWait of a cluster with Slurm, kill_delay of a queue of PBS.
+        """
+        process.run([self.programs[2], job], check=RunError)
 
     def early(self, cluster: Cluster) -> int:
         """Return how many seconds before its time limit a job is told of it."""

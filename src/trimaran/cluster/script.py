@@ -37,7 +37,6 @@ class Job:
 
     Attributes:
         request: recipe, changes and site.
-        engine: Apptainer, which the nodes have.
         cluster: the facts of the cluster.
         built: the image, on a file system that the nodes share.
         data: the packed data sets.
@@ -45,11 +44,16 @@ class Job:
     """
 
     request: Request
-    engine: Apptainer
     cluster: Cluster
     built: BuiltImage
     data: list[DataRecord]
     directory: Path
+
+    @property
+    def engine(self) -> Apptainer:
+        """The engine, which the nodes have: `trimaran submit` makes no other."""
+        assert isinstance(self.request.engine, Apptainer)  # noqa: S101 - for the types
+        return self.request.engine
 
     @property
     def recipe(self) -> Recipe:
@@ -125,9 +129,10 @@ def render(job: Job) -> str:
     recipe, cluster, shape, scheduler = job.recipe, job.cluster, job.shape, job.scheduler
     words, environment = _command(job)
     elastic = recipe.resources.min_nodes is not None
+    by_srun = scheduler.name == "slurm" and shape.ranks_told and not shape.mpirun
     unknown = options.faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume")
     starts = scheduler.ranks(shape, cluster, NODES, TASKS)
-    each = scheduler.each_node(shape, NODES)
+    each = scheduler.each_node(NODES)
     return shell.fill("trimaran.cluster", "job.sh.j2", {
         "script": "job.sh",
         "version": __version__,
@@ -135,7 +140,6 @@ def render(job: Job) -> str:
         "scheduler": scheduler,
         "options": scheduler.options(job.request.recipe.name, shape, cluster, elastic),
         "shape": shape,
-        "number": scheduler.number,
         "commands": shell.quote(scheduler.folder()),
         "out": shell.quote(job.directory),
         "image": shell.quote(job.built.reference),
@@ -149,14 +153,14 @@ def render(job: Job) -> str:
         "apptainer": shell.quote(cluster.apptainer or job.engine.executable),
         "local": cluster.local_storage and shell.quote(cluster.local_storage),
         "stage_data": cluster.stage_data,
-        "check_mpi": cluster.mpi if scheduler.name == "slurm" and _by_slurm(shape) else None,
-        "network": _assignments(cluster.env),
+        "check_mpi": cluster.mpi if by_srun else None,
+        "network": [
+            shell.quote(f"APPTAINERENV_{name}={value}") for name, value in cluster.env.items()
+        ],
         "passed_on": commands.PASSED_ON,
-        "ranks_told": shape.ranks_told,
         "rendezvous": job.meets,
         "resume": None if unknown else OPTION,
         "elastic": recipe.resources.min_nodes if elastic and not shape.restarts else None,
-        "restarts": shape.restarts,
         "planned": f"--{PLANNED}={shape.nodes * recipe.resources.tasks_per_node}",
         "timer": _seconds(shape.walltime) - cluster.signal_seconds if scheduler.silent else None,
         "mps": recipe.resources.mps,
@@ -185,10 +189,6 @@ def _digest(data: DataRecord) -> str | None:
     return None if Path(data.path).is_file() else data.sha256
 
 
-def _by_slurm(shape: Shape) -> bool:
-    return shape.ranks_told and not shape.mpirun
-
-
 def _launch(words: tuple[str, ...], *, elastic: bool = False) -> str:
     """Return the words of a launcher as shell source: quoted, but for the script's variables."""
     source = [_word(word) for word in words]
@@ -207,7 +207,3 @@ def _word(word: str) -> str:
 def _seconds(walltime: str) -> int:
     hours, minutes, seconds = (int(part) for part in walltime.split(":"))
     return (hours * 60 + minutes) * 60 + seconds
-
-
-def _assignments(env: Mapping[str, str]) -> list[str]:
-    return [shell.quote(f"APPTAINERENV_{name}={value}") for name, value in env.items()]

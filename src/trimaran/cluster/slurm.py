@@ -22,7 +22,6 @@ class Slurm(Scheduler):
 
     name = "slurm"
     programs = ("sbatch", "squeue", "scancel", "srun")
-    template = "slurm.sh.j2"
     directive = "#SBATCH"
     number = "SLURM_JOB_ID"
 
@@ -59,7 +58,7 @@ class Slurm(Scheduler):
             *end, f"--mpi={cluster.mpi if shape.ranks_told else 'none'}",
         )
 
-    def each_node(self, shape: Shape, nodes: str) -> tuple[str, ...]:
+    def each_node(self, nodes: str) -> tuple[str, ...]:
         """Return srun, with one task a node."""
         return (*self._srun(nodes, nodes, 1), "--kill-on-bad-exit=1", "--mpi=none")
 
@@ -87,7 +86,3 @@ class Slurm(Scheduler):
         return {
             row[0]: State(row[1], row[2], active=row[1] in ACTIVE) for row in rows if len(row) == 3
         }
-
-    def cancel(self, job: str) -> None:
-        """End a job: its ranks are told to stop, and killed after the cluster's KillWait."""
-        process.run(["scancel", job], check=RunError)

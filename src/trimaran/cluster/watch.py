@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.cluster import jobs
-from trimaran.cluster.scheduler import State
-from trimaran.cluster.script import SCHEDULERS, SCRIPT
+from trimaran.cluster.scheduler import Scheduler, State
+from trimaran.cluster.script import SCRIPT
 from trimaran.errors import TrimaranError
 from trimaran.parsing import Malformed, parse_json
 from trimaran.runs import links, rundir
@@ -107,14 +107,14 @@ def _unknown(rows: dict[Path, Watched], directories: Iterable[Path]) -> Iterator
 
 
 def _look(records: Mapping[Path, RunRecord]) -> list[Watched]:
-    asked: dict[str, list[str]] = {}
+    asked: dict[Scheduler, list[str]] = {}
     for directory, record in records.items():
-        if record.status != "completed" and record.job:  # one that failed may be queued again
-            asked.setdefault(record.job.scheduler, []).extend(jobs.numbers(directory)[-1:])
+        if record.status != "completed":  # one that failed may be queued again
+            asked.setdefault(jobs.scheduler_of(record), []).extend(jobs.numbers(directory)[-1:])
     known = {
         number: state
-        for name, numbers in asked.items()
-        for number, state in SCHEDULERS[name].states(numbers).items()
+        for scheduler, numbers in asked.items()
+        for number, state in scheduler.states(numbers).items()
     }
     return [_watched(directory, record, known) for directory, record in records.items()]
 
@@ -129,7 +129,7 @@ def _watched(directory: Path, record: RunRecord, known: Mapping[str, State]) -> 
         pass
     elif now is not None and now.active:
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
-    elif job in jobs.cancelled(directory):
+    elif job in jobs.numbers(directory, jobs.CANCELLED):
         state, reason = "cancelled", "cancelled"
     elif (refused := links.refusal(directory)) is not None and refused.job == job:
         state, reason = "failed", refused.reason
@@ -183,28 +183,18 @@ def follow(directory: Path, say: Callable[[str], None], *, on: bool) -> None:
         UsageError: it is no submitted run.
     """
     jobs.submitted(directory)
-    for line in _lines(directory, on=on):
-        say(line)
-
-
-def _lines(directory: Path, *, on: bool) -> Iterator[str]:
     with (directory / LOG).open(encoding="utf-8", errors="replace") as log:
         turn, rest = 0, ""
         while True:
-            ended = on and turn % 4 == 0 and _ended(directory)
+            ended = on and turn % 4 == 0 and look([directory])[0].state in ENDED
             for line in log:
                 rest += line
                 if rest.endswith("\n"):
-                    yield rest.removesuffix("\n")
+                    say(rest.removesuffix("\n"))
                     rest = ""
             if not on or ended:
                 break
             turn += 1
             time.sleep(POLL_SECONDS)
         if rest:
-            yield rest
-
-
-def _ended(directory: Path) -> bool:
-    [now] = look([directory])
-    return now.state in ENDED
+            say(rest)

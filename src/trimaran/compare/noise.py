@@ -66,7 +66,7 @@ def between(
     if len(first) > 1 or len(second) > 1:
         return _one_new(value, first if len(first) > 1 else second)
     if windows is not None and min(map(len, windows)) >= LEAST:
-        return _within(value, *windows)
+        return _judged(value, _half_width(*map(stretches, windows)), STRETCHES)
     return Difference(value, None, None, "not known" if value else "no difference", NONE)
 
 
@@ -89,16 +89,9 @@ def _one_new(value: float, group: Sequence[float]) -> Difference:
 def _judged(value: float, half: float, method: str) -> Difference:
     if half == 0:  # repeats that cannot differ, such as of one seed, tell of no noise
         return Difference(value, None, None, "not known" if value else "no difference", method)
-    outcome: Outcome = "more than noise" if abs(value) > half else "within noise"
+    more: Outcome = "more than noise within the runs" if method == STRETCHES else "more than noise"
+    outcome = more if abs(value) > half else "within noise"
     return Difference(value, value - half, value + half, outcome, method)
-
-
-def _within(value: float, first: Sequence[float], second: Sequence[float]) -> Difference:
-    half = _half_width(stretches(first), stretches(second))
-    found = _judged(value, half, STRETCHES)
-    if found.outcome == "more than noise":
-        return found._replace(outcome="more than noise within the runs")
-    return found
 
 
 def stretches(windows: Sequence[float]) -> list[float]:

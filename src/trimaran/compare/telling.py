@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from trimaran.compare import noise
@@ -63,7 +63,7 @@ _OUTCOMES = {
 def _sentence(metric: Metric, one: Difference, base: str) -> str:
     way = "higher" if one.value > 0 else "lower"
     return (f"{metric.metric}: {one.group} is {_size(metric, abs(one.value))}"
-            f"{_percent(metric, one, '.1f', abs)} {way} than {base}, {_OUTCOMES[one.outcome]}.")
+            f"{_percent(metric, one)} {way} than {base}, {_OUTCOMES[one.outcome]}.")
 
 
 def _together(metric: Metric, alike: Sequence[Difference], base: str) -> str:
@@ -74,22 +74,18 @@ def _together(metric: Metric, alike: Sequence[Difference], base: str) -> str:
     return f"{metric.metric}: {groups} differ from {base} by at most {most}, {_OUTCOMES[outcome]}."
 
 
-def _number(metric: Metric, value: float) -> str:
-    return f"{value:,.{metric.digits}f} {metric.unit}".rstrip()
-
-
 def _size(metric: Metric, value: float, sign: str = "") -> str:
     """Return a difference: of percentages it is in points."""
     unit = "points" if metric.unit == "%" else metric.unit
     return f"{value:{sign},.{metric.digits}f} {unit}".rstrip()
 
 
-def _percent(
-    metric: Metric, one: Difference, form: str, of: Callable[[float], float] = float
-) -> str:
+def _percent(metric: Metric, one: Difference, sign: str = "") -> str:
+    """Return the same in percent: with its sign, or how large it is."""
     if one.percent is None or metric.unit == "%":
         return ""
-    return f" ({of(one.percent):{form}} %)"
+    percent = one.percent if sign else abs(one.percent)
+    return f" ({percent:{sign}.1f} %)"
 
 
 def _groups(found: Comparison) -> Table:
@@ -123,7 +119,7 @@ def _metrics(found: Comparison) -> Table:
 
 
 def _summary(metric: Metric, summary: Summary) -> str:
-    mean = _number(metric, summary.mean)
+    mean = f"{summary.mean:,.{metric.digits}f} {metric.unit}".rstrip()
     if summary.deviation is None:
         return mean
     spread = f"{summary.deviation:,.{metric.digits}f}"
@@ -136,7 +132,7 @@ def _against(metric: Metric, one: Difference | None) -> list[str]:
     interval = "-" if one.low is None or one.high is None else (
         f"{one.low:+,.{metric.digits}f} to {_size(metric, one.high, '+')}"
     )
-    difference = _size(metric, one.value, "+") + _percent(metric, one, "+.1f")
+    difference = _size(metric, one.value, "+") + _percent(metric, one, "+")
     return [difference, interval, one.outcome]
 
 

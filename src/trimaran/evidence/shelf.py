@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError
@@ -14,22 +13,15 @@ from trimaran.evidence.records import DATED, Benchmark, ImageEvidence, Suite
 from trimaran.runs.earlier import RESULTS
 from trimaran.runs.evidence import RunEvidence
 
-
-class _Dated(Protocol):
-    @property
-    def day(self) -> date: ...
-
-
-C = TypeVar("C", bound=_Dated, covariant=True)
 D = TypeVar("D", Benchmark, ImageEvidence, RunEvidence, Suite)
 
 
 @dataclass(frozen=True)
-class Piece(Generic[C]):
+class Piece(Generic[D]):
     """One file of evidence; `path` is below the repository, as pages name it."""
 
     path: str
-    content: C
+    content: D
 
 
 @dataclass(frozen=True)

@@ -82,12 +82,11 @@ def sized(name: str, nodes: int) -> RecipeFile:
         UsageError: as `load`; or the series has no such point.
     """
     base, _, point = name.partition("@")
-    series = definition(base).series
+    recipe = definition(base)
+    series = recipe.series
     if point or series is None:
         return on_nodes(load(name), nodes)
-    fitting = [
-        number for number in series.points if definition(base).at(number).resources.nodes == nodes
-    ]
+    fitting = [number for number in series.points if recipe.at(number).resources.nodes == nodes]
     if not fitting:
         raise UsageError(f"{base} has no point with {nodes} nodes (points over {series.over}:"
                          f" {', '.join(map(str, series.points))})")

@@ -15,9 +15,8 @@ from trimaran.runs.panels import DECADE, MARKED, Line, Panel, Point
 
 By = Literal["steps", "time"]
 
-WIDTH, HEIGHT = 400, 240
 LEFT, RIGHT, TOP, BOTTOM = 52, 378, 10, 202
-"""The picture and the axes within it. A phone shows about 330 of its own points in the width."""
+"""The axes within the picture. A phone shows about 330 of its own points in the width."""
 
 COLORS = 7
 """How many colours and dashes the look of the page has."""
@@ -169,7 +168,7 @@ def _decades(low: float, high: float) -> list[float]:
             for factor in factors if low <= factor * 10.0**power <= high]
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 4) -> str:
     """Write a number as people do: 2,500 and 0.05."""
     whole = value == round(value) and abs(value) < 1e15
-    return f"{value:,.0f}" if whole else f"{value:.4g}"
+    return f"{value:,.0f}" if whole else f"{value:.{digits}g}"

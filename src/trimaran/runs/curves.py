@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trimaran.runs.charts import number
 from trimaran.runs.panels import MARKED, Panel
 
 if TYPE_CHECKING:
@@ -30,11 +31,6 @@ layout that measures each text takes longer than all the drawing."""
 def get_ready() -> None:
     """Import Matplotlib, which takes as long as all else in a report, while others work."""
     threading.Thread(target=_import, daemon=True).start()
-
-
-def _import() -> None:
-    _import_first()
-    import matplotlib.figure  # noqa: F401
 
 
 @dataclass(frozen=True)
@@ -94,8 +90,8 @@ def _saved(figure: Figure) -> Picture:
     return Picture(svg.getvalue(), png.getvalue())
 
 
-def _import_first() -> None:
-    """Import Matplotlib for the first time, without the backend that the environment names."""
+def _import() -> None:
+    """Import Matplotlib, the first time without the backend that the environment names."""
     # That of a notebook is no backend where the notebook's packages are not, and none is needed.
     backend = os.environ.pop("MPLBACKEND", None)
     try:
@@ -103,11 +99,12 @@ def _import_first() -> None:
     finally:
         if backend is not None:
             os.environ["MPLBACKEND"] = backend
+    import matplotlib.figure  # noqa: F401
 
 
 def _defaults() -> AbstractContextManager[None]:
     """Return Matplotlib's own settings: the same run gives the same file for everybody."""
-    _import_first()
+    _import()
     import matplotlib as mpl
 
     own = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
@@ -118,7 +115,7 @@ def _defaults() -> AbstractContextManager[None]:
 
 
 def _panel(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     for line in panel.lines:
         axes.plot(
@@ -133,7 +130,10 @@ def _panel(axes: Axes, panel: Panel) -> None:
     _plain(axes.xaxis)
     low, high = panel.span
     if panel.logarithmic:
-        _logarithmic(axes, decades=math.log10(high / low))
+        axes.set_yscale("log")  # with ticks at 1, 2 and 5 of each decade while these are few
+        subs = (1, 2, 5) if math.log10(high / low) < 3 else (1,)
+        axes.yaxis.set_major_locator(LogLocator(subs=subs))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     if panel.axis == "from-zero" and low >= 0:
         axes.set_ylim(0, 1.05 * high or 1)
     _plain(axes.yaxis)
@@ -142,21 +142,8 @@ def _panel(axes: Axes, panel: Panel) -> None:
         axes.legend(frameon=False)
 
 
-def _logarithmic(axes: Axes, decades: float) -> None:
-    """Make the axis logarithmic, with ticks at 1, 2 and 5 of each decade while these are few."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
 def _plain(axis: Axis) -> None:
     """Write numbers as people do: 2,500 and 0.05, not 2.5 and `x10^3` in a corner."""
     from matplotlib.ticker import FuncFormatter
 
-    def text(value: float, place: int | None) -> str:
-        whole = value == round(value) and abs(value) < 1e15
-        return f"{value:,.0f}" if whole else f"{value:g}"
-
-    axis.set_major_formatter(FuncFormatter(text))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value, digits=6)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -34,9 +34,9 @@ class Earlier:
         faults: files that cannot be read, and why.
     """
 
-    runs: list[RunEvidence] = field(default_factory=list)
-    others: int = 0
-    faults: list[str] = field(default_factory=list)
+    runs: list[RunEvidence]
+    others: int
+    faults: list[str]
 
 
 def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> Earlier:

@@ -70,8 +70,8 @@ def _request(directory: Path, record: RunRecord, site: Site) -> Request:
         raise UsageError(f"{first}, with which the run began, is gone or has changed since")
     request = Request(
         recipe=report.recipe_as_run(directory, record), engine=select(record.image.engine),
-        changes=record.recipe.changed, folders=_folders(record), initial=first,
-        site=site, extension=extension,
+        changes=record.recipe.changed, initial=first, site=site, extension=extension,
+        folders={data.name: Path(data.path) for data in record.data},
     )
     pipeline.check(request)
     recipe = request.recipe.recipe
@@ -89,10 +89,6 @@ def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None
             raise UsageError(f"{data.path} has other data than those the run began with")
 
 
-def _folders(record: RunRecord) -> dict[str, Path]:
-    return {data.name: Path(data.path) for data in record.data}
-
-
 def _command(
     request: Request, record: RunRecord, directory: Path, reporter: Reporter
 ) -> Command:
@@ -103,7 +99,7 @@ def _command(
     """
     with reporter.bar(f"verifying {record.image.name}", None):
         built = _image(request, record)
-    exact = pipeline.command(request, built, _folders(record), directory)
+    exact = pipeline.command(request, built, request.folders, directory)
     others = [word for word in exact.argv if word not in record.command.argv]
     if list(exact.argv) != record.command.argv:
         raise RunError(

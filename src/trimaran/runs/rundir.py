@@ -21,7 +21,6 @@ from trimaran.files import (
     named,
     open_plain,
     read_plain,
-    refusal,
     write_atomic,
     writing,
 )
@@ -124,19 +123,15 @@ def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
     """Return the run directory, and whether it was made here: an empty `out` may be there."""
     while True:
         directory = new_directory(recipe, out)
-        try:
-            directory.mkdir(parents=True)
-            return directory, True
-        except FileExistsError:
-            if out is not None and directory.is_dir():
-                return directory, False
-            if not directory.is_dir():  # a link to nowhere; else another run was faster
-                raise RunError(f"cannot make the run directory {directory}") from None
-        except OSError as error:
-            raise RunError(
-                f"cannot make the run directory {directory}: {refusal(error, directory)}",
-                hint="choose another --out",
-            ) from error
+        with writing(f"make the run directory {directory}", directory, hint="choose another --out"):
+            try:
+                directory.mkdir(parents=True)
+                return directory, True
+            except FileExistsError:
+                if out is not None and directory.is_dir():
+                    return directory, False
+                if not directory.is_dir():  # a link to nowhere; else another run was faster
+                    raise RunError(f"cannot make the run directory {directory}") from None
 
 
 def start(

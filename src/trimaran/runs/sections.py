@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def collect(
         "machine": machine(record),
         "charts": charts.charts(panels),
         "parts": parts, "bars": _bars(parts),
-        "links": [_link(one, events) for one in _chain(directory, record)],
+        "links": [_link(one, events) for one in links.read(directory)] if record.job else [],
         "link_columns": LINK_COLUMNS,
         "changes": [
             (key, _shown(recipe.recipe.args.get(key)), _shown(value))
@@ -55,15 +56,8 @@ def machine(record: RunRecord) -> str:
 
 def _bars(parts: Sequence[Part]) -> list[tuple[Part, float]]:
     """Return each part with where it begins, in percent."""
-    found, begin = [], 0.0
-    for part in parts:
-        found.append((part, round(begin, 3)))
-        begin += 100 * part.share
-    return found
-
-
-def _chain(directory: Path, record: RunRecord) -> list[Link]:
-    return links.read(directory) if record.job is not None else []
+    begins = accumulate((100 * part.share for part in parts), initial=0.0)
+    return [(part, round(begin, 3)) for part, begin in zip(parts, begins, strict=False)]
 
 
 def _link(link: Link, events: Sequence[Event]) -> tuple[str, ...]:

@@ -27,7 +27,9 @@ def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
     The shares that rank 0 waited are told for windows of steps. They are averaged over the time
     of the windows, which is that of their steps by their throughput: for one size of batch.
     """
-    training = _last(events, "training_seconds")
+    training = next(
+        (event.finite for event in reversed(events) if event.key == "training_seconds"), None
+    )
     if training is None or not 0 < training < LONGEST:
         return []
     waited, exchanged = (training * share for share in _shares(events))
@@ -43,10 +45,6 @@ def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
     found.append((REST, max(0.0, seconds - told) if seconds < LONGEST else 0.0))
     whole = sum(seconds for _, seconds in found)
     return [Part(name, seconds, seconds / whole) for name, seconds in found]
-
-
-def _last(events: Sequence[Event], key: str) -> float | None:
-    return next((event.finite for event in reversed(events) if event.key == key), None)
 
 
 def _shares(events: Sequence[Event]) -> tuple[float, float]:

@@ -23,14 +23,6 @@ USER = 1000
 """Who owns what is written, as the claims must allow."""
 
 
-class _Whole(yaml.SafeDumper):
-    """Writes equal parts out each time: master and workers are alike."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        """Return True: no part refers to another one."""
-        return True
-
-
 def kubernetes(parts: Parts) -> str:
     """Return the manifest."""
     recipe, wanted = parts.recipe, parts.recipe.resources
@@ -58,7 +50,7 @@ def kubernetes(parts: Parts) -> str:
     return (
         f"# {parts.name} as a job of Kubeflow's training operator. Not run by Trimaran.\n"
         "# Claims: trimaran-data has the packed data sets by name, trimaran-runs the runs.\n"
-        + yaml.dump(manifest, Dumper=_Whole, sort_keys=False)
+        + yaml.safe_dump(manifest, sort_keys=False)
     )
 
 
