@@ -71,7 +71,7 @@ def _names(command: str | None, given: Mapping[str, Any]) -> None:
     if command == "get" and "name" in given:
         contracts.load(given["name"])
     if command == "show" and "name" in given:
-        catalog.details(given["kind"].value, given["name"])
+        catalog.details(given["kind"], given["name"])
     if "recipe" in given:
         _of_recipe(library.load(given["recipe"]), given)
 

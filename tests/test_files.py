@@ -71,6 +71,20 @@ def test_a_second_name_is_read_and_not_written(own_place: Path, precious: Path) 
         files.open_plain(path, APPEND)
 
 
+def test_a_link_costs_no_room_and_a_copy_stands_in_for_it(
+    own_place: Path, precious: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    files.link_or_copy(precious, own_place / "link")
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    files.link_or_copy(precious, own_place / "copy")
+    assert (own_place / "link").samefile(precious)
+    assert not (own_place / "copy").samefile(precious)
+    assert (own_place / "copy").read_text() == "precious"
+
+
 def test_a_lock_that_is_a_link_empties_nothing(own_place: Path, precious: Path) -> None:
     (own_place / ".lock").symlink_to(precious)
     with pytest.raises(UsageError, match="is a link"), files.locked(own_place / ".lock", "taken"):

@@ -8,7 +8,7 @@ becomes one of these by `of_system`; anything else that escapes is a fault of Tr
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from enum import IntEnum
 
@@ -83,6 +83,14 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     names = sorted(known)
     none = f"no {kind} is defined here; run inside a Trimaran checkout"
     return UsageError(f"unknown {kind} '{name}'", hint=nearest(name, names) if names else none)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield `error`, then what led to it, back to the first cause."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 _WRONG_NAMES = {

@@ -61,6 +61,14 @@ def follow_umask(path: Path, *, program: bool = False) -> None:
     path.chmod((0o777 if program or path.is_dir() else 0o666) & ~masked)
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make `target` a hard link to the file `source`, or a copy where the system allows none."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def set_aside(path: Path) -> Path:
     """Rename what is damaged to `<name>.damaged`, and return that: nothing is ever lost."""
     aside, number = path.with_name(f"{path.name}.damaged"), 1

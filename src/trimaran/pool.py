@@ -50,7 +50,7 @@ def run(work: Work[T, R], tasks: Sequence[T], workers: int, advance: Advance) ->
         workers, mp_context=context, initializer=_begin, initargs=(done, stop)
     ) as pool:
         try:
-            waiting = {pool.submit(_call, work, task) for task in tasks}
+            waiting = {pool.submit(work, task, _advance) for task in tasks}
             told = 0.0
             while waiting:
                 ended, waiting = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
@@ -90,10 +90,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _call(work: Work[T, R], task: T) -> R:
-    return work(task, _advance)
 
 
 def _advance(amount: float) -> None:

@@ -41,10 +41,9 @@ Result = subprocess.CompletedProcess[str]
 """What a finished process left: exit status and captured output."""
 
 
-def shell_line(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
-    """Return `argv` (with `env` in front, if given) as one line to paste into a POSIX shell."""
-    assignments = [f"{key}={quoted(value)}" for key, value in (env or {}).items()]
-    return " ".join([*assignments, *(quoted(word) for word in argv)])
+def shell_line(argv: Sequence[str]) -> str:
+    """Return `argv` as one line to paste into a POSIX shell."""
+    return " ".join(quoted(word) for word in argv)
 
 
 def quoted(word: str) -> str:

@@ -48,6 +48,7 @@ class Silent:
         self.bars: list[str] = []
         self.notes: list[str] = []
         self.warnings: list[str] = []
+        self.details: list[str] = []
 
     def note(self, text: str) -> None:
         """Keep `text`."""
@@ -61,7 +62,8 @@ class Silent:
         """Drop a child's output."""
 
     def detail(self, text: str) -> None:
-        """Drop a child's output."""
+        """Keep `text`."""
+        self.details.append(text)
 
     @contextmanager
     def bar(

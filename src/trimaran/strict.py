@@ -58,16 +58,12 @@ def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
     return _validated(choose(document.content), document.content, document.lines, path)
 
 
-def line(path: Path, where: Location) -> int:
-    """Return the line of the key at `where` in the YAML file `path`, which has been loaded."""
-    return parsing.line_of(parsing.parse_yaml(_read(path, parsing.YAML_BYTES)).lines, where)
-
-
 def refuse(path: Path, faults: Mapping[Location, str], hint: str | None = None) -> None:
     """Raise UsageError if there are `faults`, by their places in the YAML file `path`, loaded."""
     if faults:
+        lines = parsing.parse_yaml(_read(path, parsing.YAML_BYTES)).lines
         raise UsageError("\n".join(
-            f"{path}:{line(path, where)}: {parsing.dotted(where)}: {fault}"
+            f"{path}:{parsing.line_of(lines, where)}: {parsing.dotted(where)}: {fault}"
             for where, fault in faults.items()
         ), hint=hint)
 

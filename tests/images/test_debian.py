@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,19 @@ def test_a_lock_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_what_apt_is_not_known_to_print_is_one_error(line: str) -> None:
     with pytest.raises(BuildError, match="apt offers a file from an unknown archive"):
         debian._package(line, {"debian": "20260101T000000Z"})
+
+
+def test_the_date_of_a_release_file_is_utc_wherever_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day later snapshot.debian.org has what it lists."""
+    (tmp_path / "deb.debian.org_debian_dists_bookworm_InRelease").write_text(
+        "Suite: oldstable\nDate: Sat, 06 Sep 2025 09:58:11 UTC\nAcquire-By-Hash: yes\n"
+    )
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "JST-9")
+        time.tzset()
+        assert debian._snapshots(tmp_path, ["debian"]) == {"debian": "20250907T095811Z"}
+    time.tzset()
+    with pytest.raises(BuildError, match="no release file of debian-security"):
+        debian._snapshots(tmp_path, ["debian", "debian-security"])

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import multiprocessing
 import os
-import queue
 import random
 import socket
 import tempfile
@@ -335,7 +334,7 @@ def test_silent_host_and_slow_resolver_end_in_time(
     get: Get, monkeypatch: pytest.MonkeyPatch, told: Silent
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(transfer, "_knock", lambda host, port, answer: release.wait(5))
+    monkeypatch.setattr(transfer, "_knock", lambda host, port: release.wait(5))
     monkeypatch.setattr(download, "PATIENCE", (0.1,))
     with serving() as server:
         started = time.monotonic()
@@ -349,18 +348,21 @@ def test_a_network_that_comes_back_is_waited_for(
     get: Get, monkeypatch: pytest.MonkeyPatch, told: Silent
 ) -> None:
     monkeypatch.setattr(download, "PATIENCE", (0.1, 0.1))
-    knock, knocks = transfer._knock, []
+    knock, knocks, release = transfer._knock, [], threading.Event()
 
-    def deaf_at_first(host: str, port: int, answer: queue.Queue[str | None]) -> None:
+    def deaf_at_first(host: str, port: int) -> None:
         knocks.append(host)
         if len(knocks) > 2:
-            knock(host, port, answer)
+            knock(host, port)
+        else:
+            release.wait(5)
 
     monkeypatch.setattr(transfer, "_knock", deaf_at_first)
     with serving() as server:
         assert get(server.url, server.url).read_bytes() == CONTENT
     assert len(knocks) == 3, "the second source's host was known to be silent"
     assert told.notes.count("file.bin: asking again in 0.1 s") == 2
+    release.set()
 
 
 def test_proxy_is_knocked_at_instead_of_the_host(

@@ -93,7 +93,7 @@ def test_what_is_no_answer_is_refused(server: RawServer, name: str) -> None:
 @pytest.mark.parametrize("text", ["zz", "-5", "9" * 30, "1e3", "٣"])
 def test_a_length_that_is_none_is_not_believed(server: RawServer, text: str) -> None:
     server.reply = HEAD + f"Content-Length: {text}\r\n\r\n".encode()
-    assert asked(server, "HEAD").length is None
+    assert web.length(asked(server, "HEAD").headers) is None
 
 
 @pytest.mark.parametrize("reply", [
@@ -120,7 +120,7 @@ def test_the_head_of_a_download_has_a_limit_of_time(
     monkeypatch.setattr(web, "ANSWER_SECONDS", 0.3)
     server.reply = endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n")
     with web.session() as session, pytest.raises(requests.ReadTimeout):
-        web.ask(session, f"http://{server.host}/a")
+        web.ask(session, f"http://{server.host}/a", {})
 
 
 def test_a_login_does_not_follow_to_another_host(

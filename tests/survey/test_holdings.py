@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -193,7 +194,8 @@ def test_without_a_yes_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> No
     status, said = prune()
     assert (status, record.exists()) == (2, True)
     assert "trimaran cache prune --yes" in said
-    monkeypatch.setattr(commands, "_asks", lambda: True)
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(commands, "sys", SimpleNamespace(stdin=terminal))
     done = CliRunner().invoke(cli.app, ["cache", "prune"], input="n\n")
     assert (done.exit_code, record.exists()) == (0, True)
     assert "torch-cpu-222222222222" in done.output

@@ -80,7 +80,7 @@ def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter
             os.fdopen(descriptor, "wb") as target,
             reporter.bar(f"packing {file.name}", total, unit="B") as advance,
         ):
-            sink = _Sink(target, advance)
+            sink = _Hashed(target, advance)
             stream = cast("IO[bytes]", sink)  # tarfile only writes to it
             with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
                 for member in everything:
@@ -213,31 +213,23 @@ def opened(file: Path) -> Iterator[Archive]:
         raise unreadable(file, error) from error
 
 
-class _Sink:
-    """A writable file that hashes what is written and moves the progress bar."""
+class _Hashed:
+    """A file that hashes what is read or written; what is written moves the progress bar."""
 
-    def __init__(self, target: IO[bytes], advance: Advance) -> None:
-        self.target = target
+    def __init__(self, file: IO[bytes], advance: Advance = lambda amount: None) -> None:
+        self.file = file
         self.advance = advance
         self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        block = self.file.read(size)
+        self.digest.update(block)
+        return block
 
     def write(self, block: bytes) -> int:
         self.digest.update(block)
         self.advance(len(block))
-        return self.target.write(block)
-
-
-class _Source:
-    """A readable file that hashes what is read."""
-
-    def __init__(self, source: IO[bytes]) -> None:
-        self.source = source
-        self.digest = hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        block = self.source.read(size)
-        self.digest.update(block)
-        return block
+        return self.file.write(block)
 
 
 def _add(tar: tarfile.TarFile, folder: str, member: Member) -> None:
@@ -245,7 +237,7 @@ def _add(tar: tarfile.TarFile, folder: str, member: Member) -> None:
     info.size, info.mtime, info.mode = member.size, member.mtime, member.mode
     source = member.source
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
-        hashed = _Source(file)
+        hashed = _Hashed(file)
         tar.addfile(info, cast("IO[bytes]", hashed))
     if hashed.digest.hexdigest() != member.sha256:
         raise RunError(f"{member.source!s} changed while it was packed", hint="pack again")

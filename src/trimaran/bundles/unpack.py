@@ -17,7 +17,7 @@ from trimaran.bundles.runscript import IMAGE
 from trimaran.data import cache, contracts, dataset_json
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
-from trimaran.files import check_space, writing
+from trimaran.files import check_space, link_or_copy, writing
 from trimaran.images import definition, identity
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
@@ -119,10 +119,7 @@ def _link(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        try:
-            os.link(source, part)
-        except OSError:
-            shutil.copyfile(source, part)
+        link_or_copy(source, part)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)

@@ -61,7 +61,7 @@ def cache_prune(
         return
     size = sum(holding.size for holding in found)
     _show(found, f"to be removed: {size / 1e9:,.1f} GB")
-    if not yes and not _asks():
+    if not yes and not sys.stdin.isatty():
         raise UsageError("nobody to ask", hint="trimaran cache prune --yes")
     if not yes and not typer.confirm("Remove them?"):
         say("nothing removed")
@@ -77,10 +77,6 @@ def cache_prune(
     say(f"removed {(size - kept) / 1e9:,.1f} GB")
     if kept:
         raise typer.Exit(ExitCode.BUILD)
-
-
-def _asks() -> bool:
-    return sys.stdin.isatty()
 
 
 def _show(found: list[Holding], title: str, as_json: bool = False) -> None:

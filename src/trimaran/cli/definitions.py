@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from trimaran.cli.common import Json, app, command, complete_by_kind, emit, say
 
-
-class Kind(str, Enum):
-    """What can be listed and shown."""
-
-    APPS = "apps"
-    IMAGES = "images"
-    TARGETS = "targets"
-    RECIPES = "recipes"
-    DATA = "data"
+Kind = Literal["apps", "images", "targets", "recipes", "data"]
+"""What can be listed and shown."""
 
 
 @command(app, "list")
@@ -32,8 +24,8 @@ def list_(
     """
     from trimaran.survey import catalog
 
-    rows = catalog.complete(kind.value) if as_json else catalog.table(kind.value)
-    emit(rows, kind.value, as_json)
+    rows = catalog.complete(kind) if as_json else catalog.table(kind)
+    emit(rows, kind, as_json)
 
 
 @command(app)
@@ -50,7 +42,7 @@ def show(
     """
     from trimaran.survey import catalog
 
-    say(json.dumps(catalog.details(kind.value, name), indent=2))
+    say(json.dumps(catalog.details(kind, name), indent=2))
 
 
 @app.command()

@@ -10,12 +10,12 @@ import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import typer
 
 from trimaran import __version__
-from trimaran.errors import ExitCode, Fault, RunError, TrimaranError, UsageError, of_system
+from trimaran.errors import ExitCode, Fault, RunError, TrimaranError, UsageError, causes, of_system
 
 PLACES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 """Variables of the environment that name folders, besides `TRIMARAN_…`."""
@@ -46,7 +46,7 @@ def _called(command: Callable[[], object]) -> int:
     try:
         command()
     except SystemExit as ended:
-        reasons = list(_contexts(ended))
+        reasons = list(causes(ended))
         # typer and rich end with 1 when the reader of a pipe has gone, or nobody answers.
         if any(isinstance(reason, BrokenPipeError) for reason in reasons):
             raise BrokenPipeError from ended
@@ -54,13 +54,6 @@ def _called(command: Callable[[], object]) -> int:
             return ExitCode.INTERRUPTED
         return ended.code if isinstance(ended.code, int) else ExitCode.PASS
     return ExitCode.PASS
-
-
-def _contexts(error: BaseException) -> Iterator[BaseException]:
-    reason = error.__context__
-    while reason is not None:
-        yield reason
-        reason = reason.__context__
 
 
 def _check_words() -> None:

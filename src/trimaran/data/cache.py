@@ -115,32 +115,30 @@ def _get(
     contract: AnyContract, home: Path, offline: bool, reporter: Reporter, source: Path | None
 ) -> None:
     # Needed here only, and slow to import (Pillow, requests).
-    from trimaran.data.packing import cameras, packer, zipped
+    from trimaran import pool
+    from trimaran.data import licensed
+    from trimaran.data.packing import arrays, cameras, packer, plan, zipped
+    from trimaran.data.sources import fetch_raw
 
-    if isinstance(contract, Licensed):
-        from trimaran.data import licensed
-
-        unpacked = home / "unpacked"
-        listing = licensed.checked(contract, source, unpacked, reporter)
-        _set_aside(contract, home, reporter)
-        packer.pack_contract(contract, listing, folder(contract), reporter)
-        shutil.rmtree(unpacked, ignore_errors=True)
-    else:
-        from trimaran.data.packing.arrays import pack
-        from trimaran.data.sources import fetch_raw
-
-        raw, downloads = home / "raw", home / "download"
+    raw, downloads, unpacked = home / "raw", home / "download", home / "unpacked"
+    if not isinstance(contract, Licensed):
         fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
-        if isinstance(contract, Videos | Zipped):
-            listing = (
-                cameras.listing(contract, raw) if isinstance(contract, Videos)
-                else zipped.listing(contract, raw)
-            )
-            _set_aside(contract, home, reporter)
-            packer.pack_contract(contract, listing, folder(contract), reporter)
+    if isinstance(contract, OfFiles):
+        if isinstance(contract, Videos):
+            listing = cameras.listing(contract, raw)
+        elif isinstance(contract, Zipped):
+            listing = zipped.listing(contract, raw)
         else:
-            pack(contract, raw, folder(contract), reporter)
-        shutil.rmtree(downloads, ignore_errors=True)
+            listing = licensed.checked(contract, source, unpacked, reporter)
+        _set_aside(contract, home, reporter)
+        how = contract.packing
+        options = plan.Options(contract.name, how.format, how.resize, how.quality)
+        packer.pack(listing, folder(contract), options, workers=pool.cores(), skip_bad=False,
+                    reporter=reporter)
+    else:
+        arrays.pack(contract, raw, folder(contract), reporter)
+    for used in (downloads, unpacked):
+        shutil.rmtree(used, ignore_errors=True)
 
 
 def _set_aside(contract: OfFiles, home: Path, reporter: Reporter) -> None:

@@ -37,6 +37,11 @@ class PackedSplit(strict.Model):
     samples: Count
     shards: list[Shard]
 
+    @classmethod
+    def of(cls, shards: list[Shard]) -> PackedSplit:
+        """Return the split that these shards are all of."""
+        return cls(samples=sum(shard.samples for shard in shards), shards=shards)
+
 
 class ImageFacts(strict.Model):
     """What all images share; `mean` and `std` per channel, of the training split, in 0..1."""

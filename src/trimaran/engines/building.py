@@ -193,7 +193,11 @@ class Container(Engine):
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
         command = self.python(built, words, Setting())
-        return commands.printed(built, process.run(command.argv, env=command.env))
+        result = process.run(command.argv, env=command.env)
+        if result.returncode != 0:  # no `check`: it would repeat `words`, maybe a whole script
+            tail = "\n".join(result.stderr.splitlines()[-10:])
+            raise BuildError(f"{built.reference}: its Python failed ({result.returncode}):\n{tail}")
+        return result.stdout
 
     def _records(self, image: Image, digest: str | None = None) -> Iterable[Record]:
         return store.records(image, self.name, digest)

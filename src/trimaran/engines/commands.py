@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -71,19 +72,8 @@ def label_arguments(base: Base) -> Mapping[str, str]:
 
 def created() -> str:
     """Return the date of the image: SOURCE_DATE_EPOCH if set, else now."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    moment = (
-        datetime.fromtimestamp(int(epoch), timezone.utc) if epoch else datetime.now(timezone.utc)
-    )
-    return moment.strftime(MOMENT)
-
-
-def printed(built: BuiltImage, result: process.Result) -> str:
-    """Return what a program inside `built` printed; BuildError, without its text, if it failed."""
-    if result.returncode != 0:
-        tail = "\n".join(result.stderr.splitlines()[-10:])
-        raise BuildError(f"{built.reference}: its Python failed ({result.returncode}):\n{tail}")
-    return result.stdout
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime(MOMENT)
 
 
 def launched(built: BuiltImage, launcher: Sequence[str]) -> list[str]:

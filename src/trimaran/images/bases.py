@@ -7,17 +7,16 @@ image, so its labels and digest say what it really is.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import ValidationError
 
-from trimaran import locks, paths, process
+from trimaran import locks, paths, process, strict
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import archives
@@ -57,16 +56,11 @@ class Base:
     digest: str
 
 
-@with_config(ConfigDict(extra="forbid", strict=True))
-@dataclass(frozen=True)
-class _Kept:
+class _Kept(strict.Model):
     """What lies beside a base in the cache: what it is, and the SHA-256 of its file."""
 
     base: Base
     sha256: str
-
-
-_KEPT = TypeAdapter(_Kept)
 
 
 def resolve(
@@ -115,7 +109,7 @@ def _kept(file: Path, reporter: Reporter) -> Base | None:
     if not os.path.lexists(file):
         return None
     try:
-        kept = _KEPT.validate_json(about.read_bytes())
+        kept = _Kept.model_validate_json(about.read_bytes())
         found = sha256(file)
         if found == kept.sha256:
             return replace(kept.base, reference=str(file))
@@ -131,8 +125,8 @@ def _kept(file: Path, reporter: Reporter) -> Base | None:
 
 def _keep(made: Path, file: Path, base: Base) -> Base:
     """Put the file `made` at `file`, with what is known of it beside it."""
-    text = json.dumps({"base": asdict(base), "sha256": sha256(made)}, indent=1)
-    write_atomic(_about(file), text + "\n")
+    kept = _Kept(base=base, sha256=sha256(made))
+    write_atomic(_about(file), kept.model_dump_json(indent=1) + "\n")
     made.rename(file)
     return replace(base, reference=str(file))
 
@@ -178,7 +172,7 @@ def assembled_at(suite: str) -> Path:
 
 
 def from_user(given: str) -> Base:
-    """Return the base that the user named: a file, an unpacked folder, or a reference.
+    """Return the base that the user named: a file, or an image of a registry.
 
     Raises:
         UsageError: a path that does not exist or is no image archive.

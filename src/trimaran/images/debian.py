@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import unquote
@@ -189,16 +189,12 @@ def _snapshots(lists: Path, archives: Sequence[str]) -> dict[str, str]:
         for path in lists.glob(f"{host}_dists_*InRelease"):
             dated = re.search(r"^Date: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
             if dated:
-                moment = _utc(dated.group(1)) + timedelta(days=1)
-                stamps[archive] = moment.strftime("%Y%m%dT%H%M%SZ")
+                moment = parsedate_to_datetime(dated.group(1)).astimezone(timezone.utc)
+                stamps[archive] = (moment + timedelta(days=1)).strftime("%Y%m%dT%H%M%SZ")
     missing = set(archives) - set(stamps)
     if missing:
         raise BuildError(f"apt left no release file of {', '.join(missing)}")
     return stamps
-
-
-def _utc(text: str) -> datetime:
-    return parsedate_to_datetime(text.replace("UTC", "+0000")).astimezone(timezone.utc)
 
 
 def _package(line: str, stamps: dict[str, str]) -> Package:

@@ -21,6 +21,7 @@ from trimaran.errors import UsageError
 from trimaran.images import variants
 from trimaran.images.parts import (
     PYTHONS,
+    REFUSED_KEYS,
     App,
     Build,
     Entry,
@@ -33,9 +34,8 @@ from trimaran.images.parts import (
     RegistryBase,
     Relative,
     Variable,
-    refuse_two_meanings,
 )
-from trimaran.images.variants import VariantOf
+from trimaran.images.variants import Variant, VariantOf
 
 
 class Image(strict.Model):
@@ -83,7 +83,10 @@ class Image(strict.Model):
     @model_validator(mode="before")
     @classmethod
     def _one_meaning(cls, content: Any) -> Any:
-        return refuse_two_meanings(content)
+        for key, reason in REFUSED_KEYS.items():
+            if isinstance(content, dict) and key in content:
+                raise ValueError(f"'{key}' is refused: {reason}")
+        return content
 
     @model_validator(mode="after")
     def _complete(self) -> Image:
@@ -198,7 +201,7 @@ def _changes(image: Image, name: str) -> dict[str, Any]:
     Raises:
         UsageError: `image` has no Debian and Python to add to.
     """
-    adds = variants.load(name)
+    adds = strict.load(Variant, variants.file_of(f"{name}.yaml"))
     if image.python is None or not image.debian:
         raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'")
     kept = tuple(pattern for pattern in image.python.remove if pattern not in adds.keep)

@@ -67,10 +67,10 @@ class Sources:
                 except (requests.RequestException, OSError, ValueError) as error:
                     self.silent[index] = _reason(error)
 
-    def local(self, filename: str) -> list[Path]:
-        """Return the files of this name in the find-links folders."""
+    def local(self, filename: str) -> list[str]:
+        """Return the files of this name in the find-links folders, as a download takes them."""
         found = [folder / filename for folder in self.find_links]
-        return [path for path in found if path.is_file()]
+        return [str(path) for path in found if path.is_file()]
 
 
 def configured() -> Sources:

@@ -130,7 +130,7 @@ def _wanted(image: Image) -> list[str]:
     other = _other(image)
     if other is not None and image.variant is not None:
         beside = f"../{other.name}"
-        more = os.path.relpath(variants.wheels(image.variant.variant), image.folder)
+        more = os.path.relpath(variants.file_of(f"{image.variant.variant}.in"), image.folder)
         return [f"{beside}/requirements.in", more, "--constraint", f"{beside}/requirements.lock"]
     words = ["requirements.in"]  # by relative name: the lock repeats it
     for part in definition.chain(image):
@@ -175,16 +175,14 @@ def _resolve(image: Image, reporter: Reporter) -> str:
         f"# Wheels of {image.name}: written by `trimaran lock {image.name}` from requirements.in.\n"
         "# pip refuses any file whose hash is not here.\n"
     )
-    blocks = result.stdout.splitlines()
-    return header + _tidy("\n".join(blocks) + "\n", python.elsewhere, _below(image))
+    return header + _tidy(result.stdout, python.elsewhere, _below(image))
 
 
 def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Reporter) -> None:
     """Put a wheel from elsewhere where uv can read its requirements."""
     name = file_name(wheel)
     kept = paths.cache("wheelhouse", "files", wheel.sha256) / name
-    local = [str(path) for path in sources.local(name)]
-    fetch([*local, wheel.url], kept, sha256=wheel.sha256, size=None, offline=False,
+    fetch([*sources.local(name), wheel.url], kept, sha256=wheel.sha256, size=None, offline=False,
           reporter=reporter, error=BuildError)
     (folder / name).symlink_to(kept)
 

@@ -7,7 +7,7 @@ differently, or what one of them cannot say, is refused with the reason.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -74,14 +74,6 @@ Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9._*/+!\[\]-]*$
 Url = Annotated[str, Field(pattern=r"^https?://[^\s\"'\\$`{}]+$")]
 Lines = Annotated[str, Field(pattern=r"^[^\"'\\$`{}%]+$")]
 Suite = Annotated[str, Field(pattern=r"^[a-z]+$")]
-
-
-def refuse_two_meanings(content: Any) -> Any:
-    """Raise ValueError for a key of `content` that the two formats mean differently."""
-    for key, reason in REFUSED_KEYS.items():
-        if isinstance(content, dict) and key in content:
-            raise ValueError(f"'{key}' is refused: {reason}")
-    return content
 
 
 class RegistryBase(strict.Model):

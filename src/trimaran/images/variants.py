@@ -47,16 +47,6 @@ class Variant(strict.Model):
     help: Lines
 
 
-def folder() -> Path:
-    """Return the folder that says what variants there are."""
-    return paths.repository() / "containers/variants"
-
-
-def load(name: str) -> Variant:
-    """Read what the variant `name` adds."""
-    return strict.load(Variant, folder() / f"{name}.yaml")
-
-
-def wheels(name: str) -> Path:
-    """Return the file with the wheels that the variant adds."""
-    return folder() / f"{name}.in"
+def file_of(name: str) -> Path:
+    """Return the file `name` of those that say what variants add."""
+    return paths.repository() / "containers/variants" / name

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trimaran import locks, paths, process
 from trimaran.errors import BuildError, Interrupted
-from trimaran.files import check_space
+from trimaran.files import check_space, link_or_copy
 from trimaran.images import debian, definition, indexes, lock, wheels
 from trimaran.images.definition import Image, package_folder
 from trimaran.images.wheels import Item
@@ -69,7 +69,11 @@ def _get_all(items: list[Item], title: str, offline: bool, reporter: Reporter) -
         ThreadPoolExecutor(PARALLEL) as pool,
     ):
         quiet = _Quiet(reporter)
-        tasks = [pool.submit(_get, item, offline, quiet) for item in items]
+        tasks = [
+            pool.submit(download.fetch, item.urls, item.kept, sha256=item.sha256, size=item.size,
+                        offline=offline, reporter=quiet, error=BuildError)
+            for item in items
+        ]
         try:
             for task in tasks:
                 task.result()
@@ -86,11 +90,6 @@ def locked_hashes(image: Image) -> set[str]:
     return {hash_ for entry in (lock.read(file) if file else ()) for hash_ in entry.hashes} | {
         item.sha256 for item in (*_debs(image), *_sources(image))
     }
-
-
-def _get(item: Item, offline: bool, reporter: Reporter) -> None:
-    download.fetch(item.urls, item.kept, sha256=item.sha256, size=item.size, offline=offline,
-                   reporter=reporter, error=BuildError)
 
 
 class _Quiet(Silent):
@@ -135,7 +134,7 @@ def lay_out(image: Image, items: Iterable[Item], folder: Path) -> None:
         place = folder / item.folder / item.filename
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
-        _link(item.kept, place)
+        link_or_copy(item.kept, place)
     if file := definition.wheels_lock(image):
         place = folder / "apps" if image.kind == "app" else folder
         place.mkdir(exist_ok=True)
@@ -183,13 +182,6 @@ def _sources(image: Image) -> list[Item]:
     local = indexes.configured().local
     return [
         Item("build", lock.file_name(source), source.sha256, None,
-             (*map(str, local(lock.file_name(source))), source.url))
+             (*local(lock.file_name(source)), source.url))
         for source in (image.build.sources if image.build else ())
     ]
-
-
-def _link(source: Path, place: Path) -> None:
-    try:
-        place.hardlink_to(source)
-    except OSError:  # a file system without hard links
-        shutil.copy(source, place)

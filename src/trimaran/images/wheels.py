@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from packaging.tags import Tag, cpython_tags
+from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from pydantic import ConfigDict, TypeAdapter, with_config
 
@@ -166,8 +166,7 @@ def best(
         )
     rank = min(rank for rank, _ in ranked)
     same = [file for found, file in ranked if found == rank]
-    local = [str(path) for path in sources.local(same[0].filename)]
-    urls = (*local, *dict.fromkeys(file.url for file in same))
+    urls = (*sources.local(same[0].filename), *dict.fromkeys(file.url for file in same))
     return Item("wheels", same[0].filename, same[0].sha256, same[0].size, urls)
 
 
@@ -180,10 +179,6 @@ def supported_tags(python: str) -> dict[Tag, int]:
         if minor in _OLD_NAMES:
             platforms.append(f"{_OLD_NAMES[minor]}_x86_64")
     platforms.append("linux_x86_64")
-    tags = list(cpython_tags(version, platforms=platforms))
-    tags += [
-        Tag(f"py{major}", "none", platform)
-        for platform in (*platforms, "any")
-        for major in (f"3{version[1]}", "3", *(f"3{m}" for m in range(version[1] - 1, -1, -1)))
-    ]
+    tags = [*cpython_tags(version, platforms=platforms),
+            *compatible_tags(version, platforms=platforms)]
     return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}

@@ -6,9 +6,7 @@ Nothing here knows what the bytes should be: `download` checks them.
 from __future__ import annotations
 
 import os
-import queue
 import socket
-import threading
 import time
 from pathlib import Path
 from typing import IO
@@ -19,6 +17,7 @@ import requests
 from requests.utils import get_environ_proxies, select_proxy
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
+from trimaran.errors import causes
 from trimaran.foreign import excerpt
 from trimaran.net import web
 from trimaran.reporting import Advance, Reporter
@@ -165,7 +164,7 @@ class _Attempt:
             if self.validator:
                 headers["If-Range"] = self.validator
         try:
-            return web.ask(session, self.url, headers=headers)
+            return web.ask(session, self.url, headers)
         except requests.exceptions.SSLError as problem:
             raise SourceFailed(
                 f"its certificate is not trusted ({innermost(problem)});"
@@ -228,9 +227,8 @@ def _validator(response: requests.Response) -> str | None:
 
 def innermost(problem: BaseException) -> str:
     """Return what the first cause of `problem` says: the libraries wrap it several times."""
-    while (cause := problem.__cause__ or problem.__context__) is not None:
-        problem = cause
-    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    *_, first = causes(problem)
+    return (first.strerror if isinstance(first, OSError) else None) or str(first)
 
 
 def _require_answer(url: str) -> None:
@@ -238,7 +236,7 @@ def _require_answer(url: str) -> None:
 
     A socket's timeout counts for each address of a name and not for resolving it, so
     eight dead addresses, or a name server behind a closed firewall, would take half a
-    minute and more. A thread that is simply left behind bounds both together.
+    minute and more. `web.within` bounds both together.
     """
     proxy = select_proxy(url, get_environ_proxies(url, no_proxy=None))
     door = url if not proxy else proxy if "://" in proxy else f"http://{proxy}"
@@ -253,16 +251,19 @@ def _require_answer(url: str) -> None:
     if time.monotonic() - when < REMEMBER_SECONDS:
         raise type(before)(f"{before} (a moment ago)")
 
-    answer: queue.Queue[str | None] = queue.Queue()
-    threading.Thread(target=_knock, args=(host, port, answer), daemon=True).start()
     try:
-        told = answer.get(timeout=web.CONNECT_SECONDS)
-        failure = SourceFailed(told) if told else None
-    except queue.Empty:
-        failure = SourceSilent(f"{host} does not answer within {web.CONNECT_SECONDS:g} s")
-    if failure:
-        _dead_hosts[host, port] = (time.monotonic(), failure)
-        raise failure
+        web.within(web.CONNECT_SECONDS, lambda: _knock(host, port))
+        return
+    except requests.ReadTimeout:
+        failure: SourceFailed = SourceSilent(
+            f"{host} does not answer within {web.CONNECT_SECONDS:g} s"
+        )
+    except (socket.gaierror, UnicodeError):
+        failure = SourceFailed(f"the name '{host}' does not resolve")
+    except OSError as problem:
+        failure = SourceFailed(f"{host}:{port}: {problem.strerror or problem}".lower())
+    _dead_hosts[host, port] = (time.monotonic(), failure)
+    raise failure
 
 
 def ask_again() -> None:
@@ -272,12 +273,5 @@ def ask_again() -> None:
             _dead_hosts.pop(door, None)
 
 
-def _knock(host: str, port: int, answer: queue.Queue[str | None]) -> None:
-    try:
-        socket.create_connection((host, port), timeout=web.CONNECT_SECONDS).close()
-    except (socket.gaierror, UnicodeError):
-        answer.put(f"the name '{host}' does not resolve")
-    except OSError as problem:
-        answer.put(f"{host}:{port}: {problem.strerror or problem}".lower())
-    else:
-        answer.put(None)
+def _knock(host: str, port: int) -> None:
+    socket.create_connection((host, port), timeout=web.CONNECT_SECONDS).close()

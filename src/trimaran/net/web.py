@@ -7,10 +7,10 @@ The servers are others' and may be anything. Whatever one does becomes an answer
 from __future__ import annotations
 
 import os
-import queue
 import ssl
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -60,11 +60,6 @@ class Answer:
     headers: requests.structures.CaseInsensitiveDict[str]
     content: bytes
 
-    @property
-    def length(self) -> int | None:
-        """What `Content-Length` says."""
-        return length(self.headers)
-
 
 class _System(HTTPAdapter):
     """Trusts what the system trusts (its store, or $SSL_CERT_FILE), and certifi's certificates."""
@@ -99,21 +94,13 @@ def session() -> requests.Session:
     return opened
 
 
-def ask(
-    asking: requests.Session,
-    url: str,
-    *,
-    method: str = "GET",
-    headers: dict[str, str] | None = None,
-    params: dict[str, str] | None = None,
-    auth: Any = None,
-) -> requests.Response:
+def ask(asking: requests.Session, url: str, headers: dict[str, str]) -> requests.Response:
     """Return the answer whose head has come; its body is still to be read.
 
     Raises:
         RequestException: there is none, or a redirect leads where none may.
     """
-    return _within(ANSWER_SECONDS, lambda: _follow(asking, method, url, headers, params, auth))
+    return within(ANSWER_SECONDS, lambda: _follow(asking, "GET", url, headers, None, None))
 
 
 def answer(
@@ -150,7 +137,7 @@ def answer(
                 bytes(content),
             )
 
-    return _within(seconds, read)
+    return within(seconds, read)
 
 
 def length(headers: requests.structures.CaseInsensitiveDict[str]) -> int | None:
@@ -169,6 +156,30 @@ def origin(url: str) -> tuple[str, str]:
     """Return whom a login for `url` is meant for: scheme and host with port."""
     parts = urlsplit(url)
     return parts.scheme, parts.netloc
+
+
+def within(seconds: float, work: Callable[[], Found]) -> Found:
+    """Return what `work` returns; a thread that takes too long is left behind.
+
+    The timeouts of a socket begin anew with each byte, so that a server could go on for ever.
+
+    Raises:
+        ReadTimeout: it takes longer than `seconds`.
+        Exception: what `work` raises.
+    """
+    outcome: Future[Found] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    # No executor: Python would wait for its threads at the end.
+    threading.Thread(target=run, daemon=True).start()
+    if not wait([outcome], seconds).done:
+        raise requests.ReadTimeout(f"no whole answer within {seconds:g} s")
+    return outcome.result()
 
 
 class _Nobody(AuthBase):
@@ -215,32 +226,3 @@ def _target(url: str, location: str) -> str:
     if scheme not in ("https", origin(url)[0]) or not host:
         raise requests.exceptions.InvalidURL(f"redirects to {excerpt(location)}, which is refused")
     return target
-
-
-def _within(seconds: float, work: Callable[[], Found]) -> Found:
-    """Return what `work` returns; a thread that takes too long is left behind.
-
-    The timeouts of a socket begin anew with each byte, so that a server could go on for ever.
-    """
-    outcome: queue.Queue[Callable[[], Found]] = queue.Queue()
-
-    def run() -> None:
-        try:
-            found = work()
-        except BaseException as error:
-            outcome.put(_raising(error))
-        else:
-            outcome.put(lambda: found)
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        return outcome.get(timeout=seconds)()
-    except queue.Empty:
-        raise requests.ReadTimeout(f"no whole answer within {seconds:g} s") from None
-
-
-def _raising(error: BaseException) -> Callable[[], Any]:
-    def work() -> Any:
-        raise error
-
-    return work

@@ -57,18 +57,6 @@ class Examination(strict.Model):
     selftest: tuple[str, ...] = ()
 
 
-class _Listener(Silent):
-    """Keeps what a child said."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def detail(self, text: str) -> None:
-        """Keep `text`."""
-        self.lines.append(text)
-
-
 def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
     """Look at the built image of `engine`, and with `test` also run its self-test.
 
@@ -77,7 +65,7 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
         UsageError: the engine is the host, which has no images.
     """
     built = require(engine, image)
-    found, listener = inventory.of(engine, built), _Listener()
+    found, listener = inventory.of(engine, built), Silent()
     if test:
         engine.test(built, listener)
     stated = {
@@ -92,7 +80,7 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
         packages={kind: len(those) for kind, those in stated.items()},
         licences={kind: licences.summary(those) for kind, those in stated.items()},
         largest=tuple(found.largest(LARGEST)), start=start_time(engine, built),
-        selftest=tuple(listener.lines),
+        selftest=tuple(listener.details),
     )
 
 

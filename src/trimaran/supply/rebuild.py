@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.engines import BuiltImage, Engine, inventory, require
+from trimaran.engines import Engine, inventory, require
 from trimaran.engines.inventory import Difference
 from trimaran.errors import BuildError
 from trimaran.images import definition
@@ -17,14 +17,12 @@ class Comparison:
     """What a second build of an image gave.
 
     Attributes:
-        built: the first build, which stays as it is.
         packages: how many Debian and Python packages were compared.
         files: how many files, folders and links were compared.
         differences: all of them, those with a known reason included.
         identical: the images are equal as a whole, byte by byte.
     """
 
-    built: BuiltImage
     packages: int
     files: int
     differences: list[Difference]
@@ -61,6 +59,6 @@ def check(engine: Engine, image: Image, *, base: str | None, reporter: Reporter)
         with reporter.bar(f"inventory of the second {image.name}", None):
             after = inventory.collect(engine, second)
     return Comparison(
-        built=built, packages=len(before.debian) + len(before.python), files=len(before.files),
+        packages=len(before.debian) + len(before.python), files=len(before.files),
         differences=before.differences(after), identical=second.digest == built.digest,
     )

@@ -74,7 +74,9 @@ def locked(image: Image) -> str:
     and no hash of a wheel, of which a lock accepts several.
     """
     packages = [
-        *(_locked_debian(package) for package in locked_debian(image)),
+        *(_package(PackageURL("deb", "debian", one.name, one.version, {"arch": "amd64"}), [],
+                   one.sha256, [])
+          for one in locked_debian(image)),
         *(_package(PackageURL("pypi", None, canonicalize_name(name), version), [], None, [])
           for name, version in locked_python(image).items()),
     ]
@@ -108,11 +110,10 @@ def locked_debian(image: Image) -> list[debian.Package]:
 
 def locked_hashes(image: Image) -> Hashes:
     """Return what the locks of `image` say: which files its packages were installed from."""
-    hashes: dict[tuple[Literal["debian", "python"], str, str], str] = {}
-    framework = definition.chain(image)[0]
-    if (framework.folder / "debian.lock").is_file():
-        for package in debian.read(framework.folder / "debian.lock"):
-            hashes["debian", package.name, package.version] = package.sha256
+    hashes: dict[tuple[Literal["debian", "python"], str, str], str] = {
+        ("debian", package.name, package.version): package.sha256
+        for package in locked_debian(image)
+    }
     for part in definition.chain(image):
         for item in wheels.chosen(part):
             name, version, _, _ = parse_wheel_filename(item.filename)
@@ -149,11 +150,6 @@ def _json(
     # Without one, the library would take that of the moment; its type does not say None.
     bom.metadata.timestamp = date  # type: ignore[assignment]
     return make_outputter(bom, OutputFormat.JSON, VERSION).output_as_string(indent=2)
-
-
-def _locked_debian(package: debian.Package) -> Component:
-    purl = PackageURL("deb", "debian", package.name, package.version, {"arch": "amd64"})
-    return _package(purl, [], package.sha256, [])
 
 
 def _image(found: Inventory) -> Component:

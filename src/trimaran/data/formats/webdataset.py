@@ -67,9 +67,7 @@ class Writer(IndexedWriter):
 
 def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
     """Yield the record of each line of the index; together they must cover the tar file."""
-    if index is None:
-        yield "has no index, without which its records are not found"
-        return
+    assert index is not None  # noqa: S101 - `INDEXED`: a shard without one is not read
     first, *lines = index.read_text(encoding="utf-8", errors="replace").split("\n")
     lines = lines[:-1]  # after the last line's end
     if first != f"{INDEX_VERSION} {len(lines)}":

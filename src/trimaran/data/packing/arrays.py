@@ -21,6 +21,7 @@ from trimaran.data import dataset_json, formats
 from trimaran.data.contracts import Images, Moving
 from trimaran.data.formats.records import Record
 from trimaran.data.formats.webdataset import BLOCK
+from trimaran.data.kinds import Kind
 from trimaran.data.packing import labelled_idx, moving, pictures
 from trimaran.data.packing.labelled_idx import Labelled
 from trimaran.data.packing.moving import Scenes
@@ -57,7 +58,7 @@ def pack(contract: Images | Moving, raw: Path, folder: Path, reporter: Reporter)
         with writing(f"pack {contract.name} into {folder}", folder):
             with reporter.bar(f"packing {contract.name}", total, unit="samples") as advance:
                 shards = {
-                    name: list(_write_split(samples, temporary, advance))
+                    name: list(_write_split(samples, contract.kind, temporary, advance))
                     for name, samples in splits.items()
                 }
             dataset_json.write(temporary, _describe(contract, splits, shards))
@@ -78,13 +79,15 @@ def read_split(contract: Images | Moving, raw: Path, name: str) -> Samples:
     return labelled_idx.read(contract, raw, name)
 
 
-def _write_split(samples: Samples, folder: Path, advance: Advance) -> Iterator[dataset_json.Shard]:
+def _write_split(
+    samples: Samples, kind: Kind, folder: Path, advance: Advance
+) -> Iterator[dataset_json.Shard]:
     order = shuffled(samples.name, len(samples))
     for number, start in enumerate(range(0, len(order), SHARD_SAMPLES)):
         chosen = order[start : start + SHARD_SAMPLES]
         stem = f"{samples.name}-{number:05d}"
         found = records(samples, chosen, advance)
-        yield formats.write_shard("webdataset", folder, stem, samples.kind, found)
+        yield formats.write_shard("webdataset", folder, stem, kind, found)
 
 
 def records(samples: Samples, chosen: list[int], advance: Advance) -> Iterator[Record]:
@@ -136,10 +139,7 @@ def _describe(
             channels=1, height=height, width=width, encoding="png",
             mean=[round(mean, 6)], std=[round(std, 6)],
         ),
-        splits={
-            name: dataset_json.PackedSplit(samples=len(splits[name]), shards=listed)
-            for name, listed in shards.items()
-        },
+        splits={name: dataset_json.PackedSplit.of(listed) for name, listed in shards.items()},
         origin=dataset_json.Origin(
             contents={name: content.sha256 for name, content in contract.files.items()},
             order_seed=ORDER_SEED,

@@ -210,8 +210,7 @@ def unpack(contract: ChestXray14, source: Path, folder: Path, reporter: Reporter
     size = sum(path.stat().st_size for path, _ in tasks)
     check_space(folder, int(size * UNPACKED_PER_BYTE), f"unpacking {contract.name}", RunError)
     with reporter.bar(f"unpacking {contract.name}", size, unit="B") as advance:
-        for _ in pool.run(unpack_one, tasks, pool.cores(), advance):
-            pass
+        list(pool.run(unpack_one, tasks, pool.cores(), advance))
     return folder
 
 

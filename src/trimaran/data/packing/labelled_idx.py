@@ -8,7 +8,6 @@ from pathlib import Path
 from PIL import Image
 
 from trimaran.data.contracts import Images
-from trimaran.data.kinds import Kind
 from trimaran.data.packing import idx
 from trimaran.errors import RunError
 
@@ -20,11 +19,6 @@ class Labelled:
     name: str
     images: idx.Array
     classes: bytes
-
-    @property
-    def kind(self) -> Kind:
-        """One image of one class."""
-        return Kind()
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -25,7 +25,6 @@ from pathlib import Path
 from PIL import Image, ImageChops
 
 from trimaran.data.contracts import Motion, Moving
-from trimaran.data.kinds import Kind
 from trimaran.data.packing import idx
 from trimaran.errors import RunError
 
@@ -54,11 +53,6 @@ class Scenes:
     motion: Motion
     count: int
     items: idx.Array
-
-    @property
-    def kind(self) -> Kind:
-        """Sequences without labels."""
-        return Moving.kind
 
     @property
     def shape(self) -> tuple[int, int, int]:

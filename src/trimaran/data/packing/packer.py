@@ -18,7 +18,6 @@ from pathlib import Path
 
 from trimaran import files, pool
 from trimaran.data import dataset_json, formats
-from trimaran.data.contracts import OfFiles
 from trimaran.data.formats.records import Record
 from trimaran.data.packing import listing, pictures, sequences, videos
 from trimaran.data.packing.listing import Listing
@@ -68,13 +67,6 @@ def pack(
             _complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
         shutil.rmtree(state)
     return dataset
-
-
-def pack_contract(contract: OfFiles, source: Listing, folder: Path, reporter: Reporter) -> None:
-    """Pack `source` into `folder` as the contract says, or go on with it; see `pack`."""
-    how = contract.packing
-    pack(source, folder, Options(contract.name, how.format, how.resize, how.quality),
-         workers=pool.cores(), skip_bad=False, reporter=reporter)
 
 
 def is_under_way(folder: Path) -> bool:
@@ -154,15 +146,14 @@ def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
     """Return what a note says if its shard is as it says; the task is folder and note."""
     folder, note = task
     content = parse_json(note.read_text(encoding="utf-8"))
-    bad = [(name, reason) for name, reason in content["bad"]]
-    shard = dataset_json.Shard.model_validate(content["shard"]) if content["shard"] else None
+    done = Done.model_validate({"stem": note.stem, **content})
     advance(1)
-    if shard is not None:
+    if (shard := done.shard) is not None:
         listed = {shard.file: shard.sha256, shard.index: shard.index_sha256}
         for path, digest in ((folder / name, listed[name]) for name in listed if name):
             if not path.is_file() or files.sha256(path) != digest:
                 return None
-    return Done(note.stem, shard, bad)
+    return done
 
 
 def _make(
@@ -205,14 +196,13 @@ def make(job: Job, advance: Advance) -> Done:
     shard = formats.write_shard(
         job.options.format, part, job.stem, job.kind, _records(job, bad, advance)
     )
-    kept = shard if shard.samples else None
+    done = Done(stem=job.stem, shard=shard if shard.samples else None, bad=bad)
     if job.skip_bad or not bad:
-        if kept:
+        if done.shard:
             _move(part, job.folder)
-        content = {"shard": kept.model_dump() if kept else None, "bad": bad}
-        files.write_atomic(note, json.dumps(content) + "\n")
+        files.write_atomic(note, json.dumps(done.model_dump(exclude={"stem"})) + "\n")
     shutil.rmtree(part)
-    return Done(job.stem, kept, bad)
+    return done
 
 
 def _records(job: Job, bad: list[Bad], advance: Advance) -> Iterator[Record]:
@@ -278,12 +268,7 @@ def _describe(
             channels=3, height=height, width=width, encoding="png" if encoding == "png" else "jpg",
             mean=MEAN, std=STD,
         ),
-        splits={
-            split: dataset_json.PackedSplit(
-                samples=sum(one.samples for one in shards), shards=shards
-            )
-            for split, shards in splits.items()
-        },
+        splits={split: dataset_json.PackedSplit.of(shards) for split, shards in splits.items()},
         origin=dataset_json.Origin(
             contents=source.contents, order_seed=ORDER_SEED, encoder=pictures.ENCODER,
             decoder=videos.decoder() if source.has_videos else None, resize=resize,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from trimaran import strict
 from trimaran.data import dataset_json
 from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.origins import Name
@@ -83,9 +84,11 @@ class Job:
         return self.stem.rpartition("-")[0]
 
 
-@dataclass(frozen=True)
-class Done:
-    """A finished shard (None: it has no samples), and the images that it could not have."""
+class Done(strict.Model):
+    """A finished shard (None: it has no samples), and the images that it could not have.
+
+    Its note in `.packing/` is called by the stem, and has the rest.
+    """
 
     stem: str
     shard: dataset_json.Shard | None

@@ -9,7 +9,7 @@ from pathlib import Path
 from trimaran.data.kinds import Kind
 from trimaran.data.packing import pictures, videos
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, is_utf8
-from trimaran.data.packing.videos import Clip, is_video
+from trimaran.data.packing.videos import Clip
 from trimaran.errors import UsageError
 from trimaran.reporting import Reporter
 
@@ -58,7 +58,7 @@ def listing(root: Path, reporter: Reporter) -> Listing:
     splits: dict[str, list[Sample]] = {}
     stamps, ignored = [], []
     found = [path for path in sorted(root.glob("*/*")) if not _hidden(path) and
-             (path.is_dir() or is_video(path.name))]
+             (path.is_dir() or path.suffix.lower() in videos.ENDINGS)]
     if not found:
         raise UsageError(f"{root} has no sequences", hint=f"the layout is {LAYOUT}")
     with reporter.bar(f"listing {root}", len(found), unit="sequences") as advance:

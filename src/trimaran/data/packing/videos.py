@@ -7,7 +7,6 @@ complains of in its log is a fault, and so are fewer frames than its header list
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,12 +38,6 @@ class Clip(NamedTuple):
     start: int = 0
     stop: int | None = None
     box: tuple[int, int, int, int] | None = None
-
-
-def is_video(name: str) -> bool:
-    """Return whether a file called `name` is a video; hidden ones are what systems leave there."""
-    ending = os.path.splitext(name)[1].lower()  # noqa: PTH122 - as for images, many of them
-    return ending in ENDINGS and not name.startswith(".")
 
 
 def decoder() -> str:

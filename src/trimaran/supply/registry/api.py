@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import ssl
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import requests
 from pydantic import BaseModel, Field
 
-from trimaran.errors import BuildError
+from trimaran.errors import BuildError, causes
 from trimaran.images.bases import API_HOSTS
 from trimaran.net import web
 from trimaran.net.transfer import innermost
@@ -31,8 +30,6 @@ MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 """Media types of a manifest of one image; lists of several platforms are not asked for."""
-
-"""Registry -> the host that answers for it, where that is another one."""
 
 MANIFEST_BYTES = 4 * 1024 * 1024
 """What a manifest may have at most (OCI distribution specification); every SIF has more."""
@@ -137,7 +134,7 @@ class Client:
         if answer.status == 404:
             return None
         self._refuse_errors(answer)
-        return answer.length or 0
+        return web.length(answer.headers) or 0
 
     def blob_url(self, digest: str) -> str:
         """Return the address of a blob."""
@@ -203,7 +200,7 @@ def _lacks_tls(repository: Repository) -> bool:
     try:
         web.answer(f"https://{repository.api}/v2/", method="HEAD", most=0, auth=web.NOBODY)
     except requests.exceptions.SSLError as error:
-        return not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+        return not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error))
     except requests.RequestException:
         return True  # nothing there; the first real request says so
     return False
@@ -211,7 +208,7 @@ def _lacks_tls(repository: Repository) -> bool:
 
 def _unreachable(host: str, error: requests.RequestException) -> BuildError:
     if isinstance(error, requests.exceptions.SSLError):
-        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
+        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
             return BuildError(
                 f"the certificate of {host} is not trusted: {innermost(error)}",
                 hint="--ca-bundle FILE, or ca_bundle in the site file, names the certificates of"
@@ -230,9 +227,3 @@ def _unreachable(host: str, error: requests.RequestException) -> BuildError:
         f"the registry {host} cannot be reached: {innermost(error)}",
         hint="check the address and the network (https_proxy, no_proxy)",
     )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
