@@ -27,6 +27,7 @@ TWO_RANKS = "ours, 2 ranks x half the cores, DDP"
 WITHOUT = "ours, no checkpoints"
 DDP = "ours, 2 ranks, DDP over Gloo"
 HOROVOD = "ours, 2 ranks, Horovod over Open MPI"
+POLLING = "the same, Open MPI not told to yield the core"
 CHECKPOINTS = "ours, a checkpoint every {} steps"
 BETWEEN = 10  # steps between checkpoints: seconds, where a training has minutes
 
@@ -142,14 +143,18 @@ def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: s
 def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan:
     """Return two ranks whose gradients DDP averages, and the same two with Horovod."""
     half = {**environment, "OMP_NUM_THREADS": str(max(1, cores // 2))}
+    polling = {**half, "OMPI_MCA_mpi_yield_when_idle": "0"}
 
-    def two(name: str, strategy: str) -> Contestant:
+    def two(name: str, strategy: str, env: Mapping[str, str]) -> Contestant:
         options = ("--precision", "bf16", "--strategy", strategy)
-        return contestants.launched(contestants.ours(name, steps, half, options=options))
+        return contestants.launched(contestants.ours(name, steps, env, options=options))
 
     return Plan(
-        [two(DDP, "ddp"), two(HOROVOD, "horovod")],
-        [Comparison("Horovod / DDP, 2 ranks", HOROVOD, DDP)],
+        [two(DDP, "ddp", half), two(HOROVOD, "horovod", half), two(POLLING, "horovod", polling)],
+        [
+            Comparison("Horovod / DDP, 2 ranks", HOROVOD, DDP),
+            Comparison("Horovod, yielding the core / not", HOROVOD, POLLING),
+        ],
         [f"strategies: both started by mpirun, {steps.batch} images per rank"],
     )
 

@@ -1,5 +1,7 @@
 """Rank and size as each launcher tells them, and where the ranks meet."""
 
+import os
+
 import pytest
 from launchers import HOROVODRUN, MPICH, OPEN_MPI, SLURM, TORCHRUN
 
@@ -94,3 +96,15 @@ def test_fewer_ranks_share_the_work(planned: int | None, size: int, each: int) -
 def test_work_that_cannot_be_shared_names_a_number_of_ranks_that_can() -> None:
     with pytest.raises(ArgumentError, match="5 ranks cannot share the work of 8 evenly; start 4"):
         ranks.share(8, 5)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("0", "0")])
+def test_open_mpi_yields_its_core_where_the_user_says_nothing_else(
+    given: str | None, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "OMPI_MCA_mpi_yield_when_idle"
+    monkeypatch.setenv(name, given or "")  # so that it is put back in either case
+    if given is None:
+        monkeypatch.delenv(name)
+    ranks.yield_when_idle()
+    assert os.environ[name] == kept

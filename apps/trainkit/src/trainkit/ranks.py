@@ -130,6 +130,16 @@ def share(planned: int | None, size: int) -> int:
     return planned // size
 
 
+def yield_when_idle() -> None:
+    """Have an MPI that waits give its core away; for before Horovod begins.
+
+    Horovod waits in a thread of its own, and Open MPI waits by asking without a pause. Where every
+    core computes, that costs a part of each step, unless Open MPI is told to yield the core when
+    another thread wants it (`strategies` in benchmarks/README.md). A user's own word counts.
+    """
+    os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+
+
 def check_size(ranks: Ranks, seen: int, framework: str) -> None:
     """Refuse ranks of which each believes to be the only one: they would train side by side.
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from trainkit.exits import ArgumentError, RanksDifferError
-from trainkit.ranks import Ranks, check_size
+from trainkit.ranks import Ranks, check_size, yield_when_idle
 from trainkit.tensorflow.parts import Variables
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
@@ -116,6 +116,7 @@ def _connected(ranks: Ranks) -> Any:
         raise ArgumentError(
             f"--strategy horovod: Horovod is not installed ({error}); the images have it"
         ) from error
+    yield_when_idle()
     hvd.init()
     check_size(ranks, hvd.size(), "Horovod")
     return hvd

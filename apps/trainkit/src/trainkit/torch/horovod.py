@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trainkit.exits import ArgumentError
-from trainkit.ranks import Ranks, check_size
+from trainkit.ranks import Ranks, check_size, yield_when_idle
 from trainkit.strategy import Pending
 from trainkit.torch.buckets import dense
 from trainkit.torch.strategy import TorchStrategy
@@ -37,6 +37,7 @@ class Horovod(TorchStrategy):
             ) from error
         self._hvd: Any = hvd
         self._compression = getattr(hvd.Compression, compression)
+        yield_when_idle()
         hvd.init()
         check_size(ranks, hvd.size(), "Horovod")
         found = Ranks(ranks.launcher, hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
