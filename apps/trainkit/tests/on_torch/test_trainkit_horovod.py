@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 import torch
-from thread_ranks import on_ranks
+from thread_ranks import ThreadHorovod, on_ranks
 from torch import Tensor, nn
 
 from trainkit.torch.strategy import TorchStrategy
@@ -32,6 +33,16 @@ def test_collectives_are_over_all_ranks(size: int, monkeypatch: pytest.MonkeyPat
             [size, total], True, False, "of 0", [10 * n for n in range(size)],
             [[total / size] * 2] * 2, [2.0 * total], rank == 0,
         ]
+
+
+def test_horovod_begins_with_an_mpi_that_yields_its_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "OMPI_MCA_mpi_yield_when_idle"
+    monkeypatch.setenv(name, "")
+    monkeypatch.delenv(name)  # as a training does not find it
+    found: list[str | None] = []
+    monkeypatch.setattr(ThreadHorovod, "init", lambda self: found.append(os.environ.get(name)))
+    on_ranks(2, lambda strategy: [], monkeypatch)
+    assert found == ["1", "1"]
 
 
 def test_ranks_may_share_values_of_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
