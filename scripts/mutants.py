@@ -1,9 +1,9 @@
 """Make the programs wrong on purpose, one fault at a time, and see that a test notices.
 
-Each entry of `scripts/mutants.yaml` is a wrong method ("the evaluation is not summed over the
-ranks") as a replacement of text, with the quickest test that must fail with it. It is a table
-and not mutmut or cosmic-ray because those flip operators by the thousand and run a whole suite
-for each, which takes hours and says little of the method.
+Each entry of a table, `tests/mutants.yaml` of the tool and of each app, is a wrong method ("the
+evaluation is not summed over the ranks") as a replacement of text, with the quickest test that must
+fail with it. They are tables and not mutmut or cosmic-ray because those flip operators by the
+thousand and run a whole suite for each, which takes hours and says little of the method.
 
     python scripts/mutants.py                       # all of them; about 10 minutes on 2 cores
     python scripts/mutants.py --sample 10           # ten, chosen by the revision
@@ -43,7 +43,7 @@ import app_tests
 from trimaran.hostfacts import host_facts
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = "scripts/mutants.yaml"
+TABLE = "tests/mutants.yaml"  # below the root, and below each app and trainkit
 LIMIT = 180.0  # seconds for one test; a pytest process takes about five
 Outcome = Literal["killed", "survived", "timed out", "does not run"]
 
@@ -91,13 +91,20 @@ class Found:
 
 
 def load(root: Path) -> list[Mutant]:
-    """Return the entries of the table in `root`, all of which apply.
+    """Return the entries of all tables in `root`, all of which apply.
 
     Raises:
         TableError: one does not apply, or its test is not there.
     """
-    document = yaml.safe_load((root / TABLE).read_text(encoding="utf-8"))
-    found = [Mutant(file, **entry) for file, entries in document.items() for entry in entries]
+    found = []
+    for table in (root / TABLE, *sorted(root.glob(f"apps/*/{TABLE}"))):
+        if table.is_file():
+            place = table.parents[1].relative_to(root)
+            document = yaml.safe_load(table.read_text(encoding="utf-8"))
+            found += [
+                Mutant(str(place / file), **entry)
+                for file, entries in document.items() for entry in entries
+            ]
     for mutant in found:
         mutant.applied((root / mutant.file).read_text(encoding="utf-8"))
         test_path(root, mutant)
@@ -268,7 +275,7 @@ def run(root: Path, asked: argparse.Namespace, words: Sequence[str]) -> int:
     """Try the mutants that were asked for; return the exit code."""
     started, mutants = time.monotonic(), choose(load(root), asked, root)
     if not mutants:
-        raise TableError(f"no entry of {TABLE} has '{asked.only}'")
+        raise TableError(f"no entry of a {TABLE} has '{asked.only}'")
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         count = min(asked.jobs, len(mutants))
         trees = [copy(root, Path(folder) / str(number)) for number in range(count)]
