@@ -25,6 +25,8 @@ APP = "futuregan"
 UNIT = "clips/s"
 GOAL = 2
 """Of ours / plain, at each size."""
+DEVICES = {"cpu": "cpu", "gpu": "cuda"}
+"""The app's word for a device, and PyTorch's, which the baselines take."""
 
 
 def batch(text: str) -> tuple[int, int]:
@@ -49,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"),
                      default=("fp32", "bf16"), metavar="PRECISION",
                      help="of ours; plain is fp32 (default: fp32 bf16)")
-    top.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    top.add_argument("--device", choices=DEVICES, default="cpu")
     top.add_argument("--window", type=cli.positive, default=2,
                      help="steps per window; the first window warms up (default: %(default)s)")
     top.add_argument("--windows", type=cli.positive, default=3,
@@ -75,7 +77,7 @@ def size(
     """Return the contestants of one size, and what is to be compared."""
     steps = Steps(clips, options.window, options.windows)
     plain = ("--size", str(side), "--width", str(options.width), "--batch", str(clips),
-             "--device", options.device)
+             "--device", DEVICES[options.device])
     work, without = gflop(plain, environment), gflop((*plain, "--no-penalty"), environment)
     stocks = [
         contestants.program(
@@ -90,7 +92,9 @@ def size(
     )]
     racing = list(stocks)
     for precision in options.precisions:
-        ceiling = top_rate(precision, work, without, side, options.device, environment)
+        ceiling = top_rate(
+            precision, work, without, side, DEVICES[options.device], environment
+        )
         ours = contestants.training(
             f"ours at {side} px, {precision}", APP, steps, environment,
             "--synthetic", "--size", str(side), "--first-size", str(side), "--width",
@@ -121,7 +125,7 @@ def top_rate(
         work: GFLOP of a step per clip.
         without: those of a step without the penalty.
         side: of the frames.
-        device: where.
+        device: where, in PyTorch's words.
         environment: its variables.
     """
     words = ["--device", device]

@@ -12,7 +12,9 @@ from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+from trimaran import paths
+
+BENCHMARKS = paths.repository() / "benchmarks"
 NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing")
 PROGRAMS = (
     "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "futuregan_memory",
@@ -252,6 +254,12 @@ def test_sizes_of_frames_have_a_batch_each(word: str) -> None:
         module("futuregan_step").parser().parse_args(["--sizes", word])
     assert caught.value.code == 2
     assert module("futuregan_step").batch("64:4") == (64, 4)
+
+
+def test_devices_of_a_benchmark_are_words_of_the_app() -> None:
+    described = json.loads((paths.repository() / "apps/futuregan/options.json").read_text())
+    known = described["verbs"]["train"]["options"]["device"]["enum"]
+    assert set(module("futuregan_step").DEVICES) <= set(known)
 
 
 def test_memory_is_that_of_the_rank_with_the_most_and_of_the_one_with_the_least() -> None:

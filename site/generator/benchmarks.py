@@ -77,9 +77,9 @@ def part(page: str, piece: Piece[Benchmark]) -> tuple[str, list[Plot]]:
         *content.notes, *content.not_measured,
     ]
     title = f"{content.benchmark}, {content.day}"
-    cases = content.settings.get("cases")
-    if isinstance(cases, list) and all(isinstance(case, str) for case in cases):
-        title += f" ({', '.join(cases)})"
+    for chosen in (content.settings.get("cases"), content.settings.get("option")):
+        if isinstance(chosen, list) and chosen and all(isinstance(word, str) for word in chosen):
+            title += f" ({', '.join(chosen)})"
     return "\n\n".join([
         f"## {title}", *(plot.markdown(page) for plot in plots), rates,
         "\n".join(f"- {line}" for line in where),
