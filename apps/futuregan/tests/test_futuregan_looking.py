@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,57 @@ def test_a_video_with_fewer_frames_than_its_header_lists_is_a_fault(tmp_path: Pa
     path = cut(film(tmp_path / "street.avi", "mjpeg", 12), 8, 0)
     with pytest.raises(DataError, match=r"street.avi ends at frame 8, its header lists 12"):
         list(footage.video_frames(path))
+
+
+ONE, LAST = 1 << 16, 1 << 30
+"""1.0 as a display matrix has it: in its first two columns, and in the last one."""
+
+
+def with_matrix(place: Path, *matrix: float) -> Path:
+    """Write three frames, red, green, blue, white in their corners, with a matrix of a, b, c, d."""
+    file = place / "turned.mp4"
+    corners = Image.new("RGB", (2, 2))
+    corners.putdata([(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)])
+    frame = corners.resize((64, 48), Image.Resampling.NEAREST)
+    with file.open("wb") as opened:
+        pictures.write_mp4([frame] * 3, opened, 5)
+    a, b, c, d = (round(part * ONE) for part in matrix)
+    old = struct.pack(">9i", ONE, 0, 0, 0, ONE, 0, 0, 0, LAST)
+    content = file.read_bytes()
+    at = content.index(old, content.index(b"tkhd"))
+    new = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, LAST)
+    file.write_bytes(content[:at] + new + content[at + len(new):])
+    return file
+
+
+@pytest.mark.parametrize(("matrix", "seen"), [
+    ((1, 0, 0, 1), "rgbw"), ((-1, 0, 0, 1), "grwb"), ((-1, 0, 0, -1), "wbgr"),
+    ((1, 0, 0, -1), "bwrg"), ((0, 1, 1, 0), "rbgw"), ((0, 1, -1, 0), "brwg"),
+    ((0, -1, -1, 0), "wgbr"), ((0, -1, 1, 0), "gwrb"), ((0, 0, 0, 0), "rgbw"),
+])
+def test_a_video_is_seen_as_a_player_shows_it(
+    matrix: tuple[int, ...], seen: str, tmp_path: Path
+) -> None:
+    """Turned and mirrored by its display matrix; zeros, which some writers write, say nothing."""
+    for image in footage.video_frames(with_matrix(tmp_path, *matrix)):
+        assert image.size == ((48, 64) if seen[:2] in ("rb", "br", "wg", "gw") else (64, 48))
+        quarters = [image.getpixel((image.width * x // 4, image.height * y // 4))
+                    for y in (1, 3) for x in (1, 3)]
+        lit = ["".join("rgb"[at] for at in range(3) if one[at] > 128) for one in quarters]
+        assert [one.replace("rgb", "w") for one in lit] == list(seen)
+
+
+@pytest.mark.parametrize("matrix", [
+    (1, 0, 0.5, 1), (2, 0, 0, 2), (2, 0, 0, 1), (0.7071, 0.7071, -0.7071, 0.7071),
+    (1, 0, 0, 0.001),
+])
+def test_a_display_matrix_that_is_no_orientation_is_named(
+    matrix: tuple[float, ...], run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", with_matrix(tmp_path, *matrix), "--out", run, "--device", "cpu"]
+    code, _, err = command(capsys, "predict", *words, "--to", tmp_path / "a.gif")
+    assert (code, "turned.mp4: frame 0 has a display matrix that scales" in err) == (3, True), err
+    assert not (tmp_path / "a.gif").exists()
 
 
 def test_a_clip_that_is_not_there_and_sequences_that_are_too_short(

@@ -15,7 +15,7 @@ from av.container import InputContainer
 from av.error import FFmpegError
 from PIL import Image, ImageOps
 
-from futuregan import clips
+from futuregan import clips, display
 from futuregan.clips import Frame, fitted
 from futuregan.restore import Restored
 from trainkit.data.formats.folder import is_image
@@ -140,8 +140,8 @@ def video_frames(file: Path) -> Iterator[Image.Image]:
     its header lists.
 
     Raises:
-        DataError: it is none, it ends before its end, or a frame cannot be decoded; the message
-            says which.
+        DataError: it is none, it ends before its end, or a frame cannot be decoded or has a display
+            matrix that is no orientation; the message says which.
     """
     number = 0
     # Both for good: set back at the end of one video, they would be so for another one still open.
@@ -152,7 +152,7 @@ def video_frames(file: Path) -> Iterator[Image.Image]:
             # No playlists and the like, which would have FFmpeg read other files.
             with av.open(f"file:{file}", options={"format_whitelist": CONTAINERS}) as container:
                 for frame in _decoded(container, file):
-                    yield _upright(frame)
+                    yield _upright(frame, f"{file}: frame {number}")
                     number += 1
                 told = [text.strip() for _, name, text in log if name == container.format.name]
         except (FFmpegError, OSError) as error:
@@ -182,6 +182,9 @@ def _decoded(container: InputContainer, file: Path) -> Iterator[av.VideoFrame]:
         raise DataError(f"{file} ends at frame {packets}, its header lists {stream.frames}")
 
 
-def _upright(frame: av.VideoFrame) -> Image.Image:
+def _upright(frame: av.VideoFrame, where: str) -> Image.Image:
     image: Image.Image = frame.to_image()  # type: ignore[no-untyped-call]
-    return image.rotate(frame.rotation, expand=True) if frame.rotation % 360 else image
+    try:
+        return display.upright(image, frame)
+    except ValueError as error:
+        raise DataError(f"{where} {error}") from error

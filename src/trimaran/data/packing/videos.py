@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image
 
+from trimaran.data.packing import display
 from trimaran.data.packing.pictures import BadImage
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ def frames(path: Path, clip: Clip) -> Iterator[Image.Image]:
     """Yield the frames of `clip` of the video at `path`: RGB, upright, cut out.
 
     Raises:
-        BadImage: the file cannot be decoded, ends before its end, has too few frames, or frames
-            of several sizes; with the number of the frame.
+        BadImage: the file cannot be decoded, ends before its end, has too few frames, frames of
+            several sizes, or a display matrix that is no orientation; with the number of the frame.
     """
     import av
     import av.logging
@@ -66,13 +67,13 @@ def frames(path: Path, clip: Clip) -> Iterator[Image.Image]:
         try:
             with av.open(f"file:{path}", options=_OPTIONS) as container:
                 for frame in _decoded(container, clip.stop):
-                    image = frame.to_image()
+                    image = _upright(frame, count)
                     size = size or image.size
                     if image.size != size:
                         raise BadImage(f"frame {count} has {image.width}x{image.height} pixels,"
                                        f" the first one {size[0]}x{size[1]}")
                     if count >= clip.start:
-                        yield _cut(image, frame.rotation, clip, count)
+                        yield _cut(image, clip, count)
                     count += 1
                 _refuse_faults(log, container.format.name, count)
         except (av.error.FFmpegError, OSError) as error:
@@ -127,9 +128,14 @@ def _to_rgb(frame: Any) -> Any:
     return graph
 
 
-def _cut(image: Image.Image, rotation: int, clip: Clip, number: int) -> Image.Image:
-    if rotation % 360:
-        image = image.rotate(rotation, expand=True)
+def _upright(frame: Any, number: int) -> Image.Image:
+    try:
+        return display.upright(frame.to_image(), frame)
+    except ValueError as error:
+        raise BadImage(f"frame {number} {error}") from error
+
+
+def _cut(image: Image.Image, clip: Clip, number: int) -> Image.Image:
     if clip.box is None:
         return image
     if clip.box[2] > image.width or clip.box[3] > image.height:
