@@ -155,7 +155,16 @@ def test_a_list_decides_and_must_not_share_patients(
     (lambda text: text + text.splitlines()[1] + "\n", r"csv:42: 00000001_000\.png is there twice"),
     (lambda text: text.replace("00000001_000.png", "../x.png"), r"csv:2: '\.\./x\.png'"),
     (lambda text: text.replace(",1,50", ",,50", 1), "csv:2: .* of the patient ''"),
-    (lambda text: text.encode("utf-16").decode("latin-1"), "no column"),
+    (lambda text: text.replace(",1,50", ",1,50,Mass", 1), r"csv:2: has 6 fields, the first line 5"),
+    (lambda text: text.replace(",1,50", ",1", 1), r"csv:2: has 4 fields, the first line 5"),
+    (lambda text: text.replace("Patient Age", "Patient ID", 1),
+     "the column 'Patient ID' is there twice"),
+    (lambda text: text.replace("Effusion|", "No Finding|", 1),
+     "csv:2: 'No Finding' beside findings"),
+    (lambda text: text.replace("|Mass", "||Mass", 1), "csv:2: unknown finding ''"),
+    (lambda text: text.replace("Effusion|Mass", "Effusion;Mass", 1),
+     "csv:2: unknown finding 'Effusion;Mass'"),
+    (lambda text: text.encode("utf-16").decode("latin-1"), "has no Image Index and"),
 ])
 def test_a_faulty_table_is_named_by_its_line(
     change: Callable[[str], str], fault: str, contract: ChestXray14, source: Path
@@ -164,6 +173,28 @@ def test_a_faulty_table_is_named_by_its_line(
     path.write_text(change(path.read_text()), encoding="utf-8")
     with pytest.raises(RunError, match=fault):
         chestxray.table(path, contract.classes)
+
+
+def test_a_spreadsheet_may_have_written_it(contract: ChestXray14, source: Path) -> None:
+    """With a byte-order mark, spaces around fields and names, semicolons, and its line ends."""
+    path = source / TABLE
+    before = chestxray.table(path, contract.classes)
+    text = path.read_text().replace("|", " | ").replace(",", " ;").replace("\n", "\r\n")
+    path.write_text(text, encoding="utf-8-sig", newline="")
+    assert chestxray.table(path, contract.classes) == before
+
+
+def test_an_image_in_two_lists_is_refused(contract: ChestXray14, source: Path) -> None:
+    table = chestxray.table(source / TABLE, contract.classes)
+    splits = {}
+    for name in ("val", "test"):
+        (source / f"{name}.txt").write_text(f"{table[0].image}\n", encoding="utf-8-sig")
+        splits[name] = contract.splits[name].model_copy(
+            update={"list": f"{name}.txt", "percent": None}
+        )
+    listed = contract.model_copy(update={"splits": contract.splits | splits})
+    with pytest.raises(RunError, match=f"{table[0].image} is in the list of val and of test"):
+        chestxray.splits(listed, table, source)
 
 
 def test_missing_images_are_counted_and_can_be_left_out(

@@ -8,7 +8,6 @@ unpacked once, archive by archive, into a folder of the cache.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 import shutil
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 from trimaran import pool
 from trimaran.data.contracts import ChestXray14
+from trimaran.data.packing import tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, readable
 from trimaran.errors import RunError, nearest
 from trimaran.files import check_space
@@ -97,35 +97,38 @@ def table(path: Path, classes: list[str]) -> list[Row]:
     """Return the lines of NIH's table.
 
     Raises:
-        RunError: a column is missing, or a line has an unknown finding or a faulty name.
+        RunError: a column is missing, or a line has an unknown finding, a faulty name, or another
+            number of fields.
     """
     number = {name: at for at, name in enumerate(classes)}
     rows: list[Row] = []
     names: set[str] = set()
-    with readable(path), path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, strict=True)
-        lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if lacking:
-            raise RunError(f"{path}: its first line has no column {', '.join(lacking)}",
-                           hint="take the publisher's file as it is")
-        for line in reader:
-            row = _row(f"{path}:{reader.line_num}", line, number)
-            if row.image in names:
-                raise RunError(f"{path}:{reader.line_num}: {row.image} is there twice")
-            names.add(row.image)
-            rows.append(row)
+    found = tables.read(path, COLUMNS, hint="take the publisher's file as it is", error=RunError)
+    for line in found.lines:
+        row = _row(line, number)
+        if row.image in names:
+            raise RunError(f"{line.where}: {row.image} is there twice")
+        names.add(row.image)
+        rows.append(row)
     return rows
 
 
-def _row(where: str, line: Mapping[str, str | None], number: Mapping[str, int]) -> Row:
-    image, patient = line[IMAGE] or "", (line[PATIENT] or "").lstrip("0")
+def _row(line: tables.Line, number: Mapping[str, int]) -> Row:
+    image, patient = line.fields[IMAGE], line.fields[PATIENT].lstrip("0")
     if _NAME.fullmatch(image) is None or not patient.isdigit():
-        raise RunError(f"{where}: {image!r} of the patient {patient!r} is no image of ChestX-ray14")
-    given = [name for name in (line[FINDINGS] or "").split("|") if name != NONE]
+        raise RunError(
+            f"{line.where}: {image!r} of the patient {patient!r} is no image of ChestX-ray14"
+        )
+    given = [name.strip() for name in line.fields[FINDINGS].split("|")]
+    if NONE in given:
+        if len(given) > 1:
+            raise RunError(f"{line.where}: {NONE!r} beside findings: {line.fields[FINDINGS]!r}")
+        given = []
     for name in given:
         if name not in number:
-            raise RunError(f"{where}: unknown finding {name!r}", hint=nearest(name, list(number)))
-    return Row(image, tuple(sorted(number[name] for name in given)), patient)
+            raise RunError(f"{line.where}: unknown finding {name!r}",
+                           hint=nearest(name, list(number)))
+    return Row(image, tuple(sorted({number[name] for name in given})), patient)
 
 
 def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, str]:
@@ -141,8 +144,9 @@ def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, st
     found: dict[str, str] = {}
     patients = {row.image: row.patient for row in rows}
     for name, split in contract.splits.items():
-        if split.list is not None:
-            found |= dict.fromkeys(_listed(source / split.list, patients), name)
+        for image in _listed(source / split.list, patients) if split.list else ():
+            if found.setdefault(image, name) != name:
+                raise RunError(f"{source}: {image} is in the list of {found[image]} and of {name}")
     rest = {patients[image] for image in patients.keys() - found.keys()}
     order = sorted(rest, key=lambda one: hashlib.sha256(f"{contract.seed}:{one}".encode()).digest())
     of = {
@@ -163,7 +167,7 @@ def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, st
 
 def _listed(path: Path, known: Mapping[str, str]) -> list[str]:
     with readable(path):
-        names = path.read_text(encoding="utf-8").split()
+        names = path.read_text(encoding="utf-8-sig").split()
     unknown = [name for name in names if name not in known]
     if unknown:
         raise RunError(f"{path} names {len(unknown):,} images that the table has not, such as"

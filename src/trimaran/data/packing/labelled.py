@@ -7,17 +7,22 @@
 `file` is a path below the image folder that begins with the name of a split; `classes` are
 joined by `|`, and none is a statement, too. With a third column, `patient`, a patient whose images
 are in two splits is refused: a network could tell the patient instead of the disease.
+
+What is written by hand or by a spreadsheet is doubted where it would make a wrong label without a
+word: a name that another separator joins, or that differs from another by case or spaces only.
 """
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import stat
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from trimaran.data.kinds import Kind
+from trimaran.data.packing import tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, is_image
 from trimaran.errors import UsageError, nearest, way_out
 from trimaran.reporting import Reporter
@@ -25,6 +30,15 @@ from trimaran.reporting import Reporter
 COLUMNS = ("file", "classes")
 PATIENT = "patient"
 SEPARATOR = "|"
+_OTHERS = ";,\t\n\u00a6\uff5c\uff1b\uff0c\u3001"
+"""Separators that people and spreadsheets write, full-width ones too; hardly any name has them."""
+
+_PERHAPS = re.compile(r"[/&+:\s]")
+"""What a name may well have in it, unless it joins names that there are."""
+
+_QUOTES = "'\"`\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
+_HINT = f"classes are joined by {SEPARATOR}; a field with a comma in it is put in quotes"
+_NAME_THEM = "; where it is right, name all classes: --classes 'Mass|Edema'"
 _ROWS = 1 << 16  # between two advances of the bar
 
 
@@ -32,12 +46,15 @@ def classes_of(text: str) -> list[str]:
     """Return what `--classes` says: `Mass|Edema`.
 
     Raises:
-        UsageError: a name is empty, or there twice.
+        UsageError: a name is empty, or there twice, or the only one is joined by something else.
     """
-    names = text.split(SEPARATOR)
+    names = [name.strip() for name in text.split(SEPARATOR)]
     if not all(names) or len(set(names)) < len(names):
         raise UsageError(f"--classes: {text!r} has an empty name, or one twice",
                          hint="for example: 'Mass|Edema'")
+    if len(names) == 1 and (other := set(_OTHERS) & set(text)):
+        raise UsageError(f"--classes: {text!r} is one name with {min(other)!r} in it",
+                         hint="names are joined by |: 'Mass|Edema'")
     return names
 
 
@@ -62,9 +79,11 @@ def listing(
         UsageError: a row is faulty, names a file twice or an unknown class, with its line; images
             are missing; a patient is in two splits.
     """
-    rows = _rows(table)
+    rows = _rows(table, reporter)
     named = sorted({name for row in rows.values() for name in row.classes})
     number = {name: at for at, name in enumerate(named if classes is None else classes)}
+    if classes is None:
+        _refuse_doubtful(table, rows, named)
     _refuse_unknown(table, rows, number)
     _refuse_shared_patients(table, rows)
     splits: dict[str, list[Sample]] = {}
@@ -100,6 +119,8 @@ def _facts(where: str, path: Path) -> tuple[int | None, int]:
         return None, 0
     except OSError as error:
         raise UsageError(f"{where}: {path}: {error.strerror}", hint=way_out(error)) from error
+    if not stat.S_ISREG(facts.st_mode):
+        raise UsageError(f"{where}: {path} is no file")
     return facts.st_size, facts.st_mtime_ns
 
 
@@ -146,32 +167,61 @@ def _warn_of_others(
         )
 
 
-def _rows(table: Path) -> dict[str, Row]:
+def _refuse_doubtful(table: Path, rows: Mapping[str, Row], names: Sequence[str]) -> None:
+    """Refuse names that are two ones, or two that are one, by all that one can tell."""
+    seen: dict[str, str] = {}
+    doubts = {name: doubt for name in names if (doubt := _doubt(name, names, seen))}
+    for row in sorted(rows.values()):
+        for name in row.classes:
+            if name in doubts:
+                raise UsageError(f"{table}:{row.line}: the class {name!r} {doubts[name]}",
+                                 hint=f"classes are joined by {SEPARATOR}{_NAME_THEM}")
+
+
+def _doubt(name: str, names: Collection[str], seen: dict[str, str]) -> str | None:
+    """Return what is odd about a name; `seen` has those before, by what they are alike in."""
+    parts = [part for part in _PERHAPS.split(name) if part]
+    if other := [one for one in _OTHERS if one in name]:
+        return f"has {other[0]!r} in it"
+    if not name.isprintable():
+        odd = next(one for one in name if not one.isprintable())
+        return f"has the unprintable character U+{ord(odd):04X} in it"
+    if name[0] in _QUOTES or name[-1] in _QUOTES:
+        return "begins or ends with a quote"
+    if len(parts) > 1 and all(part in names for part in parts):
+        return f"looks like the classes {' and '.join(parts)}"
+    alike = " ".join(re.split(r"[\s_-]+", unicodedata.normalize("NFKC", name).casefold()))
+    if (before := seen.setdefault(alike, name)) != name:
+        return f"differs from {before!r} in case, spaces or the form of letters only"
+    return None
+
+
+def _rows(table: Path, reporter: Reporter) -> dict[str, Row]:
     """Return file -> what the table says of it."""
     rows: dict[str, Row] = {}
-    try:
-        with table.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, strict=True)
-            if not set(COLUMNS) <= set(reader.fieldnames or ()):
-                raise UsageError(
-                    f"{table}: its first line has no {' and '.join(COLUMNS)}",
-                    hint="for example: file,classes",
-                )
-            for row in reader:
-                name, line = row["file"] or "", reader.line_num
-                _check(f"{table}:{line}", name)
-                if name in rows:
-                    raise UsageError(f"{table}:{line}: {name} is in line {rows[name].line}, too")
-                if PATIENT in row and not row[PATIENT]:
-                    raise UsageError(f"{table}:{line}: {name} has no patient")
-                found = [one for one in (row["classes"] or "").split(SEPARATOR) if one]
-                rows[name] = Row(line, found, row.get(PATIENT) or "")
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        hint = way_out(error) if isinstance(error, OSError) else None
-        raise UsageError(f"cannot read {table}: {error}", hint=hint) from error
+    found = tables.read(table, COLUMNS, hint=_HINT)
+    unused = [name for name in found.columns if name not in (*COLUMNS, PATIENT)]
+    if unused:
+        reporter.warn(f"{table}: these columns are not used: {', '.join(map(repr, unused))}")
+    for number, where, fields in found.lines:
+        name = fields["file"]
+        _check(where, name)
+        if name in rows:
+            raise UsageError(f"{where}: {name} is in line {rows[name].line}, too")
+        if PATIENT in fields and not fields[PATIENT]:
+            raise UsageError(f"{where}: {name} has no patient")
+        classes = list(_names(where, fields["classes"]))
+        rows[name] = Row(number, classes, fields.get(PATIENT, ""))
     if not rows:
         raise UsageError(f"{table} names no images")
     return rows
+
+
+def _names(where: str, text: str) -> Iterator[str]:
+    for name in text.split(SEPARATOR) if text else ():
+        if not name.strip():
+            raise UsageError(f"{where}: {text!r} has an empty name of a class", hint=_HINT)
+        yield name.strip()
 
 
 def _check(where: str, name: str) -> None:

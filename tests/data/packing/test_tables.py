@@ -1,0 +1,188 @@
+"""Tables of labels as people and spreadsheets write them: read rightly, or refused by the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from packings import Told
+from photos import jpeg
+from trimaran import cli
+from trimaran.data import dataset_json
+from trimaran.data.packing import labelled
+from trimaran.data.packing.listing import Listing
+from trimaran.errors import UsageError
+from trimaran.reporting import Silent
+
+NAMES = ("train/0.jpg", "train/1.jpg", "val/2.jpg")
+PLAIN = "file,classes\ntrain/0.jpg,Mass|Edema\ntrain/1.jpg,\nval/2.jpg,Mass\n"
+HEAD = "file,classes\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for number, name in enumerate(NAMES):
+        place = tmp_path / "xrays" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(jpeg(number))
+    return tmp_path / "xrays"
+
+
+def listed(root: Path, content: str | bytes, told: Silent | None = None,
+           classes: list[str] | None = None) -> Listing:
+    table = root.parent / "labels.csv"
+    table.write_bytes(content.encode() if isinstance(content, str) else content)
+    return labelled.listing(root, table, told or Silent(), classes=classes)
+
+
+SPREADSHEETS: dict[str, str | bytes] = {
+    "a byte-order mark": PLAIN.encode("utf-8-sig"),
+    "semicolons between fields": PLAIN.replace(",", ";"),
+    "tabs between fields": PLAIN.replace(",", "\t"),
+    "lines of Windows": PLAIN.replace("\n", "\r\n"),
+    "lines of old Macs": PLAIN.replace("\n", "\r"),
+    "no end of the last line": PLAIN.rstrip("\n"),
+    "blank lines": "\n" + PLAIN.replace("\n", "\n  \n\n"),
+    "spaces around names": PLAIN.replace("|", " | ").replace("Mass\n", "Mass \n"),
+    "spaces around fields": PLAIN.replace(",", " , "),
+    "no-break spaces around names": PLAIN.replace("|", "\u00a0|\u00a0"),
+    "quotes": PLAIN.replace("Mass|Edema", '"Mass|Edema"').replace("train/1.jpg", '"train/1.jpg"'),
+    "quotes behind a space": PLAIN.replace(",Mass|Edema", ', "Mass|Edema"'),
+    "empty columns at the end": PLAIN.replace("\n", ",,\n"),
+    "the columns the other way round": "classes,file\nMass|Edema,train/0.jpg\n,train/1.jpg\n"
+                                       "Mass,val/2.jpg\n",
+    "a class twice": PLAIN.replace("Mass|Edema", "Mass|Edema|Mass "),
+}
+
+
+@pytest.mark.parametrize("content", SPREADSHEETS.values(), ids=SPREADSHEETS)
+def test_what_spreadsheets_write_means_the_same(content: str | bytes, root: Path) -> None:
+    found = listed(root, content)
+    assert found.classes == ["Edema", "Mass"]
+    assert {one.name: one.labels for split in found.splits.values() for one in split} == {
+        "train/0.jpg": (0, 1), "train/1.jpg": (), "val/2.jpg": (1,),
+    }
+
+
+REFUSED: dict[str, tuple[str | bytes, str]] = {
+    "a comma without quotes": (HEAD + "train/0.jpg,Mass,Edema\n", ":2: has 3 fields, the first"),
+    "in a later line": (PLAIN + "train/9.jpg,Mass,Edema\n", ":5: has 3 fields"),
+    "behind blank lines": ("\n\n" + HEAD + "\ntrain/0.jpg,Mass,Edema\n", ":5: has 3 fields"),
+    "a row without a comma": (HEAD + "train/0.jpg\n", ":2: has 1 fields, the first line 2"),
+    "a row of commas": (HEAD + "train/0.jpg,\n,\n", ":3: '' is no path"),
+    "a row with more commas": (HEAD + "train/0.jpg,,\n", ":2: has 3 fields"),
+    "a semicolon too many": ("file;classes\ntrain/0.jpg;Mass;Edema\n", ":2: has 3 fields"),
+    "a tab too many": ("file\tclasses\ntrain/0.jpg\tMass\tEdema\n", ":2: has 3 fields"),
+    "another delimiter in a row": (HEAD + "train/0.jpg;Mass\n", ":2: has 1 fields"),
+    "headers twice": ("file,classes,classes\ntrain/0.jpg,Mass,Edema\n", "'classes' is there twice"),
+    "headers twice, with a space": ("file,classes,classes \ntrain/0.jpg,a,b\n", "is there twice"),
+    "the file twice": ("file,file,classes\ntrain/0.jpg,a,b\n", "the column 'file' is there twice"),
+    "the patient twice": ("file,classes,patient,patient\ntrain/0.jpg,a,1,2\n",
+                          "'patient' is there twice"),
+    "an unused column twice": ("file,classes,age,age\ntrain/0.jpg,a,1,2\n", "'age' is there twice"),
+    "a value in no column": ("file,classes,\ntrain/0.jpg,Mass,Edema\n",
+                             ":2: 'Edema' is in a column without a name"),
+    "other columns": ("name,labels\ntrain/0.jpg,Mass\n",
+                      "no file and classes; the columns there are: 'name', 'labels'"),
+    "one column is another": ("file,labels\n", "no column classes; .* are: 'file', 'labels'"),
+    "capitals": ("File,Classes\n", "the columns there are: 'File', 'Classes'"),
+    "no header": ("train/0.jpg,Mass\n", "the columns there are: 'train/0.jpg', 'Mass'"),
+    "colons between fields": ("file:classes\n", "the columns there are: 'file:classes'"),
+    "bars between fields": ("file|classes\n", r"the columns there are: 'file\|classes'"),
+    "a spreadsheet's hint first": ("sep=,\n" + PLAIN, "the columns there are: 'sep=', ''"),
+    "nothing": ("", "the columns there are: none"),
+    "blank lines only": ("\n \n", "the columns there are: none"),
+    "two byte-order marks": ("\ufeff\ufeff" + PLAIN, r"the columns there are: '\\ufefffile'"),
+    "UTF-16": (PLAIN.encode("utf-16"), r"cannot read .*csv:1: b'\\xff' is no UTF-8"),
+    "Latin-1": (PLAIN.encode() + "val/é.jpg,\n".encode("latin-1"), r"csv:5: b'\\xe9' is no UTF-8"),
+    "a header behind the header": (HEAD + HEAD, ":2: 'file' is no path"),
+    "a quote that is not closed": (HEAD + 'train/0.jpg,"Mass\ntrain/1.jpg,\n',
+                                   "csv:2: unexpected end of data"),
+    "text behind a quote": (HEAD + 'train/0.jpg,"Mass"x\n', "cannot read .*csv:2: .* expected"),
+    "a quote that swallows a line": (HEAD + 'train/0.jpg,"Mass\ntrain/1.jpg,Edema"\n',
+                                     r":2: the class 'Mass\\ntrain/1.jpg,Edema' has "),
+    "a semicolon between classes": (HEAD + "train/0.jpg,Mass;Edema\n",
+                                    ":2: the class 'Mass;Edema' has ';' in it"),
+    "a comma between classes": (HEAD + 'train/0.jpg,"Mass,Edema"\n', "'Mass,Edema' has ',' in it"),
+    "a tab between classes": (HEAD + "train/0.jpg,Mass\tEdema\n",
+                              r"'Mass\\tEdema' has '\\t' in it"),
+    "a broken bar": (HEAD + "train/0.jpg,Mass\u00a6Edema\n", "has '\u00a6' in it"),
+    "a full-width bar": (HEAD + "train/0.jpg,Mass\uff5cEdema\n", "has '\uff5c' in it"),
+    "a slash between classes": (HEAD + "train/0.jpg,Mass/Edema\ntrain/1.jpg,Mass|Edema\n",
+                                ":2: the class 'Mass/Edema' looks like the classes Mass and Edema"),
+    "a plus between classes": (HEAD + "train/0.jpg,Mass|Edema\ntrain/1.jpg,Mass + Edema\n",
+                               ":3: .* looks like the classes Mass and Edema"),
+    "a space between classes": (HEAD + "train/0.jpg,Mass Edema\nval/2.jpg,Edema|Mass\n",
+                                ":2: .* looks like the classes Mass and Edema"),
+    "two bars": (HEAD + "train/0.jpg,Mass||Edema\n", r":2: 'Mass\|\|Edema' has an empty name"),
+    "a bar at the end": (HEAD + "train/0.jpg,Mass|\n", "has an empty name of a class"),
+    "a bar alone": (HEAD + "train/0.jpg,|\n", "has an empty name of a class"),
+    "capitals of a class": (HEAD + "train/0.jpg,Mass\ntrain/1.jpg,mass\n",
+                            ":3: the class 'mass' differs from 'Mass' in case"),
+    "two spaces in a class": (HEAD + "train/0.jpg,Pleural  Mass\ntrain/1.jpg,Pleural Mass\n",
+                              "differs from 'Pleural  Mass' in case, spaces"),
+    "an underscore in a class": (HEAD + "train/0.jpg,Pleural_Mass\ntrain/1.jpg,Pleural Mass\n",
+                                 "differs from 'Pleural Mass' in case, spaces"),
+    "two forms of a letter": (HEAD + "train/0.jpg,\u00d6dem\ntrain/1.jpg,O\u0308dem\n",
+                              "differs from 'O\u0308dem' in .* the form of letters"),
+    "a letter without width": (HEAD + "train/0.jpg,Mass\u200b\n", r"character U\+200B"),
+    "a NUL": (HEAD + "train/0.jpg,Ma\0ss\n", r"U\+0000|cannot read"),
+    "a spreadsheet's quotes": (HEAD + "train/0.jpg,\u201cMass\u201d\n",
+                               "begins or ends with a quote"),
+    "single quotes": (HEAD + "train/0.jpg,'Mass|Edema'\n", "begins or ends with a quote"),
+    "a patient with a space": ("file,classes,patient\ntrain/0.jpg,,7\nval/2.jpg,, 7 \n",
+                               ":3: the patient '7' is in two splits"),
+    "a patient of spaces": ("file,classes,patient\ntrain/0.jpg,,  \n", ":2: .* has no patient"),
+    "a file twice, with a space": (HEAD + "train/0.jpg,\n train/0.jpg ,Mass\n", ":3: .* in line 2"),
+    "a path of Windows": (HEAD + "train\\0.jpg,Mass\n", ":2: .* is no path SPLIT/FILE"),
+}
+
+
+@pytest.mark.parametrize(("content", "fault"), REFUSED.values(), ids=REFUSED)
+def test_what_would_make_a_wrong_label_is_refused_by_its_line(
+    content: str | bytes, fault: str, root: Path
+) -> None:
+    with pytest.raises(UsageError, match=fault) as caught:
+        listed(root, content)
+    assert "labels.csv" in caught.value.message
+
+
+def test_classes_that_are_named_may_have_anything_in_them(root: Path) -> None:
+    names = ["tench, Tinca tinca", "C/C++", "c/c++", "'quoted'"]
+    text = HEAD + 'train/0.jpg,"tench, Tinca tinca"\ntrain/1.jpg,c/c++| \'quoted\'\nval/2.jpg,\n'
+    found = listed(root, text, classes=names)
+    assert [one.labels for one in found.splits["train"]] == [(0,), (2, 3)]
+
+
+def test_a_class_with_a_slash_in_it_is_one_where_its_parts_are_none(root: Path) -> None:
+    found = listed(root, HEAD + "train/0.jpg,C/C++\ntrain/1.jpg,Rock & Roll|No Finding\n")
+    assert found.classes == ["C/C++", "No Finding", "Rock & Roll"]
+
+
+def test_columns_that_are_not_used_are_named(root: Path) -> None:
+    told = Told()
+    listed(root, "file,classes,Patient,age\ntrain/0.jpg,Mass,7,50\n", told)
+    assert any("these columns are not used: 'Patient', 'age'" in line for line in told.lines)
+
+
+def test_what_is_no_file_is_named(root: Path) -> None:
+    (root / "train/folder.jpg").mkdir()
+    with pytest.raises(UsageError, match=r"csv:2: .*train/folder\.jpg is no file"):
+        listed(root, HEAD + "train/folder.jpg,Mass\n")
+
+
+def test_the_option_that_names_the_classes_is_read_alike(root: Path) -> None:
+    assert labelled.classes_of(" Mass | Edema ") == ["Mass", "Edema"]
+    for text in ("Mass| ", "Mass|Mass ", "Mass;Edema", "Mass,Edema", "Mass\tEdema"):
+        with pytest.raises(UsageError, match="--classes: "):
+            labelled.classes_of(text)
+    (root / "labels.csv").write_text(PLAIN)
+    out = root.parent / "out"
+    done = CliRunner().invoke(cli.app, [
+        "data", "pack", str(root), "-o", str(out), "--workers", "1", "--classes", "Mass | Edema",
+        "--labels", str(root / "labels.csv"),
+    ])
+    assert done.exit_code == 0, done.output
+    assert dataset_json.read(out).classes == ["Mass", "Edema"]
