@@ -11,17 +11,6 @@ from trimaran.data.packing.plan import Options
 from trimaran.reporting import Silent
 
 
-class Told(Silent):
-    """Keeps the warnings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.lines.append(text)
-
-
 def pack(
     source: Path, out: Path, *, workers: int = 1, skip_bad: bool = False,
     told: Silent | None = None, untrained: bool = False, **options: object,

@@ -216,6 +216,17 @@ def test_missing_images_are_counted_and_can_be_left_out(
     assert sum(split.samples for split in dataset_json.read(out).splits.values()) == 28
 
 
+def test_what_the_table_does_not_name_is_told(contract: ChestXray14, source: Path) -> None:
+    images = chestxray.unpack(contract, source, source / "images", Silent())
+    for name in ("00000099_000.png", "more.tar", "notes.txt"):
+        (images / name).write_bytes(photos.png(1))
+    told = Silent()
+    found = chestxray.listing(contract, source, images, told)
+    assert "1 images are left out, because the table does not name them" in told.warnings[0]
+    assert "00000099_000.png" in told.warnings[0]
+    assert found.ignored == ["more.tar", "notes.txt"], "and not the marks of unpacking"
+
+
 def test_a_damaged_archive_is_found_by_its_sum(
     checkout: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from trimaran import paths
 from trimaran.data import cache, contracts, dataset_json, formats
 from trimaran.data.contracts import Contract, ImageNet
 from trimaran.data.kinds import Kind
-from trimaran.data.packing import ilsvrc, listing, pictures
+from trimaran.data.packing import ilsvrc, layouts, listing, pictures
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.reporting import Silent
 
@@ -255,6 +255,18 @@ def test_members_that_are_no_images_are_left_out_and_counted(tars: Path) -> None
     assert len(listed.ignored) == 6
     assert f"{ilsvrc.TRAIN}: README.txt" in listed.ignored
     assert listed.encodings == {"jpg"}
+
+
+def test_what_lies_beside_the_tars_is_told(tars: Path) -> None:
+    (tars / "ILSVRC2012_img_test.tar").write_bytes(b"x")
+    (tars / "loose.JPEG").write_bytes(photos.jpeg(1))
+    (tars / "packed").mkdir()
+    (tars / "packed/train-00000.tar").write_bytes(b"x")
+    told = Silent()
+    found = layouts.listing_of(tars, tars / "packed", labels=None, in_sequences=False,
+                               untrained=False, workers=1, reporter=told)
+    assert found.ignored == ["ILSVRC2012_img_test.tar"]
+    assert "1 images are left out, because only the tars are read" in told.warnings[0]
 
 
 def test_a_member_whose_name_is_no_utf8_is_refused(tars: Path) -> None:

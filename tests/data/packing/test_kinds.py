@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from packings import Told
 from photos import jpeg, png
 from trimaran import cli
 from trimaran.data import cache, dataset_json
@@ -43,6 +42,17 @@ def clips(tmp_path: Path) -> Path:
         for number in range(frames):
             (folder / f"frame-{number}.png").write_bytes(png(number))
     return root
+
+
+class Told(Silent):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.lines.append(text)
 
 
 def listed(

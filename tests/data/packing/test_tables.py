@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from packings import Told
 from photos import jpeg
 from trimaran import cli
 from trimaran.data import dataset_json
@@ -162,9 +161,9 @@ def test_a_class_with_a_slash_in_it_is_one_where_its_parts_are_none(root: Path) 
 
 
 def test_columns_that_are_not_used_are_named(root: Path) -> None:
-    told = Told()
+    told = Silent()
     listed(root, "file,classes,Patient,age\ntrain/0.jpg,Mass,7,50\n", told)
-    assert any("these columns are not used: 'Patient', 'age'" in line for line in told.lines)
+    assert any("these columns are not used: 'Patient', 'age'" in line for line in told.warnings)
 
 
 def test_what_is_no_file_is_named(root: Path) -> None:

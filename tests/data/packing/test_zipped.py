@@ -77,6 +77,7 @@ def test_equal_images_are_never_in_two_splits(checkout: Path, written: Path) -> 
             for sample in samples:
                 assert split_of(archive.read(sample.frames[0])) == split
                 assert sample.labels == ((0,) if "/yes/" in sample.name else ())
+    assert listed.ignored == [f"{ZIP}: p/yes/readme.txt"]
 
 
 def test_another_number_of_images_is_refused(checkout: Path, written: Path) -> None:

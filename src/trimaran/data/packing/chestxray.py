@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from trimaran import pool
 from trimaran.data.contracts import ChestXray14
-from trimaran.data.packing import tables
+from trimaran.data.packing import beside, tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, readable
 from trimaran.errors import RunError, nearest
 from trimaran.files import check_space
@@ -30,6 +30,7 @@ TABLE = "Data_Entry_2017_v2020.csv"
 FOLDER = "images"
 UNPACKED_PER_BYTE = 1.01  # PNG files hardly become smaller
 
+_MARK = re.compile(r"\..*\.tar\.gz\.done")
 _NAME = re.compile(r"\d{8}_\d{3}\.png")
 
 
@@ -79,8 +80,17 @@ def listing(
         raise _lacking(images, missing, len(rows))
     if missing:
         reporter.warn(f"{len(missing):,} of {len(rows):,} images are not there and are left out")
-    return Listing(images, contract.classes, {k: v for k, v in found.items() if v},
-                   fingerprint(stamps), kind=contract.kind)
+    whole = Listing(images, contract.classes, {k: v for k, v in found.items() if v},
+                    fingerprint(stamps), _others(images, rows, reporter), contract.kind)
+    whole.warn_of_untaught(reporter)
+    return whole
+
+
+def _others(folder: Path, rows: Iterable[Row], reporter: Reporter) -> list[str]:
+    """Return the files beside the images, but for the marks of `unpack`; warn of other images."""
+    images, others = beside.beside(folder, {row.image for row in rows})
+    beside.warn(folder, images, "the table does not name them", reporter)
+    return [name for name in others if _MARK.fullmatch(name) is None]
 
 
 def _lacking(images: Path, missing: list[str], total: int) -> RunError:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trimaran import pool
+from trimaran.data.packing import beside
 from trimaran.data.packing.listing import (
-    SHOWN,
     Found,
     Listing,
     Sample,
@@ -22,21 +23,21 @@ from trimaran.errors import UsageError
 from trimaran.reporting import Advance, Reporter
 
 LAYOUT = "DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg (.jpeg, .png; any names of splits)"
+PLACE = "SPLIT/CLASS"
 
 
 def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = False) -> Listing:
     """List the image folder `root`; the classes are the sorted names of the folders in `train`.
 
     Without `train`, if it may be `untrained`, they are those of all splits. The reporter is warned
-    of images that lie in no class.
+    of images that lie in no class; other files are `ignored`.
 
     Raises:
-        UsageError: it is not laid out as one, a split has a class that `train` has not, or
-            images would be lost.
+        UsageError: it is not laid out as one, a split has a class that `train` has no images of,
+            or images would be lost.
     """
     folders = _class_folders(root)
     classes = _classes(root, folders, untrained)
-    _warn_of_unsorted(root, reporter)
     tasks = [
         (str(root), f"{split}/{name}", classes.index(name))
         for split, names in folders.items()
@@ -44,17 +45,33 @@ def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = F
     ]
     with reporter.bar(f"listing {root}", len(tasks), unit="classes") as advance:
         results = dict(pool.run(scan_folder, tasks, workers, advance))
-    _refuse_lost([line for result in results.values() for line in result.lost])
+    beside.refuse_lost([line for result in results.values() for line in result.lost], PLACE)
+    _refuse_untaught(root, folders, results)
     splits: dict[str, list[Sample]] = {split: [] for split in folders}
     for _, path, _ in tasks:
         splits[path.partition("/")[0]] += results[path].samples
     empty = [split for split, samples in splits.items() if not samples]
     if empty:
         raise UsageError(f"{root / empty[0]} has no images", hint=f"the layout is {LAYOUT}")
+    images, others = beside.beside(root, results)
+    _warn_of_unsorted(root, images, reporter)
     return Listing(
         root, classes, splits, fingerprint(results[path].stamp for _, path, _ in tasks),
-        [name for _, path, _ in tasks for name in results[path].ignored],
+        sorted([*others, *(name for found in results.values() for name in found.ignored)]),
     )
+
+
+def _refuse_untaught(
+    root: Path, folders: Mapping[str, list[str]], results: Mapping[str, Found]
+) -> None:
+    """Refuse a class without images to train on: other splits would be judged by it."""
+    empty = [name for name in folders.get("train", ()) if not results[f"train/{name}"].samples]
+    if empty:
+        more = f", nor have {len(empty) - 1:,} more classes" if len(empty) > 1 else ""
+        raise UsageError(
+            f"{root / 'train' / empty[0]} has no images{more}",
+            hint="put images of the class there, or remove its folder from every split",
+        )
 
 
 def refuse_within(root: Path, folder: Path) -> None:
@@ -80,7 +97,7 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
     lost: list[str] = []
     with os.scandir(Path(root) / below) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            if (fault := _lost(entry)) is not None:
+            if (fault := beside.lost(entry)) is not None:
                 lost.append(fault)
                 continue
             if not (is_image(entry.name) and entry.is_file()):
@@ -97,44 +114,14 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
     return below, Found(samples, digest.hexdigest(), ignored, lost)
 
 
-def _lost(entry: os.DirEntry[str]) -> str | None:
-    """Return which images an entry of a class folder has, and cannot give; or None."""
-    if entry.name.startswith("."):
-        return None
-    if _is_broken(entry):
-        return f"{entry.path} is a link to nothing"
-    if not entry.is_dir():
-        return None
-    below = [str(Path(place, name)) for place, _, names in os.walk(entry.path)
-             for name in sorted(names) if is_image(name)]
-    return f"{below[0]}: {len(below):,} images there lie too deep" if below else None
-
-
-def _is_broken(entry: os.DirEntry[str]) -> bool:
-    return entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110 - Path: no loops
-
-
-def _refuse_lost(lost: list[str]) -> None:
-    """Refuse a source of which images would be left out without anybody's wish."""
-    if not lost:
-        return
-    more = [f"and {len(lost) - SHOWN:,} more"] if len(lost) > SHOWN else []
-    raise UsageError(
-        "\n".join([*lost[:SHOWN], *more]),
-        hint="images are read from SPLIT/CLASS: move them there, or out of the source; mend or"
-        " remove the links (`find SOURCE -xtype l` lists them)",
-    )
-
-
-def _warn_of_unsorted(root: Path, reporter: Reporter) -> None:
+def _warn_of_unsorted(root: Path, images: list[str], reporter: Reporter) -> None:
     """Warn of images beside the folders of classes or of splits: their class is unknown."""
-    for place in (root, *(root / name for name in _subfolders(root))):
-        names = sorted(name for name in os.listdir(place) if is_image(name))  # noqa: PTH208 - names
-        if names:
-            reporter.warn(
-                f"{place}: {len(names):,} images are left out, because they lie in no class; the"
-                f" first is {names[0]} (the layout is {LAYOUT})"
-            )
+    for folder, names in itertools.groupby(images, lambda name: name.rpartition("/")[0]):
+        first, *others = (name.rpartition("/")[2] for name in names)
+        reporter.warn(
+            f"{root / folder}: {1 + len(others):,} images are left out, because they lie in no"
+            f" class; the first is {first} (the layout is {LAYOUT})"
+        )
 
 
 def _class_folders(root: Path) -> dict[str, list[str]]:
@@ -192,5 +179,6 @@ def no_train(root: Path, splits: Iterable[str]) -> UsageError:
 def _subfolders(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
-        _refuse_lost([f"{one.path} is a link to nothing" for one in shown if _is_broken(one)])
+        broken = [f"{one.path} is a link to nothing" for one in shown if beside.is_broken(one)]
+        beside.refuse_lost(broken, PLACE)
         return sorted(one.name for one in shown if one.is_dir())

@@ -14,15 +14,16 @@ word: a name that another separator joins, or that differs from another by case 
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from trimaran.data.kinds import Kind
-from trimaran.data.packing import tables
+from trimaran.data.packing import beside, tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, is_image
 from trimaran.errors import UsageError, nearest, way_out
 from trimaran.reporting import Reporter
@@ -77,7 +78,8 @@ def listing(
 
     Raises:
         UsageError: a row is faulty, names a file twice or an unknown class, with its line; images
-            are missing; a patient is in two splits.
+            are missing; a patient is in two splits; a class that is not named in `classes` has no
+            images in train.
     """
     rows = _rows(table, reporter)
     named = sorted({name for row in rows.values() for name in row.classes})
@@ -103,8 +105,12 @@ def listing(
         raise _lacking(root, missing, len(rows))
     if missing:
         reporter.warn(f"{len(missing):,} of {len(rows):,} images are not there and are left out")
-    _warn_of_others(root, rows, splits, reporter)
-    return Listing(root, list(number), splits, fingerprint(stamps), kind=Kind(labels="multi"))
+    found = Listing(root, list(number), splits, fingerprint(stamps),
+                    _others(root, table, rows, reporter), Kind(labels="multi"))
+    if classes is None:
+        _refuse_untaught(table, rows, found)
+    found.warn_of_untaught(reporter)
+    return found
 
 
 def _split(name: str) -> str:
@@ -153,18 +159,24 @@ def _refuse_shared_patients(table: Path, rows: Mapping[str, Row]) -> None:
             )
 
 
-def _warn_of_others(
-    root: Path, rows: Collection[str], splits: Iterable[str], reporter: Reporter
-) -> None:
-    others = [
-        name for split in splits for path in sorted((root / split).rglob("*"))
-        if is_image(path.name) and (name := str(path.relative_to(root))) not in rows
-    ]
-    if others:
-        reporter.warn(
-            f"{root}: {len(others):,} images are left out, because the table does not name them;"
-            f" the first is {others[0]}"
-        )
+def _others(root: Path, table: Path, rows: Collection[str], reporter: Reporter) -> list[str]:
+    """Return the files beside the images and the table; warn of images among them."""
+    own, home = os.path.realpath(table), os.path.realpath(root)
+    images, others = beside.beside(root, {*rows, os.path.relpath(own, home)})
+    beside.warn(root, images, "the table does not name them", reporter)
+    return others
+
+
+def _refuse_untaught(table: Path, rows: Mapping[str, Row], found: Listing) -> None:
+    """Refuse a class without images to train on: other splits would be judged by it."""
+    untaught = found.untaught()
+    for name, row in sorted(rows.items(), key=lambda one: one[1].line):
+        for one in row.classes:
+            if one in untaught:
+                raise UsageError(
+                    f"{table}:{row.line}: the class {one!r} of {name} has no images in train",
+                    hint=f"put some there{_NAME_THEM}",
+                )
 
 
 def _refuse_doubtful(table: Path, rows: Mapping[str, Row], names: Sequence[str]) -> None:

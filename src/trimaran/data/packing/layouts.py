@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trimaran.data import contracts
 from trimaran.data.contracts import ChestXray14
-from trimaran.data.packing import chestxray, class_folders, ilsvrc, labelled, sequences
+from trimaran.data.packing import beside, chestxray, class_folders, ilsvrc, labelled, sequences
 from trimaran.data.packing.listing import Listing
 from trimaran.errors import UsageError
 from trimaran.reporting import Reporter
@@ -39,7 +41,7 @@ def listing_of(
     if classes is not None and labels is None:
         raise UsageError("--classes says what the table of --labels may name: give --labels, too")
     if ilsvrc.is_here(source):
-        return ilsvrc.listing(source, workers, reporter)
+        return _of_tars(source, out, workers, reporter)
     class_folders.refuse_within(source, out)
     if labels is None and chestxray.is_here(source):
         contract = contracts.load("chestxray14")
@@ -57,3 +59,12 @@ def listing_of(
             raise class_folders.no_train(source, found.splits)
         return found
     return class_folders.listing(source, workers, reporter, untrained=untrained)
+
+
+def _of_tars(source: Path, out: Path, workers: int, reporter: Reporter) -> Listing:
+    """List ImageNet's tars, and what is beside them but for `out`, which may be there, too."""
+    found = ilsvrc.listing(source, workers, reporter)
+    own = os.path.relpath(os.path.realpath(out), os.path.realpath(source))
+    images, others = beside.beside(source, {ilsvrc.TRAIN, ilsvrc.VAL, ilsvrc.DEVKIT, own})
+    beside.warn(source, images, "only the tars are read", reporter)
+    return replace(found, ignored=[*found.ignored, *others])

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from trimaran.data.kinds import Kind
 from trimaran.data.packing.videos import Clip
 from trimaran.errors import RunError, unreadable
+from trimaran.reporting import Reporter
 
 ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png", ".dcm": "dcm"}
 SHOWN = 10
@@ -62,7 +63,7 @@ class Listing:
         classes: their names; a label is a place in this list.
         splits: name -> samples.
         fingerprint: SHA-256 over names, labels, sizes and times of all files.
-        ignored: names of the files beside the images, which are left out.
+        ignored: names of the files beside the images, which are left out, sorted.
         kind: what the samples are.
         contents: SHA-256 of the files, by name, where a contract pins them.
     """
@@ -89,6 +90,20 @@ class Listing:
             for sample in samples if not sample.clip
             for name in sample.frames or (sample.name,)
         }
+
+    def untaught(self) -> list[str]:
+        """Return the classes that another split has, and train has no images of."""
+        if "train" not in self.splits:
+            return []
+        taught = {label for one in self.splits["train"] for label in one.labels}
+        met = {label for of in self.splits.values() for one in of for label in one.labels}
+        return [self.classes[label] for label in sorted(met - taught)]
+
+    def warn_of_untaught(self, reporter: Reporter) -> None:
+        """Say which classes nothing can learn, and the other splits have."""
+        if untaught := self.untaught():
+            reporter.warn(f"{self.root}: train has no images of {', '.join(untaught)}, other"
+                          " splits have")
 
 
 def fingerprint(stamps: Iterable[str]) -> str:

@@ -43,16 +43,19 @@ def pack(
 
     Raises:
         UsageError: `folder` holds something else.
-        RunError: images cannot be decoded (each is named; with `skip_bad`, all of a split),
-            or there is no space.
+        RunError: images cannot be decoded (each is named; with `skip_bad`, all of a split or of a
+            class in train), or there is no space.
         Interrupted: on Ctrl-C; the same call goes on.
     """
     formats.check(options.format, source.kind)
     encoding = _encoding(source, options)
     if source.ignored:
+        first, *others = source.ignored[: listing.SHOWN]
+        then = f", then {', '.join(others)}" if others else ""
+        more = len(source.ignored) - listing.SHOWN
         reporter.warn(
             f"{source.root}: {len(source.ignored):,} files that are no images are left out;"
-            f" the first is {source.ignored[0]}"
+            f" the first is {first}{then}{f' and {more:,} more' if more > 0 else ''}"
         )
     with (
         files.resumable(f"packing {folder}"),
@@ -63,6 +66,7 @@ def pack(
             finished = _kept(jobs, state, workers, reporter)
             _make(jobs, state, finished, workers, reporter)
             _refuse_empty(jobs, finished)
+            _refuse_untaught(source, jobs, finished)
             dataset = _describe(source, options, encoding, jobs, finished)
             _complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
         shutil.rmtree(state)
@@ -248,6 +252,21 @@ def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
                 f" the first, {name}, {reason}",
                 hint="mend or remove these files and pack again into a new folder",
             )
+
+
+def _refuse_untaught(source: Listing, jobs: list[Job], finished: dict[str, Done]) -> None:
+    """Refuse a class of which `skip_bad` has left nothing to train on."""
+    bad = {name for job in jobs if job.split == "train" for name, _ in finished[job.stem].bad}
+    train = source.splits["train"] if bad else []
+    left = {label for one in train if one.name not in bad for label in one.labels}
+    for sample in train:
+        for label in sample.labels:
+            if label not in left:
+                raise RunError(
+                    f"{source.root}: no image of the class {source.classes[label]!r} in train can"
+                    f" be decoded; the first is {sample.name}",
+                    hint="mend or remove these files and pack again into a new folder",
+                )
 
 
 def _describe(

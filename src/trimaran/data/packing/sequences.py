@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trimaran.data.kinds import Kind
-from trimaran.data.packing import pictures, videos
+from trimaran.data.packing import beside, pictures, videos
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, is_utf8
 from trimaran.data.packing.videos import Clip
 from trimaran.errors import UsageError
@@ -17,6 +18,7 @@ LAYOUT = (
     "DIR/train/SEQUENCE/*.jpg or DIR/train/SEQUENCE.mp4, DIR/val/... alike (.jpeg, .png; .avi,"
     " .mkv, .mov, .webm; any names of splits)"
 )
+PLACE = "SPLIT/SEQUENCE"
 KIND = Kind(labels="none", sample="sequence")
 
 
@@ -48,17 +50,17 @@ def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, 
 def listing(root: Path, reporter: Reporter) -> Listing:
     """List the folders `SPLIT/SEQUENCE` of `root`: each is one sample, its images the frames.
 
-    A video `SPLIT/SEQUENCE.mp4` is one, too.
+    A video `SPLIT/SEQUENCE.mp4` is one, too. The reporter is warned of images that lie in no
+    sequence; other files, videos of other kinds among them, are `ignored`.
 
     The order of the frames is that of their names as people read them: 2 before 10.
 
     Raises:
-        UsageError: `root` is not laid out so, or a folder has no frames.
+        UsageError: `root` is not laid out so, a folder has no frames, or frames would be lost.
     """
     splits: dict[str, list[Sample]] = {}
     stamps, ignored = [], []
-    found = [path for path in sorted(root.glob("*/*")) if not _hidden(path) and
-             (path.is_dir() or path.suffix.lower() in videos.ENDINGS)]
+    found = _found(root)
     if not found:
         raise UsageError(f"{root} has no sequences", hint=f"the layout is {LAYOUT}")
     with reporter.bar(f"listing {root}", len(found), unit="sequences") as advance:
@@ -74,7 +76,28 @@ def listing(root: Path, reporter: Reporter) -> Listing:
             stamps.append(stamp)
             ignored += others
             advance(1)
-    return Listing(root, [], splits, fingerprint(stamps), ignored, KIND)
+    images, others = beside.beside(root, {one.name for of in splits.values() for one in of})
+    beside.warn(root, images, "they lie in no sequence", reporter)
+    return Listing(root, [], splits, fingerprint(stamps), sorted([*ignored, *others]), KIND)
+
+
+def _found(root: Path) -> list[Path]:
+    """Return the folders and videos that are sequences, sorted."""
+    if not root.is_dir():
+        raise UsageError(f"{root} is no folder", hint=f"the layout is {LAYOUT}")
+    return sorted(
+        Path(entry.path) for split in _shown(root) if split.is_dir() for entry in _shown(split)
+        if entry.is_dir() or (entry.is_file() and Path(entry).suffix.lower() in videos.ENDINGS)
+    )
+
+
+def _shown(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
+    """Return what is in a folder and not hidden."""
+    with os.scandir(folder) as entries:
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+    broken = [f"{one.path} is a link to nothing" for one in shown if beside.is_broken(one)]
+    beside.refuse_lost(broken, PLACE)
+    return shown
 
 
 def _video(path: Path, name: str) -> tuple[Sample, str, list[str]]:
@@ -85,17 +108,20 @@ def _video(path: Path, name: str) -> tuple[Sample, str, list[str]]:
 
 def _folder(folder: Path, name: str) -> tuple[Sample, str, list[str]]:
     """Return the sample of a folder of frames, its stamp, and what else is in it."""
-    found = sorted(folder.iterdir(), key=lambda path: _natural(path.name))
-    frames = [path for path in found if is_image(path.name) and path.is_file()]
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: _natural(entry.name))
+    beside.refuse_lost([fault for entry in found if (fault := beside.lost(entry))], PLACE)
+    frames = [entry for entry in found if is_image(entry.name) and entry.is_file()]
     if not frames:
         raise UsageError(f"{folder} has no frames", hint=f"the layout is {LAYOUT}")
-    facts = [path.stat() for path in frames]
-    names = tuple(path.name for path in frames)
+    facts = [entry.stat() for entry in frames]
+    names = tuple(entry.name for entry in frames)
     size = sum(fact.st_size for fact in facts)
     stamp = f"{name}:" + ",".join(
         f"{one}:{fact.st_size}:{fact.st_mtime_ns}" for one, fact in zip(names, facts, strict=True)
     )
-    ignored = [f"{name}/{path.name}" for path in found if path not in frames]
+    known = set(names)
+    ignored = [f"{name}/{entry.name}" for entry in found if entry.name not in known]
     return Sample(name, (), name, 0, size, names), stamp, ignored
 
 
@@ -113,10 +139,6 @@ def video_frames(
         picture = image if size == image.size else image.resize(size, pictures.FILTER)
         found.append(pictures.encoded(picture, quality))
     return tuple(found)
-
-
-def _hidden(folder: Path) -> bool:
-    return folder.name.startswith(".") or folder.parent.name.startswith(".")
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

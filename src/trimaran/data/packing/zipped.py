@@ -21,10 +21,14 @@ def listing(contract: Zipped, raw: Path) -> Listing:
     ((name, content),) = contract.files.items()
     number = {one: at for at, one in enumerate(contract.classes)}
     splits: dict[str, list[Sample]] = {split: [] for split in contract.splits}
+    ignored: list[str] = []
     with readable(raw / name), zipfile.ZipFile(raw / name) as archive:
         for member in sorted(archive.infolist(), key=lambda one: one.filename):
             folder, _, base = member.filename.rpartition("/")
-            if folder not in contract.folders or not is_image(base):
+            if folder not in contract.folders or not base:
+                continue
+            if not is_image(base):
+                ignored.append(f"{name}: {member.filename}")
                 continue
             split = _split(contract, archive.read(member))
             labels = tuple(sorted(number[one] for one in contract.folders[folder]))
@@ -37,7 +41,7 @@ def listing(contract: Zipped, raw: Path) -> Listing:
             raise RunError(f"{raw / name}: split {split} has {len(splits[split]):,} images, not"
                            f" {wanted.samples:,}")
     return Listing(raw, contract.classes, splits, fingerprint([content.sha256, str(splits)]),
-                   kind=contract.kind, contents={name: content.sha256})
+                   ignored, kind=contract.kind, contents={name: content.sha256})
 
 
 def _split(contract: Zipped, content: bytes) -> str:

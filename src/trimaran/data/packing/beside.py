@@ -1,0 +1,98 @@
+"""What lies in a source beside its samples: all of it is told, and images are not lost there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePosixPath
+
+from trimaran.data.packing.listing import SHOWN, is_image
+from trimaran.errors import UsageError
+from trimaran.reporting import Reporter
+
+
+def beside(root: Path, taken: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the images, and the other files, below `root` that are not in `taken`, sorted.
+
+    A hidden folder that is not empty counts as one file, as do one that may not be read and a link
+    to a folder: their names end with `/`.
+
+    Args:
+        root: the source.
+        taken: paths below it of the files that are packed, and of folders that their own reader
+            accounts for.
+    """
+    above = {str(one) for name in taken for one in PurePosixPath(name).parents}
+    names = sorted(_walk(root, "", taken, above))
+    images = [name for name in names if is_image(PurePosixPath(name).name) and name[-1] != "/"]
+    known = set(images)
+    return images, [name for name in names if name not in known]
+
+
+def _walk(
+    root: Path, below: str, taken: Collection[str], above: Collection[str]
+) -> Iterator[str]:
+    try:
+        with os.scandir(root / below) as found:
+            entries = list(found)
+    except PermissionError:
+        yield f"{below}/"
+        return
+    if entries and below not in above and PurePosixPath(below).name.startswith("."):
+        yield f"{below}/"
+        return
+    for entry in entries:
+        name = f"{below}/{entry.name}" if below else entry.name
+        if name in taken:
+            continue
+        if is_broken(entry) or not entry.is_dir():
+            yield name
+        elif entry.is_symlink() and name not in above:
+            yield f"{name}/"
+        else:
+            yield from _walk(root, name, taken, above)
+
+
+def warn(root: Path, images: list[str], why: str, reporter: Reporter) -> None:
+    """Warn of images that are left out, if there are any, and say why."""
+    if images:
+        reporter.warn(f"{root}: {len(images):,} images are left out, because {why}; the first is"
+                      f" {images[0]}")
+
+
+def lost(entry: os.DirEntry[str]) -> str | None:
+    """Return which images an entry of a folder of images has, and cannot give; or None."""
+    if entry.name.startswith("."):
+        return None
+    if is_broken(entry):
+        return f"{entry.path} is a link to nothing"
+    if not entry.is_dir():
+        return None
+    below = [str(Path(place, name)) for place, _, names in os.walk(entry.path)
+             for name in sorted(names) if is_image(name)]
+    return f"{below[0]}: {len(below):,} images there lie too deep" if below else None
+
+
+def is_broken(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a link to nothing, or to itself."""
+    return entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110 - Path: no loops
+
+
+def refuse_lost(lines: list[str], place: str) -> None:
+    """Refuse a source of which images would be left out without anybody's wish.
+
+    Args:
+        lines: one for each folder or link that has them.
+        place: where images are read from.
+
+    Raises:
+        UsageError: there are some.
+    """
+    if not lines:
+        return
+    more = [f"and {len(lines) - SHOWN:,} more"] if len(lines) > SHOWN else []
+    raise UsageError(
+        "\n".join([*lines[:SHOWN], *more]),
+        hint=f"images are read from {place}: move them there, or out of the source; mend or"
+        " remove the links (`find SOURCE -xtype l` lists them)",
+    )
