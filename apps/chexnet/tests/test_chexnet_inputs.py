@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from written_findings import image, pack
 
 from chexnet import crops, inputs
 from chexnet.inputs import Loader
 from chexnet.settings import TrainSettings
+from oddpictures import BAD, GOOD
 from trainkit.data.order import Plan
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
@@ -125,3 +127,29 @@ def test_synthetic_images_have_as_many_findings_as_chest_x_rays(tmp_path: Path) 
     batch = next(data.train.epoch(0))
     assert batch.images.shape == (4, 32, 32, 3)
     assert batch.labels.shape == (4, 14)
+
+
+def test_packed_pictures_are_seen_as_by_the_packer(tmp_path: Path) -> None:
+    """An older packer left tags in them, and files that TensorFlow does not decode in grey."""
+    cases = [case for case in GOOD.values() if case.pixels.shape[:2] == (24, 32)]
+    packed = [([at % 2], case.content) for at, case in enumerate(cases)]
+    folder = pack(tmp_path / "odd", {"train": packed, "val": packed[:2]})
+    records = inputs.open_images(folder).records("train")
+    for channels in (1, 3):
+        own = Loader(records, size=24, channels=channels, augment=False, decoders=1,
+                     plan=Plan(len(records), len(records), 0, training=False),
+                     strategy=Strategy())
+        found = next(own.epoch(0)).images.numpy()
+        for seen_one, case in zip(found, cases, strict=True):
+            plain = Image.fromarray(case.pixels).convert("RGB")
+            grey = np.asarray(plain.convert("L" if channels == 1 else "RGB"))
+            wanted = crops.scaled(grey.reshape(24, 32, channels), np.float32([crops.WHOLE]), 24)
+            wanted = wanted[0].numpy().astype(int)
+            assert np.abs(seen_one.astype(int) - wanted).max() <= case.near + 12
+
+
+def test_a_damaged_end_of_a_packed_picture_is_named(tmp_path: Path) -> None:
+    images = [([0], BAD["png without IEND"].content)] * 3
+    folder = pack(tmp_path / "bad", {"train": images, "val": images})
+    with pytest.raises(DataError, match=r"no JPEG or PNG, or damaged: it .*IEND is missing"):
+        seen(loader(folder, batch=3))

@@ -10,8 +10,12 @@ import pytest
 from PIL import Image
 from pydicom.data import get_testdata_file
 
+import oddpictures
+import oddxrays
 from chexnet import xray
 from trainkit.exits import DataError
+
+PICTURES = {**oddpictures.CASES, **oddpictures.OTHERS}
 
 
 def dicom(path: Path, **more: object) -> Path:
@@ -50,7 +54,7 @@ def test_fewer_bits_than_the_file_has_are_refused(tmp_path: Path) -> None:
     """Twelve bits in a file of 16 would be all but black."""
     file = tmp_path / "a.png"
     Image.fromarray(np.array([[0, 900], [2000, 4095]], np.uint16)).save(file)
-    with pytest.raises(DataError, match=r"a\.png: a picture of 16 bits whose values end at 4095"):
+    with pytest.raises(DataError, match=r"a\.png is a picture of 16 bits whose values end at 4095"):
         xray.read(file)
 
 
@@ -71,12 +75,12 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("write", "says"), [
-    (lambda path: path.write_bytes(b"no picture" * 30), "is no PNG, JPEG or DICOM file"),
-    (lambda path: path.write_bytes(b""), "is no PNG, JPEG or DICOM file"),
+    (lambda path: path.write_bytes(b"no picture" * 30), "it is no JPEG, PNG"),
+    (lambda path: path.write_bytes(b""), "it is no JPEG, PNG"),
     (lambda path: path.mkdir(), "cannot be read"),
     (no_pixels, "a DICOM file without pixels"),
-    (cut, "its pixels cannot be decoded"),
-    (lambda path: dicom(path, WindowCenter=40, WindowWidth=0), "its pixels cannot be decoded"),
+    (cut, "its pixels, Explicit VR Little Endian, cannot be read"),
+    (lambda path: dicom(path, WindowCenter=40, WindowWidth=0), "its WindowWidth is 0"),
     (lambda path: dicom(path, SamplesPerPixel=1, NumberOfFrames=2, Rows=64), "one grey image"),
 ])
 def test_what_is_no_x_ray_is_named(write: object, says: str, tmp_path: Path) -> None:
@@ -85,3 +89,40 @@ def test_what_is_no_x_ray_is_named(write: object, says: str, tmp_path: Path) -> 
     with pytest.raises(DataError, match=says) as caught:
         xray.read(path)
     assert "a file.dcm" in str(caught.value)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("case", PICTURES.values(), ids=PICTURES)
+def test_a_picture_is_read_by_the_rule_of_the_packer(
+    case: oddpictures.Case, channels: int, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_bytes(case.content)
+    if case.pixels is None:
+        with pytest.raises(DataError, match=f"a .*{case.says}"):
+            xray.read(tmp_path / "a", channels)
+        return
+    found = xray.read(tmp_path / "a", channels)
+    grey = Image.fromarray(case.pixels).convert("RGB").convert("L" if channels == 1 else "RGB")
+    assert not oddpictures.different(np.asarray(found), case._replace(pixels=np.asarray(grey)))
+
+
+@pytest.mark.parametrize("case", oddxrays.CASES.values(), ids=oddxrays.CASES)
+def test_a_dicom_file_is_read_by_the_rule_of_the_packer(
+    case: oddxrays.Case, tmp_path: Path
+) -> None:
+    (tmp_path / "a.dcm").write_bytes(case.content)
+    if case.pixels is None:
+        with pytest.raises(DataError, match=rf"a\.dcm is a DICOM file .*({case.says})"):
+            xray.read(tmp_path / "a.dcm")
+        return
+    found = np.asarray(xray.read(tmp_path / "a.dcm"), int)
+    assert np.abs(found - case.pixels).max() <= 1
+
+
+def test_a_picture_too_large_for_its_maps_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xray, "MOST_PIXELS", 700)
+    (tmp_path / "a.png").write_bytes(oddpictures.png())
+    with pytest.raises(DataError, match=r"a\.png has 32x24 pixels: 700 at most"):
+        xray.read(tmp_path / "a.png")

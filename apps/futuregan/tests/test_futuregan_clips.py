@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 from packed_images import png
+from PIL import Image
 from written_sequences import moving, pack
 
-from futuregan import clips
+from futuregan import clips, footage
 from futuregan.clips import Loader
+from oddpictures import CASES, GOOD, Case, different
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
@@ -139,3 +141,28 @@ def test_fewer_clips_than_ranks_are_refused(tmp_path: Path) -> None:
 def test_images_are_no_sequences(tiny: Path) -> None:
     with pytest.raises(DataError, match="'sample' is image"):
         clips.about(tiny)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("case", GOOD.values(), ids=GOOD)
+def test_frames_are_seen_as_by_the_packer(
+    case: Case, channels: int, tmp_path: Path
+) -> None:
+    """Grey of 16 bits is scaled and not clipped to white; what EXIF says is done."""
+    folder = pack(tmp_path / "odd", {"train": [[case.content] * 4]})
+    found = clips.open_clips(folder, "train", 2, 2, 24, channels).read(0)[0]
+    image = Image.fromarray(case.pixels).convert("RGB").convert("L" if channels == 1 else "RGB")
+    wanted = clips.fitted(image, 24, channels)
+    assert np.abs(found.astype(int) - wanted).max() <= case.near + 12
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_folder_of_frames_is_seen_as_its_packed_frames(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "0.png").write_bytes(case.content)
+    if case.pixels is None:
+        with pytest.raises(DataError, match=rf"0\.png .*{case.says}"):
+            next(footage.folder_frames(tmp_path))
+        return
+    found = next(footage.folder_frames(tmp_path))
+    rgb = np.asarray(Image.fromarray(case.pixels).convert("RGB"))
+    assert not different(np.asarray(found), case._replace(pixels=rgb))

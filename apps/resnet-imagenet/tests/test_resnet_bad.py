@@ -10,6 +10,8 @@ import pytest
 import torch
 from written_shards import converted
 
+from oddpictures import BAD as BAD_PICTURES
+from oddpictures import GOOD as GOOD_PICTURES
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader
 from resnet_imagenet.pipelines import Way
@@ -201,3 +203,18 @@ def test_the_limit_holds_for_all_ranks_together(bad_folder: Path, tmp_path: Path
     )
     assert done.returncode != 0
     assert "3 records cannot be decoded, more than --max-bad-records 2" in done.stderr
+
+
+def test_a_bad_picture_of_a_plain_folder_is_named_and_replaced(tmp_path: Path) -> None:
+    """Twelve bits in a file of 16: DALI would read it as all but black."""
+    place = tmp_path / "train/cat"
+    place.mkdir(parents=True)
+    for at in range(4):
+        content = BAD_PICTURES["png of 12 bits in 16"] if at == 2 else GOOD_PICTURES["png"]
+        (place / f"{at}.png").write_bytes(content.content)
+    (tmp_path / "val").mkdir()
+    bad = tolerant(1)
+    images = [batch for batch, _ in loader(tmp_path, bad, batch=4).epoch(0)]
+    assert [len(batch) for batch in images] == [4]
+    assert len(bad.found) == 1
+    assert "2.png is a picture of 16 bits whose values end at" in bad.found[0]

@@ -1,6 +1,8 @@
 """The command `predict`: files, folders, photographs, and what cannot be read."""
 
+import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from oddpictures import BAD, CASES, OTHERS, Case
 from resnet_imagenet import predict
 from resnet_imagenet.__main__ import main
 from resnet_imagenet.pipelines import Preprocessing
@@ -162,3 +165,39 @@ def test_the_network_sees_the_centre_of_a_photograph(imagenet: list[Path]) -> No
         wanted = torch.from_numpy((pixels - mean) / std).permute(2, 0, 1)
         difference = (image - wanted).abs() * torch.tensor(std)[:, None, None] * 255
         assert difference.mean() < 2  # of 255: half a pixel of shift on odd sizes, rounding
+
+
+def upright(case: Case) -> bytes:
+    """Return the expected pixels of a picture as the plainest file that there is."""
+    out = io.BytesIO()
+    Image.fromarray(case.pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_are_seen_as_by_the_packer(channels: int, tmp_path: Path) -> None:
+    """DALI does not know some tags, crashes at two of them, and rounds 16 bits."""
+    cases = {name: case for name, case in {**CASES, **OTHERS}.items() if case.pixels is not None}
+    to = Preprocessing(channels, 24, (0.0,) * channels, (1 / 255,) * channels, None)
+    files = {"odd": [], "plain": []}
+    for at, case in enumerate(cases.values()):
+        for kind, content in (("odd", case.content), ("plain", upright(case))):
+            files[kind].append(str(tmp_path / f"{at}-{kind}.png"))
+            Path(files[kind][-1]).write_bytes(content)
+    odd, plain = (predict.read_images(files[kind], to, 1) for kind in ("odd", "plain"))
+    assert (odd[2], plain[2]) == ([], [])
+    off = (odd[1] - plain[1]).abs().amax(dim=(1, 2, 3)).tolist()
+    for (name, case), most in zip(cases.items(), off, strict=True):
+        assert most <= case.near + 2, name
+
+
+def test_pictures_that_no_packer_takes_are_named(tmp_path: Path) -> None:
+    to = Preprocessing(1, 24, (0.0,), (1.0,), None)
+    files = [str(tmp_path / f"{at}.png") for at in range(len(BAD))]
+    for file, case in zip(files, BAD.values(), strict=True):
+        Path(file).write_bytes(case.content)
+    found, images, reasons = predict.read_images(files, to, 1)
+    assert (found, images, len(reasons)) == ([], None, len(BAD))
+    named = {reason.partition(" ")[0]: reason for reason in reasons}
+    for file, case in zip(files, BAD.values(), strict=True):  # or DALI finds that it is cut off
+        assert re.search(f"{case.says}|cannot be decoded as an image", named[file]), named[file]

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from chexnet import crops
 from chexnet.settings import TrainSettings
+from trainkit import picturefile
 from trainkit.data.dataset import Dataset, open_dataset
 from trainkit.data.order import Plan
 from trainkit.exits import DataError
+from trainkit.picturefile import BadImage
 from trainkit.strategy import Strategy
 
 SYNTHETIC = 1024  # images
@@ -162,7 +164,8 @@ class Loader:
 
     def _read(self, number: tf.Tensor, draws: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         def read(wanted: Any) -> tuple[bytes, NDArray[np.float32]]:
-            return bytes(self.source.encoded(int(wanted))), self.source.vector(int(wanted))
+            content = readable(bytes(self.source.encoded(int(wanted))))
+            return content, self.source.vector(int(wanted))
 
         content, labels = tf.numpy_function(read, [number], [tf.string, tf.float32], stateful=False)
         return content, labels, draws
@@ -191,12 +194,29 @@ class Loader:
         """Return the error for the first of the images `numbers` that cannot be decoded."""
         for number in map(int, numbers):
             try:
-                tf.io.decode_image(bytes(self.source.encoded(number)), self._channels)
+                content = readable(bytes(self.source.encoded(number)))
+                tf.io.decode_image(content, self._channels)
             except tf.errors.OpError:
                 return DataError(f"{self.source.describe(number)}: no JPEG or PNG, or damaged")
+            except BadImage as bad:
+                return DataError(
+                    f"{self.source.describe(number)}: no JPEG or PNG, or damaged: it {bad}"
+                )
             except DataError as damaged:
                 return damaged
         return DataError(str(error).splitlines()[0])
+
+
+def readable(content: bytes) -> bytes:
+    """Return an image file that TensorFlow decodes as every other decoder does.
+
+    It knows nothing of EXIF, and no CMYK in grey. The pixels of 16 bits were looked at when they
+    were packed.
+
+    Raises:
+        BadImage: it is none.
+    """
+    return content if picturefile.facts(content).plain else picturefile.plain(content)
 
 
 @dataclass(frozen=True)

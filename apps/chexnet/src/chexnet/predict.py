@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 3  # findings that are drawn unless others are asked for
+HIGHEST = 4.0  # of a drawn image, in parts of its width: a strip would be too high to draw
 STRONG = 0.5  # of the largest value: what is inside of the box
 
 Map = NDArray[np.float32]
@@ -159,7 +160,7 @@ def draw(seen: Sequence[Seen], findings: tuple[str, ...], asked: Sequence[int]) 
 
     mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same maps give the same file
     columns = 1 + (len(asked) or min(SHOWN, len(findings)))
-    heights = [one.image.height / one.image.width for one in seen]
+    heights = [min(one.image.height / one.image.width, HIGHEST) for one in seen]
     inches = sum(2.6 * height + 0.3 for height in heights) + 0.3
     figure = Figure(figsize=(2.6 * columns, inches), dpi=120, layout="constrained")
     rows = figure.subplots(len(seen), columns, squeeze=False, height_ratios=heights)

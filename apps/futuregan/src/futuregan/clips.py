@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -18,11 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from trainkit import picturefile
 from trainkit.data.dataset import Dataset, open_dataset
 from trainkit.data.kinds import Labels
 from trainkit.data.order import Plan
 from trainkit.data.records import Records
 from trainkit.exits import DataError
+from trainkit.picturefile import BadImage
 from trainkit.strategy import Strategy
 
 AHEAD = 3  # batches that are made beforehand
@@ -89,17 +90,15 @@ class Frames:
     def _decode(self, sequence: int, frame: int) -> Frame:
         content = self._records.frames(sequence)[frame].tobytes()
         try:
-            with Image.open(io.BytesIO(content)) as opened:
-                image = opened.convert("L" if self._channels == 1 else "RGB")
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise DataError(
-                f"{self._records.describe(sequence)}: frame {frame} cannot be decoded: {error}"
-            ) from error
+            image = picturefile.picture(content)
+        except BadImage as error:
+            raise DataError(f"{self._records.describe(sequence)}: frame {frame} {error}") from error
         return fitted(image, self._size, self._channels)
 
 
 def fitted(image: Image.Image, size: int, channels: int) -> Frame:
-    """Return the centre square of an image at `size` pixels, (H, W, C)."""
+    """Return the centre square of an image of mode L or RGB at `size` pixels, (H, W, C)."""
+    image = picturefile.in_channels(image, channels)
     whole = image if image.size == (size, size) else ImageOps.fit(
         image, (size, size), Image.Resampling.LANCZOS
     )

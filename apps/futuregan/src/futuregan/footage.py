@@ -13,16 +13,17 @@ import av.logging
 import numpy as np
 from av.container import InputContainer
 from av.error import FFmpegError
-from PIL import Image, ImageOps
+from PIL import Image
 
 from futuregan import clips, display
 from futuregan.clips import Frame, fitted
 from futuregan.restore import Restored
+from trainkit import picturefile
 from trainkit.data.formats.folder import is_image
 from trainkit.exits import DataError
+from trainkit.picturefile import BadImage
 
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,m4v"
-UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 
 
 class Footage(Protocol):
@@ -76,8 +77,7 @@ class Single:
                 )
             shape = image.size
             if seen > number and (seen - 1 - number) % self._every == 0:
-                found.append(fitted(self._converted(image), self._model.size,
-                                    self._model.channels))
+                found.append(fitted(image, self._model.size, self._model.channels))
         if len(found) < self._model.past:
             needed = number + (self._model.past - 1) * self._every + 1
             raise DataError(
@@ -85,9 +85,6 @@ class Single:
                 f"it needs {needed}"
             )
         return np.stack(found)
-
-    def _converted(self, image: Image.Image) -> Image.Image:
-        return image.convert("L" if self._model.channels == 1 else "RGB")
 
 
 def open_footage(
@@ -116,10 +113,11 @@ def folder_frames(folder: Path) -> Iterator[Image.Image]:
         raise DataError(f"{folder} has no images, and no dataset.json either")
     for file in files:
         try:
-            with Image.open(file) as image:
-                yield ImageOps.exif_transpose(image.convert("RGB"))
-        except UNREADABLE as error:
-            raise DataError(f"{file} cannot be decoded: {error}") from error
+            yield picturefile.in_channels(picturefile.picture(file.read_bytes()), 3)
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+        except BadImage as error:
+            raise DataError(f"{file} {error}") from error
 
 
 def _is_frame(file: Path) -> bool:

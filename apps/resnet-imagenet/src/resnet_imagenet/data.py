@@ -20,7 +20,7 @@ from resnet_imagenet.producer import IN_FLIGHT, Batch, Producer, lanes
 from resnet_imagenet.sizes import ImageSizes
 from resnet_imagenet.windows import DRAWS
 from trainkit.data import loader
-from trainkit.data.bad import BadRecords
+from trainkit.data.bad import BadRecords, UndecodableError
 from trainkit.data.dataset import Dataset
 from trainkit.data.loader import Share
 from trainkit.data.records import Records
@@ -99,11 +99,20 @@ class Making:
 
     def undecodable(self, share: Share) -> Iterator[tuple[int, str]]:
         """Yield row and defect of the images that the pipeline cannot process."""
-        samples: list[Sample] = [
-            (self.records.encoded(number), np.array([self.records.label(number)]), draws)
-            for number, draws in zip(share.numbers.tolist(), share.draws, strict=True)
-        ]
-        return undecodable(self.to, self.way, samples)
+        rows: list[int] = []
+        samples: list[Sample] = []
+        for row, number in enumerate(share.numbers.tolist()):
+            try:
+                encoded = self.records.encoded(number)
+            except UndecodableError as error:
+                yield row, error.defect
+                continue
+            rows.append(row)
+            label = np.array([self.records.label(number)])
+            samples.append((encoded, label, share.draws[row]))
+        if samples:
+            found = undecodable(self.to, self.way, samples)
+            yield from ((rows[at], defect) for at, defect in found)
 
     def _inputs(self, share: Share) -> tuple[Any, ...]:
         """Return encoded images and labels, for training with draws, as the pipeline wants them."""

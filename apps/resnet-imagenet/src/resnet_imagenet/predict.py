@@ -18,11 +18,12 @@ from resnet_imagenet.evaluate import restore_network
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
-from trainkit import outputs
+from trainkit import outputs, picturefile
 from trainkit.console import Counter
 from trainkit.data.formats.folder import SUFFIXES, is_image
 from trainkit.data.formats.mapped import Bytes
 from trainkit.exits import DataError
+from trainkit.picturefile import BadImage
 from trainkit.streams import mute
 
 NO_LABEL = np.zeros(1, np.int64)  # unknown, and the graph wants one
@@ -99,9 +100,13 @@ def read_images(
     reasons = []
     for file in files:
         try:
-            contents[file] = np.frombuffer(Path(file).read_bytes(), np.uint8)
+            content = Path(file).read_bytes()
+            picturefile.check(content)
+            contents[file] = np.frombuffer(picturefile.plain(content), np.uint8)
         except OSError as error:
             reasons.append(f"{file} cannot be read: {error.strerror}")
+        except BadImage as error:
+            reasons.append(f"{file} {error}")
     try:
         images = decode(list(contents.values()), to, threads) if contents else None
     except RuntimeError:

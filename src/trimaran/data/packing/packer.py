@@ -67,6 +67,9 @@ def pack(
             _make(jobs, state, finished, workers, reporter)
             _refuse_empty(jobs, finished)
             _refuse_untaught(source, jobs, finished)
+            if anew := sum(done.encoded for done in finished.values()):
+                reporter.note(f"  {anew:,} images are encoded anew, because EXIF turns them or not"
+                              " all apps could decode them")
             dataset = _describe(source, options, encoding, jobs, finished)
             _complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
         shutil.rmtree(state)
@@ -197,10 +200,13 @@ def make(job: Job, advance: Advance) -> Done:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     bad: list[Bad] = []
+    anew: list[str] = []
     shard = formats.write_shard(
-        job.options.format, part, job.stem, job.kind, _records(job, bad, advance)
+        job.options.format, part, job.stem, job.kind, _records(job, bad, anew, advance)
     )
-    done = Done(stem=job.stem, shard=shard if shard.samples else None, bad=bad)
+    done = Done(
+        stem=job.stem, shard=shard if shard.samples else None, bad=bad, encoded=len(anew)
+    )
     if job.skip_bad or not bad:
         if done.shard:
             _move(part, job.folder)
@@ -209,25 +215,29 @@ def make(job: Job, advance: Advance) -> Done:
     return done
 
 
-def _records(job: Job, bad: list[Bad], advance: Advance) -> Iterator[Record]:
+def _records(
+    job: Job, bad: list[Bad], anew: list[str], advance: Advance
+) -> Iterator[Record]:
+    """Yield the records of `job`; add to `bad` and `anew` what is left out or encoded anew."""
     for key, sample in job.chosen:
         try:
-            frames = _frames(job, sample)
+            frames = _frames(job, sample, anew)
             yield Record(key, sample.name, sample.labels, frames, job.encoding)
         except pictures.BadImage as error:
             bad.append((sample.name, str(error)))
         advance(1)
 
 
-def _frames(job: Job, sample: listing.Sample) -> tuple[bytes, ...]:
+def _frames(job: Job, sample: listing.Sample, anew: list[str]) -> tuple[bytes, ...]:
     resize, quality = job.options.resize, job.options.quality
     if sample.clip:
         return sequences.video_frames(job.root / sample.file, sample.clip, resize, quality)
-    return sequences.each(
-        listing.read(job.root, sample),
-        lambda content: pictures.checked(content) if resize is None
-        else pictures.scaled(content, resize, quality),
-    )
+    stored = listing.read(job.root, sample)
+    if resize is not None:
+        return sequences.each(stored, lambda content: pictures.scaled(content, resize, quality))
+    found = sequences.each(stored, pictures.checked)
+    anew += [sample.name for one, other in zip(stored, found, strict=True) if one != other]
+    return found
 
 
 def _move(part: Path, folder: Path) -> None:
@@ -280,6 +290,7 @@ def _describe(
     resize = options.resize
     width, height = (None, None) if resize is None or isinstance(resize, int) else resize
     encodes = resize is not None or source.has_videos
+    anew = any(done.encoded for done in finished.values())
     return dataset_json.Dataset(
         schema=1, name=options.name, format=options.format, classes=source.classes,
         labels=source.kind.labels, sample=source.kind.sample,
@@ -291,7 +302,7 @@ def _describe(
         origin=dataset_json.Origin(
             contents=source.contents, order_seed=ORDER_SEED, encoder=pictures.ENCODER,
             decoder=videos.decoder() if source.has_videos else None, resize=resize,
-            quality=options.quality if encodes else None,
+            quality=options.quality if encodes else pictures.QUALITY if anew else None,
             skipped=sum(len(done.bad) for done in finished.values()),
         ),
     )

@@ -87,12 +87,14 @@ class Job:
 class Done(strict.Model):
     """A finished shard (None: it has no samples), and the images that it could not have.
 
-    Its note in `.packing/` is called by the stem, and has the rest.
+    `encoded` counts those that were encoded anew though they are not scaled. The shard's note in
+    `.packing/` is called by the stem, and has the rest.
     """
 
     stem: str
     shard: dataset_json.Shard | None
     bad: list[Bad]
+    encoded: int = 0
 
 
 def resize_of(text: str) -> Resize:

@@ -173,7 +173,7 @@ def _sample_faults(found: Read, task: Task) -> Iterator[str]:
     if not found.frames or (task.kind.sample == "image" and len(found.frames) > 1):
         yield f"has {len(found.frames)} images, not one"
     try:
-        sequences.each(found.frames, pictures.checked)
+        sequences.each(found.frames, pictures.verified)
     except pictures.BadImage as error:
         yield str(error)
 

@@ -11,6 +11,18 @@ from trainkit.exits import DataError
 S = TypeVar("S")
 
 
+class UndecodableError(DataError, RuntimeError):
+    """A record that no decoder takes; for a `Source` the RuntimeError that a decoder raises.
+
+    Attributes:
+        defect: what is wrong with it, without the record's name.
+    """
+
+    def __init__(self, name: str, defect: str) -> None:
+        super().__init__(f"{name} {defect}")
+        self.defect = defect
+
+
 def warn(text: str) -> None:
     """Name a tolerated record on stderr."""
     print(f"warning: {text}; another record takes its place", file=sys.stderr, flush=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from trainkit.data.bad import UndecodableError
 from trainkit.data.formats.mapped import Bytes
 from trainkit.data.kinds import Kind
 from trainkit.exits import DataError
@@ -28,17 +29,32 @@ class ImageFolder:
     def __init__(self, folder: Path, entry: dict[str, Any], kind: Kind) -> None:
         self.path = folder / entry["file"]
         self._images: list[tuple[int, str]] = entry["images"]
+        try:
+            from trainkit import picturefile  # not every image of an app has Pillow
+        except ModuleNotFoundError as error:
+            raise DataError(
+                f"{self.path}: a folder that is not packed needs the Python package {error.name}, "
+                "which is not installed here; `trimaran data pack` packs it"
+            ) from error
+        self._pictures = picturefile
 
     def __len__(self) -> int:
         return len(self._images)
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return the content of an image file, alone."""
+        """Return an image file, alone, as it would have been packed: every decoder reads it alike.
+
+        Raises:
+            DataError: it cannot be read.
+            UndecodableError: it is no image.
+        """
         path = self.path / self._images[number][1]
         try:
-            return [np.fromfile(path, np.uint8)]
+            return [np.frombuffer(self._pictures.plain(path.read_bytes()), np.uint8)]
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        except self._pictures.BadImage as error:
+            raise UndecodableError(str(path), str(error)) from error
 
     def labels(self, number: int) -> list[int]:
         """Return the number of the folder's name among the classes."""

@@ -1,0 +1,207 @@
+"""A DICOM file's picture, as X-rays come from hospitals: grey, of 8 bits, the air black.
+
+The tool and the apps share no package, so that this module stands in both, word for word:
+`trimaran.data.packing.dicom` and `chexnet.dicom`. A test compares them.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+MAGIC = b"DICM"  # behind a preamble of 128 bytes: DICOM PS3.10, section 7.1
+PREAMBLE = 128
+MOST_PIXELS = 178_956_970  # as of other pictures: a few bytes can claim to be more
+GREY = ("MONOCHROME1", "MONOCHROME2")
+
+
+def is_dicom(content: bytes) -> bool:
+    """Return whether `content` begins as a DICOM file does."""
+    return content[PREAMBLE : PREAMBLE + len(MAGIC)] == MAGIC
+
+
+def picture(content: bytes) -> Image.Image:
+    """Return the picture in its own window.
+
+    DICOM PS3.3, C.7.6.3.1.2 (MONOCHROME1: the lowest value is white), C.7.5.1.1.2 (padding), C.11.1
+    and C.11.2 (tables and windows between what is stored and what is shown).
+
+    Raises:
+        ValueError: it has no pixels, more than one image, colours, a number that is none, or cannot
+            be decoded.
+    """
+    import pydicom  # slow to import, and rarely needed
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd values, which are named here if they matter
+        try:
+            dataset = pydicom.dcmread(io.BytesIO(content))
+        except MemoryError:
+            raise
+        except Exception as error:  # of damaged files, nearly any
+            raise ValueError(f"its elements cannot be read: {error}") from error
+        _check_kind(dataset)
+        _check_numbers(dataset)
+        cells = _pixels(dataset)
+        return _eight_bits(_shown(_stored(cells, dataset), dataset), _padding(cells, dataset),
+                           inverse=_text(dataset, "PhotometricInterpretation") == GREY[0])
+
+
+def _eight_bits(
+    shown: NDArray[np.float64], padding: NDArray[np.bool_], *, inverse: bool
+) -> Image.Image:
+    """Return what is shown from black to white; padding is black and counts for neither."""
+    if padding.all():
+        raise ValueError("all of its pixels are padding")
+    seen = shown[~padding]
+    low, high = seen.min(), seen.max()
+    values = (shown - low) / max(high - low, 1e-9)
+    if inverse:
+        values = 1 - values
+    values[padding] = 0
+    return Image.fromarray(np.round(255 * values).astype(np.uint8))
+
+
+def _check_kind(dataset: Any) -> None:
+    """Refuse what is no single grey image."""
+    if "PixelData" not in dataset:
+        raise ValueError("a DICOM file without pixels")
+    colours = _text(dataset, "PhotometricInterpretation")
+    if colours not in GREY:
+        raise ValueError(f"its PhotometricInterpretation is {colours!r}: only grey images,"
+                         f" {' or '.join(GREY)}, can be read")
+    for keyword in ("SamplesPerPixel", "NumberOfFrames"):
+        if keyword in dataset and (count := _number(dataset, keyword)) != 1:
+            raise ValueError(f"one grey image is needed, its {keyword} is {count:g}")
+    for keyword in ("Rows", "Columns", "BitsStored"):
+        if _number(dataset, keyword) < 1:
+            raise ValueError(f"its {keyword} is less than 1")
+    if (pixels := _number(dataset, "Rows") * _number(dataset, "Columns")) > MOST_PIXELS:
+        raise ValueError(f"it has {pixels:,.0f} pixels: {MOST_PIXELS:,} at most can be read")
+    if (bits := _number(dataset, "BitsAllocated")) not in (1, 8, 16, 32):
+        raise ValueError(f"its BitsAllocated is {bits:g}: 1, 8, 16 or 32 can be read")
+
+
+def _check_numbers(dataset: Any) -> None:
+    """Refuse a scale or a window that is none; pydicom would leave it out, or fail."""
+    for one, other in (("RescaleSlope", "RescaleIntercept"), ("WindowWidth", "WindowCenter")):
+        for keyword, partner in ((one, other), (other, one)):
+            if keyword in dataset:
+                _number(dataset, keyword)
+                if partner not in dataset:
+                    raise ValueError(f"it has {keyword} without {partner}")
+    if "RescaleSlope" in dataset and _number(dataset, "RescaleSlope") == 0:
+        raise ValueError("its RescaleSlope is 0: all of its values would be one")
+    if "WindowWidth" in dataset and (width := _number(dataset, "WindowWidth")) <= 0:
+        raise ValueError(f"its WindowWidth is {width:g}: a window has a width of more than 0")
+
+
+def _pixels(dataset: Any) -> NDArray[np.int64]:
+    """Return the cells (Rows, Columns) of the pixels, or what a decoder returns of them."""
+    try:
+        if not _is_compressed(dataset):
+            # It takes the lowest bits, whatever HighBit says, and padding beyond them is lost.
+            dataset.pixel_array_options(correct_unused_bits=False)
+        pixels = np.asarray(dataset.pixel_array)
+    except MemoryError:
+        raise
+    except Exception as error:  # of pydicom's many plugins
+        name = getattr(_syntax(dataset), "name", "of an unknown transfer syntax")
+        raise ValueError(f"its pixels, {name}, cannot be read: {error}") from error
+    if pixels.ndim != 2:
+        raise ValueError(f"one grey image is needed, this DICOM file has the shape {pixels.shape}")
+    return pixels.astype(np.int64)
+
+
+def _syntax(dataset: Any) -> Any:
+    return getattr(getattr(dataset, "file_meta", None), "TransferSyntaxUID", None)
+
+
+def _is_compressed(dataset: Any) -> bool:
+    return bool(getattr(_syntax(dataset), "is_compressed", False))
+
+
+def _stored(cells: NDArray[np.int64], dataset: Any) -> NDArray[np.int64]:
+    """Return the stored values, without what is in the bits of the cells beside them."""
+    bits, values = int(_number(dataset, "BitsStored")), cells
+    if not _is_compressed(dataset):  # a decoder returns values, not cells
+        highest = int(_number(dataset, "HighBit")) if "HighBit" in dataset else bits - 1
+        if not bits - 1 <= highest < _number(dataset, "BitsAllocated"):
+            raise ValueError(f"its HighBit is {highest}, its BitsStored {bits}")
+        values = (cells >> highest + 1 - bits) & ((1 << bits) - 1)
+    if _is_signed(dataset):
+        values = np.where(values >= 1 << bits - 1, values - (1 << bits), values)
+    return values
+
+
+def _is_signed(dataset: Any) -> bool:
+    return "PixelRepresentation" in dataset and _number(dataset, "PixelRepresentation") == 1
+
+
+def _shown(stored: NDArray[np.int64], dataset: Any) -> NDArray[np.float64]:
+    """Return the values after the tables, scale and window of the file."""
+    from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
+
+    try:
+        scaled = apply_modality_lut(stored, dataset)
+        shown: NDArray[np.float64] = np.asarray(apply_voi_lut(scaled, dataset), np.float64)
+    except MemoryError:
+        raise
+    except Exception as error:  # of odd tables and functions, nearly any
+        raise ValueError(f"its window or tables cannot be applied: {error}") from error
+    if not np.isfinite(shown).all():
+        raise ValueError("its window or scale gives values that are not finite")
+    return shown
+
+
+def _padding(cells: NDArray[np.int64], dataset: Any) -> NDArray[np.bool_]:
+    """Return where the file says that pixels are padding around the image."""
+    keywords = [one for one in ("PixelPaddingValue", "PixelPaddingRangeLimit") if one in dataset]
+    if not keywords:
+        return np.zeros(cells.shape, np.bool_)
+    if "PixelPaddingValue" not in keywords:
+        raise ValueError("it has PixelPaddingRangeLimit without PixelPaddingValue")
+    span = 1 << int(_number(dataset, "BitsAllocated"))
+    # A writer may say 63536 where it means -2000, and the other way round.
+    limits = [int(_number(dataset, one)) % span for one in keywords]
+    if _is_signed(dataset):
+        limits = [one - span if one >= span // 2 else one for one in limits]
+    return np.asarray((cells >= min(limits)) & (cells <= max(limits)))
+
+
+def _text(dataset: Any, keyword: str) -> str:
+    try:
+        return str(dataset.get(keyword) or "")
+    except Exception as error:  # as it is decoded, which pydicom does late
+        raise ValueError(f"its {keyword} cannot be read: {error}") from error
+
+
+def _number(dataset: Any, keyword: str) -> float:
+    """Return a number of the file; of several, as windows may be, the first."""
+    from pydicom.multival import MultiValue
+
+    try:
+        value = dataset.get(keyword)
+        if keyword.startswith("Window") and isinstance(value, MultiValue):
+            value = value[0]
+        number = float(value)
+    except Exception as error:  # as it is decoded, which pydicom does late
+        found = _raw(dataset, keyword)
+        raise ValueError(f"its {keyword} is {found}, which is no number") from error
+    if not math.isfinite(number):
+        raise ValueError(f"its {keyword} is {number}, which is no number to count with")
+    return number
+
+
+def _raw(dataset: Any, keyword: str) -> str:
+    """Return an element as it is in the file, for a message."""
+    element = dataset.get_item(keyword)
+    value = getattr(element, "value", None)
+    text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value or "")
+    return repr(text.strip(" \0")[:40]) if text.strip(" \0") else "empty or missing"

@@ -1,0 +1,75 @@
+"""Pictures of every kind by the rule of the packer, with the table that its own tests run."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from oddpictures import BAD, CASES, GOOD, OTHERS, Case, different
+from trainkit import picturefile
+from trainkit.data.bad import UndecodableError
+from trainkit.data.dataset import open_dataset
+from trainkit.picturefile import BadImage
+
+ALL = {**CASES, **OTHERS}
+READ = {name: case for name, case in ALL.items() if case.pixels is not None}
+
+
+@pytest.mark.parametrize("case", READ.values(), ids=READ)
+def test_a_picture_is_upright_with_8_bits(case: Case) -> None:
+    found = picturefile.picture(case.content)
+    assert found.mode in ("L", "RGB")
+    assert not different(np.asarray(found), case)
+
+
+@pytest.mark.parametrize("case", READ.values(), ids=READ)
+def test_what_decoders_read_differently_becomes_one_file_for_all(case: Case) -> None:
+    found = picturefile.plain(case.content)
+    assert (found == case.content) == case.plain
+    if not case.plain:
+        with Image.open(io.BytesIO(found)) as image:  # looks at no tag
+            assert image.mode in ("L", "RGB")
+            assert not different(np.asarray(image), case)
+
+
+@pytest.mark.parametrize("case", [ALL[name] for name in ALL if ALL[name].says],
+                         ids=[name for name in ALL if ALL[name].says])
+def test_a_bad_picture_says_why(case: Case) -> None:
+    with pytest.raises(BadImage, match=case.says):
+        picturefile.picture(case.content)
+
+
+def test_grey_of_16_bits_is_scaled_by_channel_not_clipped() -> None:
+    image = picturefile.picture(GOOD["png grey of 16 bits"].content)
+    for channels, mode in ((1, "L"), (3, "RGB")):
+        found = picturefile.in_channels(image, channels)
+        assert found.mode == mode
+        assert np.asarray(found).max() == max(CASES["png grey of 16 bits"].pixels.ravel())
+
+
+def test_a_folder_gives_files_that_every_decoder_reads(tmp_path: Path) -> None:
+    cases = [*GOOD.values(), *(case for case in OTHERS.values() if case.pixels is not None)]
+    place = tmp_path / "train/cat"
+    place.mkdir(parents=True)
+    for at, case in enumerate(cases):
+        (place / f"{at:03}.png").write_bytes(case.content)
+    (tmp_path / "val").mkdir()
+    records = open_dataset(tmp_path).records("train")
+    for at, case in enumerate(cases):
+        content = records.encoded(at).tobytes()
+        assert picturefile.facts(content).plain
+        assert not different(np.asarray(picturefile.picture(content)), case)
+
+
+def test_an_undecodable_file_of_a_folder_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "train/cat"
+    place.mkdir(parents=True)
+    (place / "dark.png").write_bytes(BAD["png of 12 bits in 16"].content)
+    (tmp_path / "val").mkdir()
+    records = open_dataset(tmp_path).records("train")
+    with pytest.raises(UndecodableError, match=r"dark\.png is a picture of 16 bits"):
+        records.encoded(0)
