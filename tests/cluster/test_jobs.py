@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.cluster import jobs
+from trimaran.cluster import forms, jobs
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.recipes import library
@@ -34,6 +34,31 @@ def test_a_clusters_data_are_taken_where_none_are_given(tmp_path: Path) -> None:
     home = jobs.at_home(request(), Cluster(data=tmp_path))
     assert home.folders == {"fashion-mnist": tmp_path / "fashion-mnist"}
     assert jobs.at_home(request(), Cluster(data=tmp_path / "no")).folders == {}
+
+
+STAGE = "resnet-imagenet/skx8160-2s-cyclic3-convergence"
+FIRST = (
+    "# first: a run of resnet-imagenet/skx8160-2s-cyclic2-convergence; then --initial"
+    " RUN/checkpoints/step-00003750.npz, in place of /RUN/checkpoints\n"
+)
+
+
+@pytest.mark.parametrize("form", [None, "pyxis", "shifter"])
+def test_the_script_of_a_second_stage_is_shown_without_the_first(form: str | None) -> None:
+    stage = Request(library.load(STAGE), Apptainer("apptainer"), {}, queued=True,
+                    site=Site(registry="registry.example/x"))
+    text = jobs.preview(stage, Cluster()) if form is None else forms.render(form, stage, Cluster())
+    assert FIRST in text
+    assert "/RUN/checkpoints/step-00003750.npz" in text.replace(FIRST, "")
+    assert "--initial=/initial.npz" in text
+
+
+def test_published_weights_are_in_the_script_that_is_shown() -> None:
+    stage = Request(library.load("chexnet/cpu-quickstart"), Apptainer("apptainer"), {}, queued=True,
+                    site=Site(registry="registry.example/x"))
+    for text in (jobs.preview(stage, Cluster()), forms.render("docker", stage, Cluster())):
+        assert "# first: weights mobilenetv2-imagenet: the run fetches them\n" in text
+        assert "--initial=/initial.pth" in text
 
 
 def test_runs_are_made_on_the_clusters_scratch(tmp_path: Path) -> None:

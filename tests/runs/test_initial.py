@@ -69,6 +69,20 @@ def test_without_the_checkpoint_the_error_names_it(second: RecipeFile) -> None:
     assert caught.value.hint == f"give --initial RUN/checkpoints/{FILE}, of a run of that recipe"
 
 
+def test_what_is_only_printed_says_what_comes_first(
+    second: RecipeFile, checkpoint: Path, tmp_path: Path
+) -> None:
+    initial.check(second, None, to_print=True)
+    path, [missing] = initial.planned(second, None)
+    assert path == Path("/RUN/checkpoints") / FILE
+    assert missing == (
+        f"a run of {FIRST}; then --initial RUN/checkpoints/{FILE}, in place of /RUN/checkpoints"
+    )
+    assert initial.planned(second, checkpoint) == (checkpoint, [])
+    with pytest.raises(UsageError, match="no such file"):  # one that is given is checked
+        initial.check(second, tmp_path / "a", to_print=True)
+
+
 def test_a_checkpoint_of_another_step_is_refused(second: RecipeFile, tmp_path: Path) -> None:
     other = tmp_path / "step-00007650.npz"
     with pytest.raises(UsageError, match="no such file"):

@@ -65,6 +65,7 @@ def preview(request: Request, cluster: Cluster) -> str:
     """Return the script that `submit` would queue; nothing is made, fetched or queued."""
     request = at_home(request, cluster)
     planned = pipeline.plan(request)
+    request = replace(request, initial=planned.initial)
     data = [
         DataRecord(name=name, path=str(path), sha256=_digest(path))
         for name, path in inputs.places(request.recipe, request.folders).items()

@@ -16,6 +16,9 @@ from trimaran.reporting import Reporter
 INSIDE = "/initial"
 """Where it is in the container; the name ends as that of the file does."""
 
+OTHER_RUN = Path("/RUN/checkpoints")
+"""In a command that is only printed: the checkpoints of the run that comes first."""
+
 
 class InitialRecord(BaseModel):
     """What a run began with."""
@@ -24,8 +27,11 @@ class InitialRecord(BaseModel):
     sha256: str
 
 
-def check(recipe: RecipeFile, given: Path | None) -> None:
+def check(recipe: RecipeFile, given: Path | None, *, to_print: bool = False) -> None:
     """Refuse a file that the recipe does not ask for, a missing or another one.
+
+    Args:
+        to_print: the command is only printed, which needs no file; see `planned`.
 
     Raises:
         UsageError: says what the recipe begins with.
@@ -43,6 +49,8 @@ def check(recipe: RecipeFile, given: Path | None) -> None:
         if given is not None and not known.content.is_in(given):
             raise UsageError(f"--initial {given} is not the file of {asked.weights}",
                              hint="leave --initial out: it is fetched")
+        return
+    if given is None and to_print:
         return
     what = f"{recipe.name} begins with the checkpoint of {' or '.join(asked.files.values())}"
     files = " or ".join(f"RUN/checkpoints/{name}" for name in asked.files)
@@ -73,8 +81,14 @@ def prepare(
 def planned(recipe: RecipeFile, given: Path | None) -> tuple[Path | None, list[str]]:
     """Return the file that the run would begin with, and what is missing for it."""
     asked = recipe.recipe.initial
-    if given is not None or asked is None or asked.weights is None:
+    if given is not None or asked is None:
         return given, []
+    if asked.weights is None:
+        files = " or ".join(asked.files)
+        return OTHER_RUN / next(iter(asked.files)), [
+            f"a run of {asked.recipe}; then --initial RUN/checkpoints/{files}, in place of"
+            f" {OTHER_RUN}"
+        ]
     known = weights.load(asked.weights)
     path = weights.place(known)
     there = known.content.is_in(path)

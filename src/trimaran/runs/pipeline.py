@@ -63,7 +63,8 @@ class Request:
 class Plan:
     """What would be executed: the command, its folders, and what has to be made before.
 
-    `unchecked` says why the app's arguments could not be checked (None: they were).
+    `unchecked` says why the app's arguments could not be checked (None: they were). `initial` is
+    the file that it would begin with.
     """
 
     command: Command
@@ -71,11 +72,12 @@ class Plan:
     directory: Path
     missing: tuple[str, ...]
     unchecked: str | None
+    initial: Path | None
 
 
 def plan(request: Request) -> Plan:
     """Return what `execute` would run, without making, fetching or changing anything."""
-    check(request)
+    check(request, to_print=True)
     directory = rundir.new_directory(request.recipe, request.out)
     image = definition.load(request.recipe.recipe.image.name)
     folders = inputs.places(request.recipe, request.folders)
@@ -96,7 +98,7 @@ def plan(request: Request) -> Plan:
             f" {request.engine.name}; then print this again"
         )
     return Plan(command(request, built, folders, directory), built, directory, tuple(missing),
-                options.unchecked(request.recipe.recipe.app))
+                options.unchecked(request.recipe.recipe.app), first)
 
 
 def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verdict]:
@@ -223,8 +225,8 @@ def _accepted(request: Request) -> list[list[str]]:
     return [keys for keys in asked if keys]
 
 
-def check(request: Request) -> None:
-    """Raise UsageError for what can be told before anything is made."""
+def check(request: Request, *, to_print: bool = False) -> None:
+    """Raise UsageError for what can be told before anything is made, or only printed."""
     recipe = request.recipe.recipe
     faults = options.faults(recipe.app, recipe.verb, request.changes)
     if faults:
@@ -243,7 +245,7 @@ def check(request: Request) -> None:
             hint="use --engine apptainer; asked for by the recipe (image.signed_by) or site file",
         )
     inputs.check(request.recipe, request.folders, request.engine)
-    initial.check(request.recipe, request.initial)
+    initial.check(request.recipe, request.initial, to_print=to_print)
     for source in request.site.binds:
         if not source.exists():
             raise UsageError(f"binds of the site file: {source} is not there")

@@ -17,7 +17,7 @@ from trimaran.engines import Bind, gpu
 from trimaran.errors import UsageError, nearest
 from trimaran.images import definition
 from trimaran.recipes.command import app_arguments, launcher
-from trimaran.runs import inputs, pipeline, rundir
+from trimaran.runs import initial, inputs, pipeline, rundir
 from trimaran.runs.agreement import OUT_INSIDE
 from trimaran.runs.pipeline import Request
 from trimaran.sites import Cluster
@@ -39,7 +39,7 @@ def render(form: str, request: Request, cluster: Cluster) -> str:
     if form not in FORMS:
         raise UsageError(f"--form {form}: there is none ({nearest(form, FORMS)})")
     request = jobs.at_home(request, cluster)
-    pipeline.check(request)
+    pipeline.check(request, to_print=True)
     place = registry.configured(None, request.site)
     if place is None:
         raise UsageError(f"--form {form} takes the image from a registry, and none is known",
@@ -53,9 +53,12 @@ def render(form: str, request: Request, cluster: Cluster) -> str:
     data = inputs.argument(recipe, folders, container=True)
     words = app_arguments(recipe, request.changes, data=data, out=OUT_INSIDE)
     out = rundir.new_directory(request.recipe, request.out)
+    begins, lacking = initial.planned(request.recipe, request.initial)
+    first = initial.bind(begins)
+    words += [f"--initial={bind.target}" for bind in first]
     return FORMS[form](Parts(
         request.recipe.name, recipe, cluster, f"{place}/{image.name}:{image.tag}",
         launcher(recipe) or ["python"], ["-m", entry.module, *words],
-        [*inputs.binds(recipe, folders), Bind(out, OUT_INSIDE, writable=True)],
-        gpu.vendor(image.name),
+        [*inputs.binds(recipe, folders), *first, Bind(out, OUT_INSIDE, writable=True)],
+        gpu.vendor(image.name), tuple(lacking),
     ))

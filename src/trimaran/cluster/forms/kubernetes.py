@@ -50,6 +50,7 @@ def kubernetes(parts: Parts) -> str:
     return (
         f"# {parts.name} as a job of Kubeflow's training operator. Not run by Trimaran.\n"
         "# Claims: trimaran-data has the packed data sets by name, trimaran-runs the runs.\n"
+        + "".join(f"{note}\n" for note in parts.notes)
         + yaml.safe_dump(manifest, sort_keys=False)
     )
 
@@ -75,7 +76,10 @@ def _container(parts: Parts) -> dict[str, Any]:
     limits = {"cpu": str(wanted.cpus_per_task * wanted.tasks_per_node)}
     if parts.gpu and wanted.gpus_per_node:
         limits[GPUS[parts.gpu]] = str(wanted.gpus_per_node)
-    places = [*parts.recipe.data, f"{parts.name}/{parts.out.name}"]
+    # Data sets by name; after them, where the recipe begins with a file, that file.
+    sources = parts.binds[len(parts.recipe.data):-1]
+    places = [*parts.recipe.data, *(bind.source.name for bind in sources),
+              f"{parts.name}/{parts.out.name}"]
     mounts = [
         {
             "name": "runs" if bind.writable else "data", "mountPath": bind.target,

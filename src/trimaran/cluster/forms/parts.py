@@ -26,6 +26,7 @@ class Parts:
         app: words for the interpreter: module, verb and arguments.
         binds: folders of the host, and where they are seen; the last one is the run directory.
         gpu: whose GPUs the image is for, None without.
+        lacking: what has to be made before.
     """
 
     name: str
@@ -36,6 +37,12 @@ class Parts:
     app: list[str]
     binds: list[Bind]
     gpu: Gpu | None
+    lacking: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines that say what has to be made before."""
+        return [f"# first: {what}" for what in self.lacking]
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -70,4 +77,4 @@ def source(bind: Bind, forbidden: str, what: str) -> str:
 def text(parts: Parts, title: str, lines: list[str]) -> str:
     """Return a script of `lines`, that says at its top what it is."""
     first = f"# {parts.name} with {title}. Not run by Trimaran: no run.json, no verdict of its own."
-    return "\n".join(["#!/bin/sh", first, *lines, ""])
+    return "\n".join(["#!/bin/sh", first, *parts.notes, *lines, ""])
