@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -145,10 +146,12 @@ def make(
     (root / "bin/queue").touch()
     used = ImageRecord(name=built.name, engine=built.engine, reference=built.reference,
                        digest=built.digest, inputs=built.inputs)
-    begun = JobRecord(scheduler=job.cluster.scheduler, cluster="test", script_sha256="0" * 64)
+    text = script.render(job)
+    begun = JobRecord(scheduler=job.cluster.scheduler, cluster="test", name=job.name,
+                      script_sha256=hashlib.sha256(text.encode()).hexdigest())
     rundir.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
                  job.command(), job=begun)
-    (job.directory / SCRIPT).write_text(script.render(job))
+    (job.directory / SCRIPT).write_text(text)
     (job.directory / "log.txt").touch()
     return Place(root, job)
 

@@ -12,6 +12,7 @@ import psutil
 from pydantic import BaseModel
 
 from trimaran import process
+from trimaran.errors import TrimaranError
 
 FLAGS = {
     "x86_64": (
@@ -106,7 +107,10 @@ def _os_name() -> str:
 def _nvidia() -> list[str]:
     if shutil.which("nvidia-smi") is None:
         return []
-    result = process.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=20)
+    try:
+        result = process.ask(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 20)
+    except TrimaranError:  # its driver hangs: a fact of this machine, too, and no fault
+        return []
     return result.stdout.split("\n")[:-1] if result.returncode == 0 else []
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from trimaran.errors import Interrupted, TrimaranError, UsageError
+from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.files import named, open_plain
 from trimaran.reporting import Reporter
 
@@ -101,6 +101,69 @@ def run(
         tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
         raise check(f"`{shell_line(argv)}` failed with status {done.returncode}:\n{tail}")
     return done
+
+
+def ask(
+    argv: Sequence[str],
+    seconds: float,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str = "",
+    keep_open: Sequence[int] = (),
+) -> Result:
+    """Run a program that has `seconds` to answer, and capture what it says.
+
+    It leads its own process group: Ctrl-C on the terminal stops only this process, and what the
+    program has started ends with it.
+
+    Args:
+        keep_open: descriptors that it inherits, such as that of a lock which it is to hold.
+
+    Raises:
+        UsageError: there is no such program.
+        RunError: it cannot be started, or has not answered in time.
+    """
+    try:
+        child = subprocess.Popen(
+            list(argv), env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+            pass_fds=list(keep_open),
+        )
+    except FileNotFoundError as error:
+        raise _not_found(argv) from error
+    except OSError as error:
+        raise RunError(f"{argv[0]} cannot be started: {error.strerror or error}") from error
+    with child:
+        try:
+            said, complained = child.communicate(stdin, timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            raise RunError(f"{argv[0]} has not answered within {seconds:g} s") from error
+        finally:
+            if child.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+    return Result(child.args, child.returncode, said, complained)
+
+
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Put off the first of `STOPS` until the block has ended; a second one interrupts it at once.
+
+    Raises:
+        KeyboardInterrupt: it was stopped; not where the block itself fails.
+    """
+    stops: list[int] = []
+
+    def note(signum: int, frame: object) -> None:
+        stops.append(signum)
+        if len(stops) > 1:
+            raise KeyboardInterrupt
+
+    with handling(note):
+        yield
+    if stops:
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs resnet-imagenet/cpu-2node-smoke as a job, and goes on by itself where a time limit ends it.
 # Needs LSF, Apptainer, sh and coreutils; touches no network. Written by Trimaran 0.1.0.
-#BSUB -J resnet-imagenet/cpu-2node-smoke
+#BSUB -J resnet-imagenet/cpu-2node-smoke-c826c0ac5a
 #BSUB -nnodes 2
 #BSUB -W 00:10
 #BSUB -q batch
@@ -440,6 +440,14 @@ futile() {
     [ "$same" -ge 2 ]
 }
 
+# noted: write down the number of this job, where whoever queued it was killed before doing so.
+noted() {
+    if [ -e job/queueing ]; then
+        grep -qxF -- "$job" job/ids 2>/dev/null || printf '%s\n' "$job" >>job/ids
+        rm -f job/queueing
+    fi
+}
+
 # in_time: end this link where its time limit is announced before its ranks are started.
 in_time() {
     if [ -n "$warned" ]; then
@@ -518,6 +526,7 @@ task)
     ;;
 esac
 
+noted || :
 if futile; then
     stopped 75 "no progress: the job has begun twice from step $(newest), and been ended before the next checkpoint; trimaran resume goes on from there"
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs resnet-imagenet/cpu-2node-smoke as a job, and goes on by itself where a time limit ends it.
 # Needs PBS, Apptainer, sh and coreutils; touches no network. Written by Trimaran 0.1.0.
-#PBS -N resnet-imagenet-cpu-2node-smoke
+#PBS -N resnet-imagenet-cpu-2node-smoke-c826c0ac5a
 #PBS -l select=2:ncpus=1:mpiprocs=1:cpu_type=skl
 #PBS -l place=scatter
 #PBS -l walltime=00:10:00
@@ -222,7 +222,7 @@ machine_flags() {
 active() { qstat -f "$1" 2>/dev/null | grep -q 'job_state = R'; }
 
 # again: queue another job after this one, which only an operator could queue once more.
-again() { qsub -W depend="afterany:$job" job/job.sh >>job/ids; }
+again() { queue qsub -W depend="afterany:$job" job/job.sh; }
 
 # cause CODE: mpirun and jsrun have the status of the task that was the first to end badly.
 cause() { printf '%s' "$1"; }
@@ -440,6 +440,29 @@ futile() {
     [ "$same" -ge 2 ]
 }
 
+# queue COMMAND WORD...: have another job queued, and write down its number. It is found by its form,
+# as a site may have the command say more; a job without one is found by its name.
+queue() {
+    now >job/queueing
+    answer=$("$@") || return 1
+    for form in '([0-9]+(\[[0-9]*\])?\.[A-Za-z][A-Za-z0-9_.-]*)' '([0-9]+(\[[0-9]*\])?(\.[A-Za-z][A-Za-z0-9_.-]*)?)'; do
+        next=$(printf '%s\n' "$answer" | tr -d '\r' | sed -nE "s/^[[:blank:]]*$form[[:blank:]]*\$/\\1/p" | sort -u)
+        if [ -n "$next" ]; then break; fi
+    done
+    case $next in
+    '' | *[!A-Za-z0-9_.[\]-]*) printf 'job.sh: another job is queued; %s names no number: %s\n' "$1" "$answer" >>log.txt ;;
+    *) printf '%s\n' "$next" >>job/ids && rm -f job/queueing ;;
+    esac
+}
+
+# noted: write down the number of this job, where whoever queued it was killed before doing so.
+noted() {
+    if [ -e job/queueing ]; then
+        grep -qxF -- "$job" job/ids 2>/dev/null || printf '%s\n' "$job" >>job/ids
+        rm -f job/queueing
+    fi
+}
+
 # in_time: end this link where its time limit is announced before its ranks are started.
 in_time() {
     if [ -n "$warned" ]; then
@@ -524,6 +547,7 @@ task)
     ;;
 esac
 
+noted || :
 if futile; then
     stopped 75 "no progress: the job has begun twice from step $(newest), and been ended before the next checkpoint; trimaran resume goes on from there"
 fi

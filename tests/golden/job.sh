@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs resnet-imagenet/cpu-2node-smoke as a job, and goes on by itself where a time limit ends it.
 # Needs Slurm, Apptainer, sh and coreutils; touches no network. Written by Trimaran 0.1.0.
-#SBATCH --job-name=resnet-imagenet/cpu-2node-smoke
+#SBATCH --job-name=resnet-imagenet/cpu-2node-smoke-c826c0ac5a
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=1
@@ -229,7 +229,7 @@ active() { [ -n "$(squeue --noheader --states=RUNNING --jobs="$1" 2>/dev/null)" 
 # again: queue this job once more; where the site forbids that, another one after it.
 again() {
     if ! scontrol requeue "$job"; then
-        sbatch --parsable --dependency="afterany:$job" --chdir="$out" job/job.sh >>job/ids
+        queue sbatch --parsable --dependency="afterany:$job" --chdir="$out" job/job.sh
     fi
 }
 
@@ -512,6 +512,29 @@ futile() {
     [ "$same" -ge 2 ]
 }
 
+# queue COMMAND WORD...: have another job queued, and write down its number. It is found by its form,
+# as a site may have the command say more; a job without one is found by its name.
+queue() {
+    now >job/queueing
+    answer=$("$@") || return 1
+    for form in 'Submitted batch job ([0-9]+)( .*)?' '([0-9]+)(;[A-Za-z0-9_.-]+)?'; do
+        next=$(printf '%s\n' "$answer" | tr -d '\r' | sed -nE "s/^[[:blank:]]*$form[[:blank:]]*\$/\\1/p" | sort -u)
+        if [ -n "$next" ]; then break; fi
+    done
+    case $next in
+    '' | *[!A-Za-z0-9_.[\]-]*) printf 'job.sh: another job is queued; %s names no number: %s\n' "$1" "$answer" >>log.txt ;;
+    *) printf '%s\n' "$next" >>job/ids && rm -f job/queueing ;;
+    esac
+}
+
+# noted: write down the number of this job, where whoever queued it was killed before doing so.
+noted() {
+    if [ -e job/queueing ]; then
+        grep -qxF -- "$job" job/ids 2>/dev/null || printf '%s\n' "$job" >>job/ids
+        rm -f job/queueing
+    fi
+}
+
 # in_time: end this link where its time limit is announced before its ranks are started.
 in_time() {
     if [ -n "$warned" ]; then
@@ -601,6 +624,7 @@ task)
     ;;
 esac
 
+noted || :
 check_mpi
 if futile; then
     stopped 75 "no progress: the job has begun twice from step $(newest), and been ended before the next checkpoint; trimaran resume goes on from there"

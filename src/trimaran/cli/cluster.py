@@ -20,10 +20,13 @@ from trimaran.cli.common import (
     terminal,
 )
 from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder
-from trimaran.errors import UsageError
+from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from trimaran.sites import Site
+
+MOST_NODES = 100_000
+"""Nodes of a job; no machine has as many."""
 
 LAST = 50
 """Runs that `status` shows though they have ended."""
@@ -78,15 +81,17 @@ def init_site(
     """
     from trimaran import sites
     from trimaran.cluster import detect
+    from trimaran.foreign import visible
 
     place = file or sites.default_path()
     detect.refuse_old(place, name)
-    facts = detect.found()
+    facts = detect.found(terminal())
     if not yes and sys.stdin.isatty():
         for key, (question, taken) in detect.questions(facts).items():
-            answer = typer.prompt(question, default=taken, show_default=bool(taken), err=True)
+            answer = typer.prompt(question, default=visible(taken), show_default=bool(taken),
+                                  err=True)
             facts = {**facts, key: detect.answered(key, answer)}
-    if most := detect.limit(facts):
+    if most := detect.limit(facts, terminal()):
         terminal().note(f"a job in {facts['partition']} may take {most} at most")
     detect.write(place, name, facts)
     say(place)
@@ -171,8 +176,13 @@ def submit(
 def _counts(text: str) -> list[int]:
     """Return the numbers of nodes that `--nodes` names."""
     words = text.split(",")
-    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
-        raise UsageError(f"--nodes {text}: not numbers of nodes", hint="such as --nodes 1,2,4,8")
+    longest = len(str(MOST_NODES))  # Python refuses to read thousands of digits
+    if not all(
+        word.isascii() and word.isdigit() and len(word) <= longest and 1 <= int(word) <= MOST_NODES
+        for word in words
+    ):
+        raise UsageError(f"--nodes {text}: not numbers of nodes from 1 to {MOST_NODES:,}",
+                         hint="such as --nodes 1,2,4,8")
     return sorted({int(word) for word in words})
 
 
@@ -181,14 +191,17 @@ def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> No
     """Tell how submitted runs stand: queued, running, at which step, ended and why.
 
     All below runs/, here and on the clusters' scratch, unless some are named: those that go on, and
-    the 50 that were submitted last. Of a scaling series: all of its runs.
+    the 50 that were submitted last. Of a scaling series: all of its runs. A run whose batch system
+    does not answer is unknown, and ends it with 4 if it was named.
 
     Example: trimaran status
     """
     from trimaran.cluster import watch
 
     named = [one for run in runs or [] for one in _runs_of(run)]
-    rows = watch.look(named) if named else watch.overview(watch.found(watch.folders(site)))
+    rows = watch.look(named, terminal()) if named else watch.overview(
+        watch.found(watch.folders(site)), terminal()
+    )
     if not runs and not as_json:
         shown = [row for row in rows[:-LAST] if row.state not in watch.ENDED] + rows[-LAST:]
         if len(shown) < len(rows):
@@ -201,6 +214,8 @@ def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> No
         }
         for row in rows
     ], "submitted runs", as_json)
+    if named and any(row.state == watch.UNKNOWN for row in rows):
+        raise typer.Exit(ExitCode.RUN)
 
 
 @command(app)
@@ -233,7 +248,7 @@ def cancel(run: RunDirectory) -> None:
     """
     from trimaran.cluster import jobs
 
-    for job in jobs.cancel(_runs_of(run)):
+    for job in jobs.cancel(_runs_of(run), terminal()):
         say(f"job {job} cancelled")
 
 

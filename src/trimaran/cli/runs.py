@@ -118,7 +118,7 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
     from trimaran.runs import resume, rundir
 
     if rundir.load(run_dir).job is not None:
-        done = jobs.again(run_dir)
+        done = jobs.again(run_dir, terminal())
         terminal().note(f"job {done.job}")
         say(done.directory)
         return

@@ -11,11 +11,13 @@ from typing import Any
 
 import yaml
 
-from trimaran import process, sites
+from trimaran import sites
+from trimaran.cluster import scheduler
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.errors import RunError, UsageError
 from trimaran.files import write_atomic
 from trimaran.parsing import Malformed, parse_json
+from trimaran.reporting import Reporter, Silent
 
 FLAVOURS = ("pmix", "pmi2", "cray_shasta", "none")
 """Of `srun --mpi=`, the best for the images' Open MPI first."""
@@ -39,6 +41,9 @@ QUESTIONS = {
 
 _WORDS = {"qos": ("slurm", "lsf"), "mpi": ("slurm",), "gres": ("slurm",)}
 """Which batch systems have words for a key; all for the others."""
+
+SECONDS = 10.0
+"""How long a command may take to tell what the user could answer as well."""
 
 NETWORK = Path("/sys/class/net")
 
@@ -74,72 +79,100 @@ def answered(key: str, answer: str) -> object:
     return answer.strip()
 
 
-def limit(facts: Mapping[str, Any]) -> str | None:
-    """Return how long a job may take in Slurm's partition, as Slurm writes it; None: for ever."""
+def limit(facts: Mapping[str, Any], reporter: Reporter | None = None) -> str | None:
+    """Return how long a job may take in Slurm's partition, as Slurm writes it.
+
+    None: for ever, or nobody tells.
+    """
     if facts["scheduler"] != "slurm" or "partition" not in facts:
         return None
-    said = _said(["scontrol", "--oneliner", "show", "partition", str(facts["partition"])])
+    words = ["scontrol", "--oneliner", "show", "partition", str(facts["partition"])]
+    said = _said(words, reporter or Silent())
     most = re.search(r"\bMaxTime=(\S+)", said)
     return most[1] if most and most[1] != "UNLIMITED" else None
 
 
-def found() -> dict[str, Any]:
+def found(reporter: Reporter | None = None) -> dict[str, Any]:
     """Return the keys of a cluster, as the batch system's commands tell them.
+
+    What one of them does not tell in time is left out, and said.
 
     Raises:
         UsageError: no batch system's commands are here.
-        RunError: it does not answer.
+        RunError: it does not answer at all.
     """
-    for name, scheduler in SCHEDULERS.items():
-        if shutil.which(scheduler.programs[0]):
-            scheduler.check()
-            return {"scheduler": name, **_ASK[name]()}
+    for name, one in SCHEDULERS.items():
+        if shutil.which(one.programs[0]):
+            one.check()
+            return {"scheduler": name, **_ASK[name](reporter or Silent())}
     programs = ", ".join(one.programs[0] for one in SCHEDULERS.values())
     raise UsageError(f"no batch system is here: none of {programs} is on PATH",
                      hint="log in to the cluster's login node; make cluster starts one to learn"
                      " with")
 
 
-def _slurm() -> dict[str, Any]:
-    told = process.run(["sinfo", "--noheader", "--format=%P"], timeout=60, check=RunError).stdout
-    partitions = told.split()
+def _slurm(reporter: Reporter) -> dict[str, Any]:
+    with reporter.bar("asking sinfo", None):
+        told = scheduler.ask(["sinfo", "--noheader", "--format=%P"], SECONDS)
+    if told.returncode != 0:
+        raise RunError(f"sinfo does not answer: {scheduler.words(told)}")
+    partitions = _alone(told.stdout)
     default = next((name for name in partitions if name.endswith("*")), "".join(partitions[:1]))
     facts: dict[str, Any] = {"partition": default.rstrip("*")} if default else {}
     user = str(os.environ.get("USER") or os.getuid())
     words = ["sacctmgr", "-nP", "show", "user", user, "format=DefaultAccount"]
-    if account := _said(words):
-        facts["account"] = account
-    listed = process.run(["srun", "--mpi=list"], timeout=60)
-    flavours = re.findall(r"[\w-]+", listed.stdout + listed.stderr)
-    facts["mpi"] = next((name for name in FLAVOURS if name in flavours), "none")
-    resources = _said(["sinfo", "--noheader", "--format=%G"])
+    if accounts := _alone(_said(words, reporter)):
+        facts["account"] = accounts[-1]
+    if flavours := re.findall(r"[\w-]+", _said(["srun", "--mpi=list"], reporter, errors=True)):
+        facts["mpi"] = next((name for name in FLAVOURS if name in flavours), "none")
+    resources = _said(["sinfo", "--noheader", "--format=%G"], reporter)
     if gpus := re.search(r"\b(gpu(?::[A-Za-z][\w.-]*)?):\d", resources):
         facts["gres"] = gpus[1]
     return facts
 
 
-def _pbs() -> dict[str, Any]:
+def _alone(said: str) -> list[str]:
+    """Return the names that stand alone in lines: a site may have its commands say more."""
+    return re.findall(r"^[ \t]*([A-Za-z0-9][A-Za-z0-9_.:+-]*\*?)[ \t]*$", said, re.M)
+
+
+def _pbs(reporter: Reporter) -> dict[str, Any]:
+    """Return the default queue, which qstat tells in JSON, or in lines where that is none."""
+    said = _said(["qstat", "-B", "-f", "-F", "json"], reporter)
     try:
-        servers = parse_json(_said(["qstat", "-B", "-f", "-F", "json"]))["Server"]
+        servers = parse_json(said)["Server"]
         queue = next(iter(servers.values()))["default_queue"]
-    except (Malformed, ValueError, LookupError, TypeError, StopIteration):
-        return {}
+    except (Malformed, LookupError, TypeError, AttributeError, StopIteration):
+        line = re.search(r'\bdefault_queue"?\s*[:=]\s*"?([\w.-]+)', said)
+        if line is None:
+            return {}
+        queue = line[1]
     return {"partition": str(queue)}
 
 
-def _lsf() -> dict[str, Any]:
-    queue = re.search(r"DEFAULT_QUEUE\s*=\s*(\S+)", _said(["bparams", "-a"]))
+def _lsf(reporter: Reporter) -> dict[str, Any]:
+    queue = re.search(r"DEFAULT_QUEUE\s*=\s*(\S+)", _said(["bparams", "-a"], reporter))
     return {"partition": queue[1]} if queue else {}
 
 
 _ASK = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf}
 
 
-def _said(words: list[str]) -> str:
-    """Return what a command says; nothing where it is not here, or fails."""
+def _said(words: list[str], reporter: Reporter, *, errors: bool = False) -> str:
+    """Return what a command says; nothing where it is not here, fails, or does not answer.
+
+    With `errors` also what it says on standard error, and whatever its status.
+    """
     if shutil.which(words[0]) is None:
         return ""
-    done = process.run(words, timeout=60)
+    try:
+        with reporter.bar(f"asking {words[0]}", None):
+            done = scheduler.ask(words, SECONDS)
+    except RunError as error:
+        reporter.warn(f"{error}: what it would tell is left out")
+        return ""
+    if errors:
+        return done.stdout + done.stderr
     return done.stdout.strip() if done.returncode == 0 else ""
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+import re
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 
+from trimaran import process
 from trimaran.cluster import script
-from trimaran.cluster.scheduler import Scheduler, State
+from trimaran.cluster.scheduler import NUMBER, Scheduler, State
 from trimaran.cluster.script import SCHEDULERS, SCRIPT, Job
 from trimaran.data.dataset_json import DATASET
-from trimaran.errors import UsageError
-from trimaran.files import sha256, write_atomic
-from trimaran.reporting import Reporter
+from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
+from trimaran.files import open_plain, sha256, write_atomic
+from trimaran.reporting import Reporter, Silent
 from trimaran.runs import initial, inputs, links, pipeline, rundir, scaling
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import DataRecord, JobRecord, RunRecord
@@ -23,6 +27,12 @@ STEPS = 3
 
 QUEUED, CANCELLED = "ids", "cancelled"
 """Files with the numbers of jobs, beside the script: a batch system soon knows them no more."""
+
+QUEUEING = "queueing"
+"""A file beside them: a job is being queued, whose number nobody has written down yet.
+
+Who was killed at that moment has left it. The job, if there is one, is found by its name.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,7 @@ def at_home(request: Request, cluster: Cluster) -> Request:
 def preview(request: Request, cluster: Cluster) -> str:
     """Return the script that `submit` would queue; nothing is made, fetched or queued."""
     request = at_home(request, cluster)
+    _check_place(request.out, cluster)
     planned = pipeline.plan(request)
     request = replace(request, initial=planned.initial)
     data = [
@@ -84,14 +95,16 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
     """
     request = at_home(request, cluster)
     pipeline.check(request)
+    _check_place(request.out, cluster)
     SCHEDULERS[cluster.scheduler].check()
-    with rundir.claim(request.recipe, request.out) as (directory, _lock):
+    with rundir.claim(request.recipe, request.out) as (directory, lock):
         request, data, built, used = pipeline.prepare(request, STEPS, reporter)
         job = Job(request, cluster, built, data, directory)
         text = script.render(job)
         with reporter.step(3, STEPS, f"job: {request.recipe.name}"):
             begun = JobRecord(scheduler=cluster.scheduler, cluster=name,
-                              script_sha256=hashlib.sha256(text.encode()).hexdigest())
+                              script_sha256=hashlib.sha256(text.encode()).hexdigest(),
+                              name=job.name)
             rundir.start(
                 directory, request.recipe, request.changes, used, data, job.command(),
                 request.extension.modifications(), initial.record(request.initial), begun,
@@ -99,7 +112,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
             (directory / links.FOLDER).mkdir()
             write_atomic(directory / SCRIPT, text)
             (directory / "log.txt").touch()
-            return _queue(directory, job.scheduler)
+            return _queue(directory, begun, job.scheduler, lock)
 
 
 def submit_series(
@@ -117,6 +130,7 @@ def submit_series(
     folder = first.out or rundir.new_directory(
         replace(first.recipe, name=f"{name_of_all}/scaling"), None, cluster.scratch
     )
+    _check_place(folder, cluster)
     places = scaling.begin(
         folder, name_of_all, [one.recipe.recipe.resources.nodes for one in requests]
     )
@@ -127,46 +141,57 @@ def submit_series(
     return folder
 
 
-def again(directory: Path) -> Submitted:
+def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
     """Queue the job of a run that was stopped once more: it goes on from its newest checkpoint.
 
     Raises:
         UsageError: the run has come to its end, or its job has not ended.
-        RunError: the batch system refuses the job.
+        RunError: the batch system does not answer, or refuses the job.
     """
     directory = directory.absolute()
-    record = rundir.load(directory)
+    record = submitted(directory)
     scheduler = scheduler_of(record)
     scheduler.check()
     if record.status == "completed":
         raise UsageError(f"the run in {directory} has come to its end",
                          hint=f"trimaran report {directory} judges it")
-    with rundir.alone(directory):
-        if active := still_active(directory, scheduler):
-            job, state = active
+    with rundir.alone(directory) as lock, asking(scheduler, reporter):
+        if active := still_active(directory, record, scheduler):
+            job, state = active[0]
             raise UsageError(f"job {job} of the run in {directory} is {state.name}",
                              hint=f"trimaran cancel {directory} ends it")
-        text = (directory / SCRIPT).read_bytes()
+        try:
+            text = (directory / SCRIPT).read_bytes()
+        except FileNotFoundError:
+            raise UsageError(f"{directory / SCRIPT} is not there: the run was not submitted whole",
+                             hint="submit it again, into another folder") from None
         if record.job is None or hashlib.sha256(text).hexdigest() != record.job.script_sha256:
             raise UsageError(f"{directory / SCRIPT} has changed since the run was submitted")
-        return _queue(directory, scheduler)
+        return _queue(directory, record.job, scheduler, lock)
 
 
-def cancel(directories: list[Path]) -> list[str]:
+def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[str]:
     """End the jobs of runs and return their numbers; what the runs have written stays.
 
     Raises:
         UsageError: one is no submitted run, or none of them has a job that has not ended.
-        RunError: the batch system refuses.
+        RunError: the batch system refuses, or does not answer. The jobs of the other runs have
+            been ended, and told.
     """
-    ended = []
+    reporter = reporter or Silent()
+    ended: list[str] = []
+    faults: list[TrimaranError] = []
     for directory in directories:
-        scheduler = scheduler_of(submitted(directory))
-        if active := still_active(directory, scheduler):
-            # Noted first: a job that is just being queued once more looks there (job.sh.j2).
-            _note(directory, CANCELLED, active[0])
-            scheduler.cancel(active[0])
-            ended.append(active[0])
+        try:
+            _end(directory, ended, reporter)
+        except TrimaranError as error:
+            faults.append(error)
+    if faults:
+        for job in ended:
+            reporter.note(f"job {job} cancelled")
+        for fault in faults[1:]:
+            reporter.warn(str(fault))
+        raise faults[0]
     if not ended:
         places = ", ".join(map(str, directories))
         raise UsageError(f"no job of the run in {places} is queued or running",
@@ -174,9 +199,40 @@ def cancel(directories: list[Path]) -> list[str]:
     return ended
 
 
-def submitted(directory: Path) -> RunRecord:
-    """Return the record of a submitted run; UsageError where it is none."""
-    record = rundir.load(directory)
+def _end(directory: Path, ended: list[str], reporter: Reporter) -> None:
+    """End the jobs of a run that have not ended, and add their numbers to `ended`.
+
+    Where the batch system does not tell which those are, it is the newest: a job that has ended
+    can be ended once more.
+    """
+    record = submitted(directory, chain=False)  # nothing that its jobs have left is needed
+    scheduler = scheduler_of(record)
+    with asking(scheduler, reporter):
+        try:
+            jobs = [job for job, _ in still_active(directory, record, scheduler)]
+        except RunError as error:
+            jobs = numbers(directory)[-1:]
+            if not jobs:
+                raise
+            reporter.warn(f"{error}; job {jobs[0]} is ended, whether it has ended or not")
+        for job in jobs:
+            # Noted first: a job that is just being queued once more looks there (job.sh.j2).
+            with suppress(OSError, TrimaranError):  # on a full disk a job can be ended, too
+                _note(directory, CANCELLED, job)
+            scheduler.cancel(job)
+            ended.append(job)
+
+
+def asking(
+    scheduler: Scheduler, reporter: Reporter | None
+) -> AbstractContextManager[object]:
+    """Show that a batch system is asked, where that takes long."""
+    return (reporter or Silent()).bar(f"asking {scheduler.title}", None)
+
+
+def submitted(directory: Path, *, chain: bool = True) -> RunRecord:
+    """Return the record of a submitted run, as `rundir.load`; UsageError where it is none."""
+    record = rundir.load(directory, chain=chain)
     if record.job is None:
         raise UsageError(f"the run in {directory} was not submitted: it ran on this machine",
                          hint=f"trimaran report {directory}")
@@ -192,31 +248,134 @@ def scheduler_of(record: RunRecord) -> Scheduler:
 
 
 def numbers(directory: Path, file: str = QUEUED) -> list[str]:
-    """Return the numbers of the jobs of a run, the newest last: QUEUED, or CANCELLED here."""
+    """Return the numbers of the jobs of a run, the newest last: QUEUED, or CANCELLED here.
+
+    What is none by its form, such as a word that the batch system has said, is left out.
+    """
     try:
-        return (directory / links.FOLDER / file).read_text().split()
+        text = (directory / links.FOLDER / file).read_text()
     except FileNotFoundError:
         return []
+    # `813;cluster` is what sbatch says, as job scripts of older versions have written it down.
+    return list(dict.fromkeys(re.findall(rf"^[ \t]*({NUMBER})(?:;.*)?$", text, re.M)))
 
 
-def still_active(directory: Path, scheduler: Scheduler) -> tuple[str, State] | None:
-    """Return the newest job of a run that has not ended, and its state."""
-    own = numbers(directory)
-    known: Mapping[str, State] = scheduler.states(own)
-    return next(
-        ((job, known[job]) for job in reversed(own) if job in known and known[job].active), None
-    )
+def is_queueing(directory: Path) -> bool:
+    """Return whether a job may be there whose number is not written down."""
+    return (directory / links.FOLDER / QUEUEING).exists()
 
 
-def _queue(directory: Path, scheduler: Scheduler) -> Submitted:
-    job = scheduler.submit(Path(SCRIPT), directory)
-    _note(directory, QUEUED, job)
-    return Submitted(directory, job)
+def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]:
+    """Return the numbers of the jobs of a run, and of those that the batch system knows by name.
+
+    Raises:
+        RunError: it does not answer.
+    """
+    own, name = numbers(directory), record.job.name if record.job else None
+    try:
+        known = scheduler.named(name) if name else []
+    except UsageError:  # PBS has a program of its own for that
+        if is_queueing(directory):
+            raise
+        known = []
+    if not set(known) - set(own):
+        return own
+    return sorted({*own, *known}, key=_order)
+
+
+def still_active(
+    directory: Path, record: RunRecord, scheduler: Scheduler
+) -> list[tuple[str, State]]:
+    """Return the jobs of a run that have not ended, the newest first, and their states.
+
+    Those whose numbers are not written down are, now.
+
+    Raises:
+        RunError: the batch system does not answer.
+    """
+    own = every(directory, record, scheduler)
+    known = scheduler.states(own) if own else {}
+    active = [(job, known[job]) for job in reversed(own) if job in known and known[job].active]
+    for job in own:
+        if job in known and job not in numbers(directory):
+            with suppress(OSError):
+                _note(directory, QUEUED, job)
+    return active
+
+
+def _check_place(out: Path | None, cluster: Cluster) -> None:
+    """Refuse a run directory, by default below this one, in which the batch system replaces parts.
+
+    Raises:
+        UsageError: names them.
+    """
+    scheduler, directory = SCHEDULERS[cluster.scheduler], (out or Path.cwd()).absolute()
+    for read in scheduler.reads:
+        if read in str(directory):
+            raise UsageError(
+                f"{directory}: {scheduler.title} reads {read} in the path of a run directory as"
+                " its own, and could not write there what the job says",
+                hint=f"choose another --out (or scratch in the site file), without {read}",
+            )
+
+
+def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> Submitted:
+    """Queue the job of a run, so that whoever is killed meanwhile leaves what leads to it.
+
+    Args:
+        lock: of the run; the batch system's command keeps it, also when it outlives this process.
+
+    Raises:
+        RunError: the batch system refuses the job, or does not say what became of it.
+        Interrupted: stopped by the user.
+    """
+    intent = directory / links.FOLDER / QUEUEING
+    write_atomic(intent, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}\n")
+    way = f"trimaran status {directory} says whether it is there, trimaran cancel ends it"
+    number = None
+    try:
+        with process.put_off():
+            number = _taken(directory, job, scheduler, lock)
+            if number not in numbers(directory):
+                _note(directory, QUEUED, number)
+            intent.unlink(missing_ok=True)
+    except KeyboardInterrupt:
+        if number is None:
+            raise Interrupted(f"stopped by the user while {scheduler.title} took the job",
+                              hint=way) from None
+        raise Interrupted(f"stopped by the user; job {number} is queued",
+                          hint=f"trimaran cancel {directory} ends it") from None
+    return Submitted(directory, number)
+
+
+def _taken(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> str:
+    """Queue a job and return its number: as it is told, else that of the active job of its name."""
+    try:
+        return scheduler.submit(Path(SCRIPT), directory, (lock,))
+    except RunError as error:
+        # A command may fail, or say what nobody reads, though the job is there: sbatch does so
+        # where its connection breaks before the answer.
+        with suppress(TrimaranError):
+            known = scheduler.states(found) if (found := scheduler.named(job.name or "")) else {}
+            if active := [one for one in found if one in known and known[one].active]:
+                return max(active, key=_order)
+        raise RunError(
+            error.message,
+            hint=error.hint or f"trimaran status {directory} says whether the job is there",
+        ) from error
+
+
+def _order(number: str) -> int:
+    """Return by what the numbers of jobs are ordered: later jobs have higher ones."""
+    return int(re.split(r"\D", number)[0])
 
 
 def _note(directory: Path, file: str, job: str) -> None:
-    with (directory / links.FOLDER / file).open("a") as noted:
+    path = directory / links.FOLDER / file
+    with open(path, "a", encoding="utf-8", opener=open_plain) as noted:
         noted.write(f"{job}\n")
+        noted.flush()
+        os.fsync(noted.fileno())
 
 
 def _digest(path: Path) -> str:

@@ -6,13 +6,15 @@ Written after IBM's manuals and Summit's user guide, and looked at as text only.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimaran import process
-from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun, queued
+from trimaran.cluster import scheduler
+from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun
 from trimaran.errors import RunError, UsageError
 from trimaran.parsing import Malformed, parse_json
+from trimaran.process import Result
 
 if TYPE_CHECKING:
     from trimaran.sites import Cluster
@@ -29,6 +31,8 @@ class Lsf(Scheduler):
     programs = ("bsub", "bjobs", "bkill")
     directive = "#BSUB"
     number = "LSB_JOBID"
+    reads = ("%",)  # %J, %I and others, of -o (bsub(1))
+    queued = (r".*\bJob <([0-9]+)> is submitted\b.*",)
 
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
         """Return the words of the `#BSUB` lines."""
@@ -71,26 +75,62 @@ class Lsf(Scheduler):
         """Return the shell command that has all ranks stop; jsrun passes this one on."""
         return WARN_MPIRUN if shape.mpirun else 'kill -USR1 "$child"'
 
-    def submit(self, script: Path, folder: Path) -> str:
+    def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
         """Queue `script`, which bsub reads from its standard input; return the job's number."""
-        said = queued(["bsub"], folder, stdin=(folder / script).read_text(encoding="utf-8"))
-        found = re.search(r"<(\d+)>", said)
-        if found is None:
-            raise RunError(f"bsub names no job: {said}")
-        return found[1]
+        text = (folder / script).read_text(encoding="utf-8")
+        return scheduler.queue(self, ["bsub"], folder, keep_open, stdin=text)
+
+    def named(self, name: str) -> list[str]:
+        """Return the numbers of the user's jobs of that name."""
+        done = _bjobs("-J", name, "-noheader", "-o", "jobid job_name delimiter='|'")
+        if done.returncode != 0 and not _UNKNOWN.search(done.stderr):
+            raise RunError(f"bjobs does not answer: {scheduler.words(done)}")
+        return scheduler.called_so(done.stdout, name)
 
     def states(self, numbers: list[str]) -> dict[str, State]:
-        """Return the states of those of the jobs that LSF still knows."""
-        what = "jobid stat exit_code exit_reason pend_reason"
-        done = process.run(["bjobs", "-a", "-json", "-o", what, *numbers], timeout=60)
+        """Return the states of those of the jobs that LSF still knows.
+
+        Where its JSON is none, as before LSF 10.1 or with a quote in a reason, its text is read.
+        """
+        done = _bjobs("-json", "-o", " ".join(COLUMNS), *numbers)
         try:
-            rows = parse_json(done.stdout)["RECORDS"]
-            return {row["JOBID"]: _state(row) for row in rows if "STAT" in row}
-        except (Malformed, ValueError, LookupError, TypeError) as error:
-            raise RunError(f"bjobs does not answer: {done.stderr.strip() or error}") from error
+            rows = _records(parse_json(done.stdout))
+        except Malformed:
+            words = f"{' '.join(COLUMNS)} delimiter='|'"
+            done = _bjobs("-noheader", "-o", words, *numbers)
+            rows = [dict(zip(map(str.upper, COLUMNS), cells, strict=True))
+                    for cells in re.findall(_ROW, done.stdout, re.M)]
+            if not rows and not _UNKNOWN.search(done.stderr):
+                raise RunError(f"bjobs does not answer: {scheduler.words(done)}") from None
+        return {row["JOBID"]: _state(row) for row in rows}
+
+
+COLUMNS = ("jobid", "stat", "exit_reason", "pend_reason")
+"""What is asked of each job."""
+
+_ROW = r"^([0-9]+)\|([A-Z]+)\|([^|\n]*)\|(.*)$"
+
+_UNKNOWN = re.compile(r"is not found|No .*job found", re.I)
+"""What bjobs says of a job that it does not know (any more)."""
+
+
+def _bjobs(*words: str) -> Result:
+    return scheduler.ask(["bjobs", "-a", *words])
+
+
+def _records(answer: object) -> list[dict[str, str]]:
+    """Return the jobs in bjobs' JSON that have a state; Malformed: it is not where it should be."""
+    rows = answer.get("RECORDS") if isinstance(answer, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Malformed("no records of jobs")
+    known = [row for row in rows if "STAT" in row]
+    if not all(isinstance(row["STAT"], str) and isinstance(row.get("JOBID"), str) for row in known):
+        raise Malformed("no states of jobs")
+    return known
 
 
 def _state(row: dict[str, str]) -> State:
     name = STATES.get(row["STAT"], "COMPLETED" if row["STAT"] == "DONE" else "FAILED")
-    reason = row.get("PEND_REASON") or row.get("EXIT_REASON") or "None"
+    reasons = (row.get("PEND_REASON"), row.get("EXIT_REASON"))
+    reason = next((str(one) for one in reasons if one and one != "-"), "None")
     return State(name, reason, active=row["STAT"] in STATES)

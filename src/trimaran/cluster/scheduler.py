@@ -6,8 +6,11 @@ a job, `NAME.sh.j2`.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
 
 NODES, TASKS = '"$nodes"', '"$tasks"'
 """What the words of a launcher have in the script: an elastic run has fewer of them later."""
+
+ANSWER_SECONDS = 20.0
+"""How long a command of a batch system may take, before it is said that it does not answer."""
+
+NUMBER = r"[0-9]+(?:\[[0-9]*\])?(?:\.[A-Za-z][A-Za-z0-9_.-]*)?"
+"""A job's number, of PBS with its server: `813`, `813.server`."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,9 @@ class Scheduler(ABC):
         directive: what a line of the script begins with that is for the batch system.
         number: the variable that has a job's number.
         silent: whether it says nothing to a job before its time limit.
+        reads: what it does not take as it is in the path of a run directory, as its files of
+            output are named there.
+        queued: lines by which its command tells the number of a new job, the surest first.
     """
 
     name: ClassVar[str]
@@ -95,6 +107,8 @@ class Scheduler(ABC):
     directive: ClassVar[str]
     number: ClassVar[str]
     silent: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]]
+    queued: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
@@ -117,11 +131,23 @@ class Scheduler(ABC):
         """Return the shell command that has all ranks write a checkpoint and stop (job.sh.j2)."""
 
     @abstractmethod
-    def submit(self, script: Path, folder: Path) -> str:
+    def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
         """Queue `script`, which works in `folder`; return the job's number.
 
+        Args:
+            keep_open: descriptors that the command inherits.
+
         Raises:
-            RunError: the batch system refuses it, in its own words.
+            RunError: the batch system refuses it, in its own words, does not answer in time, or
+                names no number. In the last two cases it may have taken the job.
+        """
+
+    @abstractmethod
+    def named(self, name: str) -> list[str]:
+        """Return the numbers of the user's jobs called `name` that it still knows.
+
+        Raises:
+            RunError: it does not answer.
         """
 
     @abstractmethod
@@ -136,8 +162,17 @@ class Scheduler(ABC):
         """End a job: its ranks are told to stop, and killed some seconds later.
 
         How many: KillWait of a cluster with Slurm, kill_delay of a queue of PBS.
+
+        Raises:
+            RunError: the batch system refuses, or does not answer.
         """
-        process.run([self.programs[2], job], check=RunError)
+        done = ask([self.programs[2], job])
+        if done.returncode != 0:
+            raise RunError(f"{self.programs[2]} {job}: {words(done)}")
+
+    def called(self, name: str) -> str:
+        """Return what a job is called there, of a name with letters, digits and `/@.-`."""
+        return name
 
     def early(self, cluster: Cluster) -> int:
         """Return how many seconds before its time limit a job is told of it."""
@@ -163,19 +198,54 @@ class Scheduler(ABC):
         return Path(shutil.which(self.programs[0]) or "/usr/bin/x").parent
 
 
-def queued(argv: list[str], folder: Path, stdin: str | None = None) -> str:
-    """Run the command that queues a job in `folder`, and return what it prints.
+def ask(argv: list[str], seconds: float | None = None) -> process.Result:
+    """Return what a command of a batch system says.
 
     Raises:
-        RunError: the batch system refuses the job, in its own words.
+        UsageError: it is not here.
+        RunError: it does not answer within `seconds`, by default ANSWER_SECONDS.
     """
-    done = process.run(argv, cwd=folder, stdin=stdin)
+    return process.ask(argv, ANSWER_SECONDS if seconds is None else seconds)
+
+
+def words(done: process.Result) -> str:
+    """Return what a command that failed says of it."""
+    said = done.stderr.strip() or done.stdout.strip()
+    return said or f"it failed with status {done.returncode}"
+
+
+def queue(
+    scheduler: Scheduler, argv: list[str], folder: Path, keep_open: Sequence[int], stdin: str = ""
+) -> str:
+    """Run the command that queues a job in `folder`; return the job's number.
+
+    The number is found by its form: sites have such commands say more, before it and after it.
+
+    Raises:
+        RunError: the batch system refuses the job, in its own words; or as `Scheduler.submit`.
+    """
+    # The script has the job's name, and a run is found by it; these would replace it.
+    env = {name: value for name, value in os.environ.items() if name != "SBATCH_JOB_NAME"}
+    done = process.ask(
+        argv, ANSWER_SECONDS, env=env, cwd=folder, stdin=stdin, keep_open=keep_open
+    )
     if done.returncode != 0:
         raise RunError(
-            f"{argv[0]} refuses the job: {done.stderr.strip() or done.stdout.strip()}",
+            f"{argv[0]} refuses the job: {words(done)}",
             hint="partition, account and constraint are in the site file (trimaran site show)",
         )
-    return done.stdout.strip()
+    for line in scheduler.queued:
+        found = {one[1] for one in re.finditer(rf"^[ \t]*{line}[ \t]*$", done.stdout, re.M)}
+        if len(found) == 1:
+            return found.pop()
+        if found:
+            break  # which of them it is only the batch system knows
+    raise RunError(f"{argv[0]} names no job: {words(done)}")
+
+
+def called_so(text: str, name: str) -> list[str]:
+    """Return the numbers in the lines `NUMBER|NAME` of `text` that have this name."""
+    return re.findall(rf"^({NUMBER})\|{re.escape(name)}$", text, re.M)
 
 
 WARN_MPIRUN = 'kill -URG "$child"'

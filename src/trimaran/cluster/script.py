@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,6 +73,12 @@ class Job:
         return Shape.of(self.recipe, targets.load(self.recipe.target).node.sockets)
 
     @property
+    def name(self) -> str:
+        """What its jobs are called: by the recipe, for people, and by the run directory."""
+        place = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:10]
+        return self.scheduler.called(f"{self.request.recipe.name}-{place}")
+
+    @property
     def meets(self) -> bool:
         """Whether agents of torchrun on several nodes meet."""
         return self.recipe.launcher == "torchrun" and self.shape.nodes > 1
@@ -138,7 +146,7 @@ def render(job: Job) -> str:
         "version": __version__,
         "recipe": job.request.recipe.name,
         "scheduler": scheduler,
-        "options": scheduler.options(job.request.recipe.name, shape, cluster, elastic),
+        "options": scheduler.options(job.name, shape, cluster, elastic),
         "shape": shape,
         "commands": shell.quote(scheduler.folder()),
         "out": shell.quote(job.directory),
@@ -165,6 +173,7 @@ def render(job: Job) -> str:
         "timer": _seconds(shape.walltime) - cluster.signal_seconds if scheduler.silent else None,
         "mps": recipe.resources.mps,
         "warn": scheduler.warn(shape),
+        "numbers": [shell.quote(line.replace("(?:", "(")) for line in scheduler.queued],  # for sed
         "ranks": _launch(starts, elastic=elastic and not shape.restarts),
         "each_node": _launch(each, elastic=elastic and not shape.restarts),
         "each_node_beside": _launch((each[0], "--overlap", *each[1:])),

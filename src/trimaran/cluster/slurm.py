@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimaran import process
-from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun, queued
+from trimaran.cluster import scheduler
+from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun
 from trimaran.errors import RunError
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ class Slurm(Scheduler):
     programs = ("sbatch", "squeue", "scancel", "srun")
     directive = "#SBATCH"
     number = "SLURM_JOB_ID"
+    # Of --output also what stands before it, which is the run directory (sbatch(1), filename
+    # pattern); after a backslash nothing is replaced, and the number neither.
+    reads = ("%", "\\")
+    queued = (r"Submitted batch job ([0-9]+)(?: .*)?", r"([0-9]+)(?:;[A-Za-z0-9_.-]+)?")
 
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
         """Return the words of the `#SBATCH` lines."""
@@ -72,17 +77,26 @@ class Slurm(Scheduler):
         """Return the shell command that has all ranks stop: every process of their step."""
         return WARN_MPIRUN if shape.mpirun else 'scancel --signal=URG "$job.$(cat job/.step)"'
 
-    def submit(self, script: Path, folder: Path) -> str:
+    def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
         """Queue `script`; return the job's number."""
         # As arguments: a path in a line of the script would be read by Slurm's own rules.
         words = ["sbatch", "--parsable", f"--chdir={folder}", str(script)]
-        return queued(words, folder).partition(";")[0]
+        return scheduler.queue(self, words, folder, keep_open)
+
+    def named(self, name: str) -> list[str]:
+        """Return the numbers of the user's jobs of that name."""
+        return scheduler.called_so(_squeue(f"--name={name}", "--format=%i|%j"), name)
 
     def states(self, numbers: list[str]) -> dict[str, State]:
         """Return the states of the user's jobs that Slurm still knows."""
-        words = ["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r"]
-        done = process.run(words, timeout=60, check=RunError)
-        rows = [line.split("|") for line in done.stdout.splitlines()]
+        rows = [line.split("|", 2) for line in _squeue("--format=%i|%T|%r").splitlines()]
         return {
             row[0]: State(row[1], row[2], active=row[1] in ACTIVE) for row in rows if len(row) == 3
         }
+
+
+def _squeue(*words: str) -> str:
+    done = scheduler.ask(["squeue", "--me", "--noheader", "--states=all", *words])
+    if done.returncode != 0:
+        raise RunError(f"squeue does not answer: {scheduler.words(done)}")
+    return done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from trimaran.cluster.scheduler import Scheduler, State
 from trimaran.cluster.script import SCRIPT
 from trimaran.errors import TrimaranError
 from trimaran.parsing import Malformed, parse_json
+from trimaran.reporting import Reporter
 from trimaran.runs import links, rundir
 from trimaran.runs.record import RunRecord
 from trimaran.runs.rundir import RUNS
@@ -26,6 +27,9 @@ TAIL = 4096
 
 ENDED = ("completed", "failed", "interrupted", "cancelled", "lost")
 """States of a run that goes on only when somebody asks for it."""
+
+UNKNOWN = "unknown"
+"""State of a run of which nobody says anything: its batch system, or its own damaged files."""
 
 _BEGAN = re.compile(r"job\.sh: job .*, link \d+: ")
 """What the script of a job writes into the log when it starts ranks."""
@@ -68,64 +72,94 @@ def found(places: list[Path]) -> list[Path]:
     return [path.parent.parent for path in scripts]
 
 
-def look(directories: list[Path]) -> list[Watched]:
+@dataclass(frozen=True)
+class _Answer:
+    """What a batch system says of a run.
+
+    Attributes:
+        job: number of its newest job; "-" without one.
+        state: of that job; None: it is not known there.
+        silence: why it says nothing; empty where it answers.
+    """
+
+    job: str
+    state: State | None = None
+    silence: str = ""
+
+
+def look(directories: list[Path], reporter: Reporter | None = None) -> list[Watched]:
     """Return how each run stands; each batch system is asked once.
+
+    The state of those whose batch system does not answer is UNKNOWN.
 
     Raises:
         UsageError: one is no submitted run, or is damaged.
-        RunError: a batch system does not answer.
     """
-    return _look({directory: jobs.submitted(directory) for directory in directories})
+    records = {directory: jobs.submitted(directory) for directory in directories}
+    answers = _ask(records, {one: jobs.numbers(one) for one in records}, reporter)
+    return [_watched(one, record, answers[one]) for one, record in records.items()]
 
 
-def overview(directories: list[Path]) -> list[Watched]:
+def overview(directories: list[Path], reporter: Reporter | None = None) -> list[Watched]:
     """Return how each run stands, as `look`: one that is damaged hides none of the others.
 
-    The state of such a one is "unknown", as of those whose batch system does not answer here.
+    The state of such a one is UNKNOWN, too.
     """
     rows: dict[Path, Watched] = {}
-    by_system: dict[str, dict[Path, RunRecord]] = {}
+    records: dict[Path, RunRecord] = {}
+    own: dict[Path, list[str]] = {}
     for directory in directories:
-        with _unknown(rows, [directory]):
+        with _unknown(rows, directory):
             record = jobs.submitted(directory)
-            by_system.setdefault(jobs.scheduler_of(record).name, {})[directory] = record
-    for records in by_system.values():
-        with _unknown(rows, records):
-            rows.update(zip(records, _look(records), strict=True))
+            jobs.scheduler_of(record)
+            own[directory] = jobs.numbers(directory)
+            records[directory] = record
+    answers = _ask(records, own, reporter)
+    for directory, record in records.items():
+        with _unknown(rows, directory):
+            rows[directory] = _watched(directory, record, answers[directory])
     return [rows[directory] for directory in directories]
 
 
 @contextmanager
-def _unknown(rows: dict[Path, Watched], directories: Iterable[Path]) -> Iterator[None]:
-    """Write into `rows` why nothing is known of the runs, where that cannot be told."""
+def _unknown(rows: dict[Path, Watched], directory: Path) -> Iterator[None]:
+    """Write into `rows` why nothing is known of a run, where that cannot be told."""
     try:
         yield
     except TrimaranError as error:
-        rows.update({
-            one: Watched(one, "", "-", "unknown", 0, 0, None, str(error)) for one in directories
-        })
+        rows[directory] = Watched(directory, "", "-", UNKNOWN, 0, 0, None, str(error))
 
 
-def _look(records: Mapping[Path, RunRecord]) -> list[Watched]:
-    asked: dict[Scheduler, list[str]] = {}
+def _ask(
+    records: Mapping[Path, RunRecord], own: Mapping[Path, list[str]], reporter: Reporter | None
+) -> dict[Path, _Answer]:
+    """Return what is said of each run, of whose jobs `own` has the numbers."""
+    newest = {directory: (own[directory] or ["-"])[-1] for directory in records}
+    answers = {directory: _Answer(job) for directory, job in newest.items()}
+    asked: dict[Scheduler, list[Path]] = {}
     for directory, record in records.items():
         if record.status != "completed":  # one that failed may be queued again
-            asked.setdefault(jobs.scheduler_of(record), []).extend(jobs.numbers(directory)[-1:])
-    known = {
-        number: state
-        for scheduler, numbers in asked.items()
-        for number, state in scheduler.states(numbers).items()
-    }
-    return [_watched(directory, record, known) for directory, record in records.items()]
+            asked.setdefault(jobs.scheduler_of(record), []).append(directory)
+    for scheduler, runs in asked.items():
+        try:
+            with jobs.asking(scheduler, reporter):
+                for one in filter(jobs.is_queueing, runs):
+                    newest[one] = (jobs.every(one, records[one], scheduler) or ["-"])[-1]
+                numbers = [newest[one] for one in runs if newest[one] != "-"]
+                states = scheduler.states(numbers) if numbers else {}
+            answers.update((one, _Answer(newest[one], states.get(newest[one]))) for one in runs)
+        except TrimaranError as error:
+            answers.update((one, _Answer(newest[one], silence=str(error))) for one in runs)
+    return answers
 
 
-def _watched(directory: Path, record: RunRecord, known: Mapping[str, State]) -> Watched:
-    chain, own = links.read(directory), jobs.numbers(directory)
-    job = own[-1] if own else "-"
+def _watched(directory: Path, record: RunRecord, answer: _Answer) -> Watched:
+    chain, job, now = links.read(directory), answer.job, answer.state
     state: str = record.status
     reason = chain[-1].end.reason if chain and chain[-1].end else ""
-    now = known.get(job)
-    if state == "completed":
+    if answer.silence:
+        state, reason = UNKNOWN, answer.silence
+    elif state == "completed":
         pass
     elif now is not None and now.active:
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
@@ -134,16 +168,16 @@ def _watched(directory: Path, record: RunRecord, known: Mapping[str, State]) -> 
     elif (refused := links.refusal(directory)) is not None and refused.job == job:
         state, reason = "failed", refused.reason
     elif state in ("queued", "running"):
-        state, reason = _fate(directory, now)
+        state, reason = _fate(directory, job, now)
     nodes = len(chain[-1].hosts) if chain else 0
     return Watched(
         directory, record.recipe.name, job, state, nodes, len(chain), _last_step(directory), reason,
     )
 
 
-def _fate(directory: Path, now: State | None) -> tuple[str, str]:
+def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
     """Return state and reason of a run whose job ended without a word in the run directory."""
-    if not jobs.numbers(directory):
+    if job == "-":
         return "lost", "it was never queued: trimaran resume queues it"
     if now is None:
         return "lost", "the batch system knows its job no more"

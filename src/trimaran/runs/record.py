@@ -87,11 +87,15 @@ class CommandRecord(BaseModel):
 
 
 class JobRecord(BaseModel):
-    """How a batch system was asked to run it."""
+    """How a batch system was asked to run it.
+
+    `name` is what its jobs are called there, and no others; a run of an older version has none.
+    """
 
     scheduler: str
     cluster: str
     script_sha256: str
+    name: str | None = None
 
 
 class ResumptionRecord(BaseModel):

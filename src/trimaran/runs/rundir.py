@@ -264,8 +264,8 @@ def hashes(directory: Path) -> dict[str, str]:
     return found
 
 
-def load(directory: Path) -> RunRecord:
-    """Read `run.json` of a run directory.
+def load(directory: Path, *, chain: bool = True) -> RunRecord:
+    """Read `run.json` of a run directory; with `chain` also what its jobs have left.
 
     Raises:
         UsageError: `directory` is no run directory, or its `run.json` is damaged.
@@ -283,7 +283,8 @@ def load(directory: Path) -> RunRecord:
         raise unreadable(path, error) from error
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
-    record = links.fold(record, directory)
+    if chain:
+        record = links.fold(record, directory)
     if record.environment is None:  # run.sh of a bundle cannot tell whether the file is JSON
         record = record.model_copy(update={"environment": _environment(directory)})
     return record
