@@ -83,11 +83,37 @@ shell_line() {
     space=
     for word; do
         case $word in
+        *[!\ -~]*) word=$(seen "$word") ;;
         '' | *[!A-Za-z0-9_@%+=:,./-]*) word="'$(replace "$word" "'" "'\\''")'" ;;
         esac
         printf '%s%s' "$space" "$word"
         space=' '
     done
+}
+
+# What is not seen, or turns the text after it round, in UTF-8: among others U+200B to U+200F, U+2028
+# to U+202E, U+2060 to U+206F.
+unseen=$(printf '\302[\200-\237\255]|\330\234|\341\240\216|\342\200[\213-\217\250-\256]|\342\201[\240-\257]|\357\273\277|\363\240')
+
+# seen WORD: quoted; where it has such a character, with all that is not ASCII as printf makes it.
+seen() {
+    if ! printf '%s\n' "$1" | grep -qE "$unseen"; then
+        printf "'%s'" "$(replace "$1" "'" "'\\''")"
+        return
+    fi
+    made="'" bytes=
+    for byte in $(printf '%s' "$1" | od -An -v -to1) end; do
+        case $byte in
+        [23]*) bytes="$bytes\\$byte" && continue ;;
+        esac
+        if [ -n "$bytes" ]; then made="$made'\"\$(printf '$bytes')\"'" bytes=; fi
+        case $byte in
+        end) ;;
+        047) made="$made'\\''" ;;
+        *) made="$made$(printf "\\$byte")" ;;
+        esac
+    done
+    printf "%s'" "$made"
 }
 
 # absolute PATH

@@ -18,6 +18,7 @@ from trimaran import hostfacts
 from trimaran.engines import BuiltImage, Command, commands, gpu
 from trimaran.engines.apptainer import USERNS, Apptainer
 from trimaran.errors import UsageError
+from trimaran.process import quoted
 from trimaran.runs.rundir import METRICS, RESULT
 
 
@@ -89,7 +90,7 @@ def command(
 
 
 def quote(word: object) -> str:
-    """Return a word as shell source, on one line.
+    """Return a word as shell source, on one line, by characters that are seen as they are.
 
     Raises:
         UsageError: it has control characters: a line of its own could be read by a batch system.
@@ -97,7 +98,7 @@ def quote(word: object) -> str:
     text = str(word)
     if any(ord(character) < ord(" ") or ord(character) == 127 for character in text):
         raise UsageError(f"control characters cannot be put into a script: {text!r}")
-    return shlex.quote(text)
+    return quoted(text)
 
 
 def _word(word: str, variables: Mapping[str, str]) -> str:
