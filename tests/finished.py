@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import yaml
@@ -10,12 +11,13 @@ from samples import GOOD, write_outcome
 from trimaran.data import contracts
 from trimaran.data.contracts import Images
 from trimaran.engines import Command
+from trimaran.files import sha256
 from trimaran.recipes import library
 from trimaran.recipes.command import app_arguments
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import rundir
-from trimaran.runs.record import DataRecord, ImageRecord, RunRecord
+from trimaran.runs import links, rundir
+from trimaran.runs.record import DataRecord, ImageRecord, JobRecord, RunRecord
 
 IMAGE = ImageRecord(
     name="resnet-imagenet-torch-cpu", engine="host", reference="/venv", digest=None,
@@ -30,11 +32,11 @@ assert CONTRACT.packed is not None
 DATA = DataRecord(name=CONTRACT.name, path="/data", sha256=CONTRACT.packed.sha256)
 
 
-def write_recipe(checkout: Path) -> RecipeFile:
-    """Write the recipe GOOD into `checkout`."""
+def write_recipe(checkout: Path, **more: object) -> RecipeFile:
+    """Write the recipe GOOD into `checkout`, with some of its keys replaced."""
     path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
-    path.parent.mkdir()
-    path.write_text(yaml.safe_dump(GOOD))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump({**GOOD, **more}))
     return library.load("resnet-imagenet/cpu-smoke")
 
 
@@ -72,3 +74,34 @@ def finish(
     [use] = recipe.recipe.data.values()
     write_outcome(directory, accuracy, counts=use.samples)
     return rundir.finish(directory, record, "completed", 0)
+
+
+def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
+    """Make the directory of a run that two jobs of Slurm have brought to its end, on two nodes."""
+    resources = {**GOOD["resources"], "nodes": 2, "tasks_per_node": 1}
+    record = start(directory, write_recipe(checkout, launcher="srun", resources=resources),
+                   image=SIF)
+    write_outcome(directory, accuracy)
+    host = record.host.model_dump(mode="json")
+    folder = directory / links.FOLDER
+    folder.mkdir()
+    (directory / links.SCRIPT).write_text("#!/bin/sh\n")
+    (folder / "ids").write_text("41\n42\n")
+    for number, status, before, after, why in (
+        (1, 75, 0, 2, "its time was over"), (2, 0, 2, 2, "it came to its end"),
+    ):
+        name = f"link-{number:04}"
+        (folder / f"{name}.json").write_text(json.dumps({
+            "number": number, "job": str(40 + number), "started": f"2026-01-01T0{number}:00:00Z",
+            "step": before, "hosts": [{**host, "hostname": "n1"}, {**host, "hostname": "n<2>"}],
+        }))
+        (folder / f"{name}.end.json").write_text(json.dumps({
+            "ended": f"2026-01-01T0{number}:30:00Z", "exit_status": status, "step": after,
+            "reason": why, "files": rundir.hashes(directory) if status == 0 else {},
+        }))
+    command = record.command.model_copy(update={"argv": ["srun", *record.command.argv]})
+    job = JobRecord(scheduler="slurm", cluster="ours",
+                    script_sha256=sha256(directory / links.SCRIPT))
+    submitted = record.model_copy(update={"job": job, "status": "queued", "command": command})
+    rundir._write(directory, submitted)
+    return submitted

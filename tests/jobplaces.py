@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -87,20 +88,35 @@ class Place:
     def out(self) -> Path:
         return self.job.directory
 
-    def start(self, act: str, number: str) -> subprocess.Popen[str]:
-        """Begin the job, as `number`; `act` is what the stand-in does in place of training."""
+    def install(self, text: str) -> None:
+        """Have the job another script, which counts as the one that was submitted."""
+        (self.out / SCRIPT).write_text(text)
+        file = self.out / "run.json"
+        file.write_text(re.sub(r'(?<="script_sha256": ")[0-9a-f]*', sha256(self.out / SCRIPT),
+                               file.read_text()))
+
+    def start(
+        self, act: str, number: str, script: Path | None = None
+    ) -> subprocess.Popen[str]:
+        """Begin the job, as `number`; `act` is what the stand-in does in place of training.
+
+        `script` is the batch system's copy of the one in the run directory, where it has one.
+        """
         (self.root / "bin/act").write_text(act)
         return subprocess.Popen(
-            ["sh", str(self.out / SCRIPT)], cwd=self.out, text=True, start_new_session=True,
+            ["sh", str(script or self.out / SCRIPT)], cwd=self.out, text=True,
+            start_new_session=True,
             env={"HOME": "/home/x y", "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
                  self.job.scheduler.number: number, "SLURM_JOB_NODELIST": "n[1-2]", "LEAK": "1",
                  "TMPDIR": str(self.root / "tmp"), "PMIX_RANK": "a b $(touch owned)"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
 
-    def run(self, act: str = "", number: str = "7") -> tuple[int, str]:
+    def run(
+        self, act: str = "", number: str = "7", script: Path | None = None
+    ) -> tuple[int, str]:
         """Run the job to its end; return its exit status and what it said."""
-        with self.start(act, number) as child:
+        with self.start(act, number, script) as child:
             said, _ = child.communicate(timeout=60)
         return child.returncode, said
 
@@ -151,9 +167,10 @@ def make(
                       script_sha256=hashlib.sha256(text.encode()).hexdigest())
     rundir.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
                  job.command(), job=begun)
-    (job.directory / SCRIPT).write_text(text)
     (job.directory / "log.txt").touch()
-    return Place(root, job)
+    place = Place(root, job)
+    place.install(script.render(job))
+    return place
 
 
 def shaped(job: Job, launcher: str = "srun", **resources: object) -> Job:

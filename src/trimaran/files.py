@@ -184,10 +184,76 @@ def open_plain(path: str | Path, flags: int) -> int:
     return found
 
 
-def read_plain(path: Path) -> bytes:
-    """Return the content of the plain file `path`; see `open_plain`."""
+PLAIN_BYTES = 64 * 1024 * 1024
+"""Size of a file that is read whole; those of the project's own have a hundredth of it."""
+
+LINES_BYTES = 1 << 30
+"""Size of a file of lines, such as metrics: some four million."""
+
+
+def read_plain(path: Path, limit: int = PLAIN_BYTES) -> bytes:
+    """Return the content of the plain file `path`, of at most `limit` bytes; see `open_plain`.
+
+    Raises:
+        UsageError: it is larger, too.
+    """
     with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        _check_size(file, path, limit)
         return file.read()
+
+
+def open_lines(path: Path) -> IO[str]:
+    """Open a plain file to read its lines, of at most `LINES_BYTES`; bytes of no text are marked.
+
+    Raises:
+        UsageError: it is larger; or see `open_plain`.
+    """
+    file = os.fdopen(open_plain(path, os.O_RDONLY), encoding="utf-8", errors="replace")
+    try:
+        _check_size(file, path, LINES_BYTES)
+    except UsageError:
+        file.close()
+        raise
+    return file
+
+
+def _check_size(file: IO[Any], path: Path, limit: int) -> None:
+    if os.fstat(file.fileno()).st_size > limit:  # zeros of a file with holes need no disk
+        raise UsageError(f"{path} is larger than {limit / 1e6:,.0f} MB",
+                         hint="more than Trimaran or an app writes; `tail` shows its end")
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a plain file; see `read_plain`.
+
+    Raises:
+        UsageError: it is not UTF-8, too.
+    """
+    try:
+        return read_plain(path).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text (byte {error.start})",
+                         hint="take an undamaged copy, or remove what is no text") from error
+
+
+def read_end(path: Path, amount: int) -> bytes:
+    """Return the last `amount` bytes of a plain file, which may have any size."""
+    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - amount))
+        return file.read(amount)
+
+
+def add_line(path: Path, line: str) -> None:
+    """Add a line to a plain file, made where there is none, and flush it to disk; see `open_plain`."""
+    with os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
+        file.write(f"{line}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def touch_plain(path: Path) -> None:
+    """Make an empty file where there is none; see `open_plain`."""
+    os.close(open_plain(path, os.O_WRONLY | os.O_CREAT))
 
 
 def leads_outside(folder: Path) -> Path | None:

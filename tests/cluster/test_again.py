@@ -9,7 +9,6 @@ import pytest
 
 from jobplaces import CHECKPOINT, SRUN, Place, make, noting, shaped, warn, write_program
 from trimaran.cluster import script
-from trimaran.cluster.script import SCRIPT
 from trimaran.runs import links, rundir
 from trimaran.sites import Cluster
 
@@ -91,7 +90,7 @@ def test_progress_in_either_of_two_links_lets_the_next_one_begin(place: Place) -
 def test_a_warning_while_nodes_are_looked_at_anew_is_not_lost(tmp_path: Path) -> None:
     """A node was lost: which ones are left takes up to half a minute to find out."""
     place = make(tmp_path / "p")
-    (place.out / SCRIPT).write_text(script.render(shaped(place.job, min_nodes=1)))
+    place.install(script.render(shaped(place.job, min_nodes=1)))
     write_program(place.root / "bin/scontrol", '#!/bin/sh\ncase $1 in\n'
                   'show) printf "n1\\nn2\\n" ;;\n*) touch "${0%/*}/requeued" ;;\nesac\n')
     write_program(place.root / "bin/srun", SRUN.replace(
@@ -131,13 +130,13 @@ def test_a_job_of_pbs_keeps_the_time_itself_and_queues_another(tmp_path: Path) -
     place = make(tmp_path / "p", cluster=Cluster(scheduler="pbs", signal_seconds=5))
     write_program(place.root / "bin/qsub", noting(said="8.server"))
     short = shaped(place.job, walltime="00:00:10")  # the script is told after 5 s of it
-    (place.out / SCRIPT).write_text(script.render(short))
+    place.install(script.render(short))
     code, said = place.run(f"sleep 3; {STOPPED}", number="7.server")
     assert code == 0, said
     assert reason(place) == "the time limit came: it goes on from step 12"
     assert words(place, "qsub") == ["-W", "depend=afterany:7.server", "job/job.sh"]
     assert (place.out / "job/ids").read_text() == "8.server\n"
-    (place.out / SCRIPT).write_text(script.render(place.job))
+    place.install(script.render(place.job))
     code, said = place.run(number="8.server")
     assert code == 0, said
     assert place.recorded("argv")[-1] == "--resume=auto"

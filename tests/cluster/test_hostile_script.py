@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from jobplaces import Place, describe, make
 from trimaran.cluster import script
-from trimaran.cluster.script import SCHEDULERS, SCRIPT, Job
+from trimaran.cluster.script import SCHEDULERS, Job
 from trimaran.errors import UsageError
 from trimaran.sites import Cluster
 
@@ -41,7 +41,7 @@ def hostile(root: Path, scheduler: str, run: str, value: str) -> Place:
         "local_storage": root / f"own {run}", "apptainer": root / "bin/apptainer",
     })
     place = make(root, run, {"note": value}, site)
-    (place.out / SCRIPT).write_text(script.render(with_env(place.job, RECIPES_NOTE=value)))
+    place.install(script.render(with_env(place.job, RECIPES_NOTE=value)))
     return place
 
 

@@ -18,7 +18,6 @@ import pytest
 from jobplaces import CHECKPOINT, RECIPE, SRUN, Place, describe, make, shaped, warn
 from trimaran.cluster import script
 from trimaran.cluster.scheduler import Scheduler, Shape
-from trimaran.cluster.script import SCRIPT
 from trimaran.errors import UsageError
 from trimaran.recipes import library
 from trimaran.runs import agreement, links, pipeline, rundir
@@ -142,7 +141,7 @@ def test_what_srun_has_ended_is_not(place: Place) -> None:
 def test_an_elastic_run_goes_on_with_the_nodes_that_are_left(tmp_path: Path) -> None:
     place = make(tmp_path / "p")
     job = shaped(place.job, min_nodes=1)
-    (place.out / SCRIPT).write_text(script.render(job))
+    place.install(script.render(job))
     (place.root / "bin/scontrol").write_text(
         '#!/bin/sh\ncase $1 in show) printf "n1\\nn2\\n" ;; esac\n'
     )

@@ -31,7 +31,7 @@ def sharing(root: Path) -> Place:
     """Return a job of one node whose ranks share GPUs."""
     place = make(root)
     job = shaped(place.job, nodes=1, tasks_per_node=2, gpus_per_task=1, mps=2)
-    (place.out / SCRIPT).write_text(script.render(job))
+    place.install(script.render(job))
     return place
 
 
@@ -69,7 +69,7 @@ def loading(tmp_path: Path) -> Place:
     text = (place.out / SCRIPT).read_text()
     engine = str(place.root / "bin/apptainer")
     assert f"engine={engine}" in text
-    (place.out / SCRIPT).write_text(text.replace(f"engine={engine}", "engine=/not/here"))
+    place.install(text.replace(f"engine={engine}", "engine=/not/here"))
     return place
 
 
@@ -93,7 +93,7 @@ def test_modules_are_a_function_of_the_sites_profile(loading: Place) -> None:
     )
     text = (loading.out / SCRIPT).read_text()
     assert str(MODULES) in text
-    (loading.out / SCRIPT).write_text(text.replace(str(MODULES), f"'{profile}'"))
+    loading.install(text.replace(str(MODULES), f"'{profile}'"))
     code, said = loading.run()
     assert code == 0, said
     assert (loading.root / "loaded").read_text() == "load a/1 apptainer/1.4\n" * 4
@@ -108,8 +108,7 @@ def test_what_starts_the_tasks_may_be_in_a_module_itself(tmp_path: Path) -> None
     (place.root / "bin/mpirun").rename(place.root / "sw/mpirun")
     profile = place.root / "lmod.sh"
     profile.write_text(f"module() {{ PATH={place.root}/sw:$PATH; }}\n")
-    script_of = place.out / SCRIPT
-    script_of.write_text(script_of.read_text().replace(str(MODULES), f"'{profile}'"))
+    place.install((place.out / SCRIPT).read_text().replace(str(MODULES), f"'{profile}'"))
     code, said = place.run(number="7.server")
     assert code == 0, said
     profile.write_text("module() { return 1; }\n")

@@ -36,7 +36,8 @@ def run(place: Place) -> tuple[int, str, list[str]]:
     """Run the job; return its exit status, what it said, and the files that its ranks have."""
     seen, there = place.root / "seen", staged(place)
     code, said = place.run(
-        f"cd '{there}'; find . -type f -o -type l | sort >'{seen}'; cp data1/shard-0 '{place.root}'"
+        f"cd '{there}'; find . ! -name '.*' ! -type d | sort >'{seen}'\n"
+        f"cp data1/shard-0 '{place.root}'"
     )
     return code, said, seen.read_text().split() if seen.exists() else []
 

@@ -266,6 +266,50 @@ meeting() { :; }
 job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
 rank=${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-${PMIX_RANK:-0}}}
 
+# The files of the run directory. Others may write there, too: no link that lies there is followed.
+
+# foreign: name something here by which a file would be written or read that is none of this run's.
+foreign() {
+    {
+        set +e # nothing may be there
+        find job \( -type d ! -path job \) -o \( ! -type d ! -type f \)
+        find job/ids log.txt \( ! -type f -o -links +1 \)
+        find . ! -type d ! -type f ! -type l
+        # shellcheck disable=SC2016 # the inner shell has these variables
+        find . -type l -exec sh -c 'for link; do
+            case $(readlink -f -- "$link") in "$0"/*) ;; *) printf "%s\n" "$link" ;; esac
+        done' "$(pwd -P)" {} +
+    } 2>/dev/null | head -n 1
+}
+
+# mine FOLDER: whether it is a folder of this user, and no link to one.
+mine() { [ -d "$1" ] && ! [ -L "$1" ] && [ "$(stat -c %u -- "$1")" = "$(id -u)" ]; }
+
+# own FOLDER: make a folder that no other user can enter; one of another user is not taken.
+own() { { [ -d "$1" ] || mkdir -m 700 -- "$1"; } && mine "$1"; }
+
+# put FILE: FILE gets what is read here, whole at every moment. The part has a name that nobody can
+# know, and a link that has the name of FILE is replaced.
+put() {
+    fresh=$(mktemp job/.part-XXXXXX) || return 1
+    if cat >"$fresh" && chmod +rw "$fresh" && mv -fT -- "$fresh" "$1"; then return; fi
+    rm -f -- "$fresh"
+    return 1
+}
+
+# submitted: whether job/job.sh is the script that was submitted; sets script to the SHA-256 of that.
+submitted() {
+    script=$(sed -nE 's/^ *"script_sha256": "([0-9a-f]{64})".*/\1/p' run.json)
+    [ -n "$script" ] && right job/job.sh "$script"
+}
+
+# check_script: refuse another script: this one is the batch system's copy, tasks run job/job.sh.
+check_script() {
+    if ! submitted; then
+        stopped 65 "job/job.sh is another script than the one that was submitted: run the recipe again"
+    fi
+}
+
 # ready: engine, image and data on this node.
 ready() {
     engine=/example/bin/apptainer
@@ -294,16 +338,20 @@ check_data() {
     fi
 }
 
-# node LINK: what has to be right on this node before ranks are started; tells of the machine.
+# node LINK SCRIPT: what has to be right on this node before ranks are started; tells of the machine.
+# SCRIPT is the SHA-256 of the script that was submitted.
 node() {
     name=$(uname -n)
+    if ! right job/job.sh "$2"; then
+        fail 65 "$name: job/job.sh is another script than the one that was submitted"
+    fi
     if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
     check_data
     ready
     if ! right "$image" 2222222222222222222222222222222222222222222222222222222222222222; then
         fail 65 "$name: $image has changed since it was submitted: sha256:${sum%% *}"
     fi
-    if ! : >"job/.$rank" || ! rm -f "job/.$rank"; then
+    if ! try=$(mktemp job/.node-XXXXXX) || ! rm -f -- "$try"; then
         fail 73 "$name: cannot write into the run directory"
     fi
     if ! env -i "PATH=$engine_folder:$PATH" "$engine" --quiet exec --containall --no-home --cleanenv \
@@ -311,7 +359,7 @@ node() {
         fail 69 "$name: Apptainer cannot start a container here" "$(obstacle)"
     fi
     host_facts
-    cat >"$1.$rank" <<END
+    put "$1.$rank" <<END
 {"hostname": $hostname, "os": $os, "kernel": $kernel, "architecture": $architecture, "processor": $processor, "cores": $cores, "memory_gib": $memory_gib, "cpu_flags": $cpu_flags, "accelerators": $accelerators, "python": null}
 END
 }
@@ -327,7 +375,7 @@ show() {
 task() {
     ready
     more=$#
-    if [ "$rank" -eq 0 ]; then printf '%s' "${SLURM_STEP_ID-}" >job/.step; fi
+    if [ "$rank" -eq 0 ]; then printf '%s' "${SLURM_STEP_ID-}" | put job/.step; fi
     for name in $(env | sed -nE 's/^((SLURM|PMI|PMIX|OMPI|JSM)_[A-Za-z0-9_]*)=.*/\1/p'); do
         eval "value=\${$name-}"
         set -- "$@" "APPTAINERENV_$name=$value"
@@ -407,16 +455,15 @@ newest() {
 
 # end CODE REASON: write down how this link ended, whole at every moment.
 end() {
-    cat >"job/.end.part" <<END
+    put "$link.end.json" <<END
 {"ended": "$(now)", "exit_status": $1, "step": $(newest), "reason": $(json "$2"), "files": $(hashes)}
 END
-    mv -f -- job/.end.part "$link.end.json"
     printf 'job.sh: exit status %s%s\n' "$1" "${2:+: $2}" | tee -a log.txt >&2
 }
 
 # refuse CODE REASON: write down why no rank was started; what starts some removes it.
 refuse() {
-    if cat >job/.refused.part; then mv -f -- job/.refused.part job/refused.json; fi <<END
+    put job/refused.json <<END
 {"job": $(json "$job"), "exit_status": $1, "reason": $(json "$2")}
 END
 }
@@ -474,8 +521,53 @@ noted() {
     fi
 }
 
-# in_time: end this link where its time limit is announced before its ranks are started.
+# listen: hear what the batch system says from now on.
+listen() {
+    trap 'signalled=yes; warned=yes; tell' USR1
+    trap 'signalled=yes; told=yes; stop' TERM INT HUP
+}
+
+# tell: have the ranks write a checkpoint and stop, again and again until they have ended: one that
+# is only being started does not listen yet. What is announced before is told once they are.
+tell() {
+    if [ -z "$ranks" ] || [ -n "$teller" ]; then return; fi
+    (
+        pause=1
+        while kill -0 "$ranks" 2>/dev/null; do
+            # Of all signals SIGURG ends no process: what is signalled beside the app are torchrun,
+            # and the file system of the image, without which the app could write no checkpoint.
+            kill -USR1 "$child" || :
+            sleep "$pause"
+            if [ "$pause" -lt 16 ]; then pause=$((pause * 2)); fi
+        done
+    ) >>log.txt 2>&1 &
+    teller=$!
+}
+
+# stop: end what this script waits for.
+stop() { if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null || :; fi; }
+
+# await PROCESS: sets code to its exit status. A signal ends the waiting, not yet the process, which
+# may write its checkpoint.
+await() {
+    code=
+    while :; do
+        signalled=
+        found=0
+        wait "$1" || found=$?
+        # The shell knows no more of a process (127) whose end it has told together with a signal.
+        if [ "$found" -eq 127 ] && [ -n "$code" ]; then break; fi
+        code=$found
+        if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
+    done
+}
+
+# in_time: end this link where its end is announced before its ranks are started.
 in_time() {
+    if [ -n "$told" ]; then
+        end 75 "it was told to end (SIGTERM) before a rank was started"
+        exit 75
+    fi
     if [ -n "$warned" ]; then
         end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
         exit 75
@@ -486,14 +578,19 @@ in_time() {
 look() {
     tasks=$nodes
     length=$(wc -c 2>/dev/null <log.txt) || length=0
-    jsrun --nrs "$nodes" --rs_per_host 1 --tasks_per_rs 1 --cpu_per_rs ALL_CPUS /bin/sh job/job.sh node "$link" >>log.txt 2>&1 || {
-        code=$?
+    jsrun --nrs "$nodes" --rs_per_host 1 --tasks_per_rs 1 --cpu_per_rs ALL_CPUS /bin/sh job/job.sh node "$link" "$script" >>log.txt 2>&1 &
+    child=$!
+    if [ -n "$told" ]; then stop; fi
+    await "$child"
+    child=
+    if [ "$code" -ne 0 ]; then
         tail -n 20 log.txt >&2
         rm -f -- "$link.json" "$link".[0-9]*
         why=$(tail -c +$((length + 1)) log.txt | sed -nE 's/^job\.sh: //p' | head -n 1)
+        if [ -n "$told" ]; then why="it was told to end (SIGTERM) before a rank was started"; fi
         refuse "$code" "${why:-$(tail -n 1 log.txt)}" || :
         exit "$code"
-    }
+    fi
     # The node of rank 0, which need not be the one that this script runs on.
     TRIMARAN_FIRST=$(sed -nE 's/.*"hostname": "([^"]+)".*/\1/p' "$link.0")
     export TRIMARAN_FIRST
@@ -504,15 +601,19 @@ look() {
         rm -f -- "$link.$one"
         one=$((one + 1))
     done
-    cat >"$link.part" <<END
+    put "$link.json" <<END
 {"number": $number, "job": $(json "$job"), "started": "$began", "step": $before, "hosts": [$hosts]}
 END
-    mv -f -- "$link.part" "$link.json"
     rm -f job/refused.json
 }
 
 # train: start the ranks and wait for them; sets code to their exit status.
 train() {
+    if ! submitted; then
+        end 65 "job/job.sh is another script than the one that was submitted"
+        exit 65
+    fi
+    rm -f job/.step # of the link before
     tasks=$((nodes * 1))
     set --
     if [ "$number" -gt 1 ]; then
@@ -521,19 +622,13 @@ train() {
     set -- jsrun --nrs "$tasks" --rs_per_host 1 --tasks_per_rs 1 --cpu_per_rs 1 --bind packed:1 --launch_distribution packed /bin/sh job/job.sh task "$@"
     printf 'job.sh: job %s, link %s: %s\n' "$job" "$number" "$(shell_line "$@")" >>log.txt
     "$@" >>log.txt 2>&1 &
-    child=$!
-    # Of all signals SIGURG ends no process: what is signalled beside the app are torchrun, and the
-    # file system of the image, without which the app could write no checkpoint.
-    trap 'warned=yes; signalled=yes; kill -USR1 "$child" || :' USR1
-    trap 'told=yes; signalled=yes; kill -TERM "$child" 2>/dev/null || :' TERM INT HUP
-    while :; do
-        signalled=
-        code=0
-        wait "$child" || code=$?
-        # A signal ends the waiting, not yet the ranks, which may write their checkpoint.
-        if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
-    done
+    child=$! ranks=$!
+    if [ -n "$warned" ]; then tell; fi # it came while they were started
+    if [ -n "$told" ]; then stop; fi
+    await "$child"
     trap '' USR1 TERM INT HUP
+    if [ -n "$teller" ]; then kill "$teller" 2>/dev/null || :; fi
+    child='' ranks='' teller=''
     # What starts ranks has statuses of its own where some were stopped.
     if [ "$code" -ne 0 ] && [ -n "$warned$told" ] && [ "$(newest)" -gt "$before" ]; then code=75; fi
     code=$(cause "$code")
@@ -543,7 +638,7 @@ train() {
 cd -- "$out" || fail 73 "the run directory $out is gone"
 case ${1-} in
 node)
-    node "$2"
+    node "$2" "$3"
     exit
     ;;
 task)
@@ -552,6 +647,15 @@ task)
     ;;
 esac
 
+warned='' told='' child='' ranks='' teller=''
+listen
+other=$(foreign)
+if [ -n "$other" ]; then
+    why="$other is no plain file of this run alone: remove it, then trimaran resume"
+    if ! [ -L job ]; then refuse 73 "$why" || :; fi
+    fail 73 "$why"
+fi
+check_script
 noted || :
 if futile; then
     stopped 75 "no progress: the job has begun twice from step $(newest), and been ended before the next checkpoint; trimaran resume goes on from there"
@@ -560,9 +664,6 @@ begin
 TRIMARAN_PORT=$(printf '%s' "$job" | tr -cd 0-9)
 TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
 export TRIMARAN_PORT
-warned=
-told=
-trap 'warned=yes' USR1
 look
 in_time
 train

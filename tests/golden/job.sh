@@ -252,6 +252,16 @@ machine_flags() {
 # active JOB: whether a job runs.
 active() { [ -n "$(squeue --noheader --states=RUNNING --jobs="$1" 2>/dev/null)" ]; }
 
+# ended JOB: whether a job of this user has ended. Where Slurm does not answer, nobody knows.
+ended() {
+    case $1 in '' | *[!0-9]*) return 1 ;; esac
+    known=$(timeout 60 squeue --noheader --user="$(id -u)" --states=all --format='%i %T' 2>/dev/null) || return 1
+    case $(printf '%s\n' "$known" | sed -n "s/^$1 //p") in
+    '' | BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | FAILED | NODE_FAIL | OUT_OF_MEMORY | TIMEOUT) ;;
+    *) return 1 ;;
+    esac
+}
+
 # again: queue this job once more; where the site forbids that, another one after it.
 again() {
     if ! scontrol requeue "$job"; then
@@ -303,6 +313,107 @@ job=${SLURM_JOB_ID:?not in a job of Slurm: submit this script, or use trimaran s
 rank=${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-${PMIX_RANK:-0}}}
 staged=/local/scratch/trimaran-$(printf '%s' "$job" | tr -c 'A-Za-z0-9\n' _)-${SLURMD_NODENAME:-node}
 
+# The files of the run directory. Others may write there, too: no link that lies there is followed.
+
+# foreign: name something here by which a file would be written or read that is none of this run's.
+foreign() {
+    {
+        set +e # nothing may be there
+        find job \( -type d ! -path job \) -o \( ! -type d ! -type f \)
+        find job/ids log.txt \( ! -type f -o -links +1 \)
+        find . ! -type d ! -type f ! -type l
+        # shellcheck disable=SC2016 # the inner shell has these variables
+        find . -type l -exec sh -c 'for link; do
+            case $(readlink -f -- "$link") in "$0"/*) ;; *) printf "%s\n" "$link" ;; esac
+        done' "$(pwd -P)" {} +
+    } 2>/dev/null | head -n 1
+}
+
+# mine FOLDER: whether it is a folder of this user, and no link to one.
+mine() { [ -d "$1" ] && ! [ -L "$1" ] && [ "$(stat -c %u -- "$1")" = "$(id -u)" ]; }
+
+# own FOLDER: make a folder that no other user can enter; one of another user is not taken.
+own() { { [ -d "$1" ] || mkdir -m 700 -- "$1"; } && mine "$1"; }
+
+# put FILE: FILE gets what is read here, whole at every moment. The part has a name that nobody can
+# know, and a link that has the name of FILE is replaced.
+put() {
+    fresh=$(mktemp job/.part-XXXXXX) || return 1
+    if cat >"$fresh" && chmod +rw "$fresh" && mv -fT -- "$fresh" "$1"; then return; fi
+    rm -f -- "$fresh"
+    return 1
+}
+
+# submitted: whether job/job.sh is the script that was submitted; sets script to the SHA-256 of that.
+submitted() {
+    script=$(sed -nE 's/^ *"script_sha256": "([0-9a-f]{64})".*/\1/p' run.json)
+    [ -n "$script" ] && right job/job.sh "$script"
+}
+
+# check_script: refuse another script: this one is the batch system's copy, tasks run job/job.sh.
+check_script() {
+    if ! submitted; then
+        stopped 65 "job/job.sh is another script than the one that was submitted: run the recipe again"
+    fi
+}
+
+# Copies on this node's own disk, in the folder $staged; who is killed there cannot remove his.
+
+# tidy: remove what jobs of this user have left here that have ended.
+tidy() {
+    for left in /local/scratch/trimaran-*; do
+        if [ "$left" = "$staged" ] || ! mine "$left" || ! [ -f "$left/.job" ]; then continue; fi
+        if read -r whose <"$left/.job" && ended "$whose" && rm -rf -- "$left"; then
+            printf '%s: removed %s, the copies of job %s, which has ended\n' "$name" "$left" "$whose"
+        fi
+    done
+}
+
+# hold: make the folder for the copies of this job, which says whose they are.
+hold() {
+    if ! why=$({ mkdir -p -- /local/scratch && own "$staged"; } 2>&1); then
+        fail 74 "$name: no folder $staged: ${why:-one of another user is there}"
+    fi
+    if ! printf '%s\n' "$job" >"$staged/.job"; then fail 74 "$name: cannot write into $staged"; fi
+}
+
+# stage SOURCE NAME DIGEST: make a copy. It has its name only when it is whole: a link of this job
+# that was killed may have left half of one.
+stage() {
+    copy=$staged/$2
+    part=$staged/.$2
+    if [ -e "$copy" ] && right "$copy" "$3"; then return; fi
+    rm -rf -- "$copy" "$part"
+    if ! why=$({ cp -RL -- "$1" "$part" && mv -- "$part" "$copy"; } 2>&1); then
+        rm -rf -- "$part"
+        fail 74 "$name: no copy of $1 in $staged: $(printf '%s' "${why:-cp was killed}" | tail -n 1)"
+    fi
+}
+
+# attend WORD...: run a rank. A batch system starts nothing more on the nodes of a job that it ends:
+# there the last rank of a node that is told to end removes the copies; until then they are read.
+attend() {
+    mark=$(mktemp "$staged/.rank-XXXXXX")
+    rank_process=
+    told=
+    trap 'signalled=yes; told=yes; pass TERM' TERM INT HUP
+    trap 'signalled=yes; pass URG' URG
+    trap 'signalled=yes; pass USR1' USR1
+    env -i "$@" &
+    rank_process=$!
+    if [ -n "$told" ]; then pass TERM; fi
+    await "$rank_process"
+    rm -f -- "$mark"
+    if [ -n "$told" ]; then
+        for mark in "$staged"/.rank-*; do if [ -e "$mark" ]; then exit "$code"; fi; done
+        rm -rf -- "$staged"
+    fi
+    exit "$code"
+}
+
+# pass SIGNAL: let the rank have it, too: some batch systems signal all processes, others this one.
+pass() { if [ -n "$rank_process" ]; then kill -s "$1" "$rank_process" 2>/dev/null || :; fi; }
+
 # ready: engine, image and data on this node.
 ready() {
     load apptainer/1.4 || fail 69 "$why"
@@ -351,30 +462,25 @@ check_data() {
     fi
 }
 
-# stage SOURCE NAME DIGEST: a copy on this node's own disk. It has its name only when it is whole: a
-# link of this job that was killed may have left half of one.
-stage() {
-    copy=$staged/$2
-    part=$staged/.$2
-    if [ -e "$copy" ] && right "$copy" "$3"; then return; fi
-    rm -rf -- "$copy" "$part"
-    if ! why=$({ mkdir -p -- "$staged" && cp -RL -- "$1" "$part" && mv -- "$part" "$copy"; } 2>&1); then
-        rm -rf -- "$part"
-        fail 74 "$name: no copy of $1 in $staged: $(printf '%s' "${why:-cp was killed}" | tail -n 1)"
-    fi
-}
-
-# node LINK: what has to be right on this node before ranks are started; tells of the machine.
+# node LINK SCRIPT: what has to be right on this node before ranks are started; tells of the machine.
+# SCRIPT is the SHA-256 of the script that was submitted.
 node() {
     name=$(uname -n)
+    # Whoever ends the job now starts nothing more here that could remove what is half copied.
+    trap 'rm -rf -- "$staged"; exit 143' TERM INT HUP
+    tidy
+    if ! right job/job.sh "$2"; then
+        fail 65 "$name: job/job.sh is another script than the one that was submitted"
+    fi
     if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
     check_data
+    hold
     stage "$image" image.sif 2222222222222222222222222222222222222222222222222222222222222222
     ready
     if ! right "$image" 2222222222222222222222222222222222222222222222222222222222222222; then
         fail 65 "$name: $image has changed since it was submitted: sha256:${sum%% *}"
     fi
-    if ! : >"job/.$rank" || ! rm -f "job/.$rank"; then
+    if ! try=$(mktemp job/.node-XXXXXX) || ! rm -f -- "$try"; then
         fail 73 "$name: cannot write into the run directory"
     fi
     if ! env -i "PATH=$engine_folder:$PATH" "$engine" --quiet exec --containall --no-home --cleanenv \
@@ -382,7 +488,7 @@ node() {
         fail 69 "$name: Apptainer cannot start a container here" "$(obstacle)"
     fi
     host_facts
-    cat >"$1.$rank" <<END
+    put "$1.$rank" <<END
 {"hostname": $hostname, "os": $os, "kernel": $kernel, "architecture": $architecture, "processor": $processor, "cores": $cores, "memory_gib": $memory_gib, "cpu_flags": $cpu_flags, "accelerators": $accelerators, "python": null}
 END
 }
@@ -398,7 +504,7 @@ show() {
 task() {
     ready
     more=$#
-    if [ "$rank" -eq 0 ]; then printf '%s' "${SLURM_STEP_ID-}" >job/.step; fi
+    if [ "$rank" -eq 0 ]; then printf '%s' "${SLURM_STEP_ID-}" | put job/.step; fi
     for name in $(env | sed -nE 's/^((SLURM|PMI|PMIX|OMPI|JSM)_[A-Za-z0-9_]*)=.*/\1/p'); do
         eval "value=\${$name-}"
         set -- "$@" "APPTAINERENV_$name=$value"
@@ -461,7 +567,7 @@ task() {
         set -- "$@" "$word"
         more=$((more - 1))
     done
-    exec env -i "$@"
+    attend "$@"
 }
 
 # newest: step of the newest checkpoint; 0 without one.
@@ -479,16 +585,15 @@ newest() {
 
 # end CODE REASON: write down how this link ended, whole at every moment.
 end() {
-    cat >"job/.end.part" <<END
+    put "$link.end.json" <<END
 {"ended": "$(now)", "exit_status": $1, "step": $(newest), "reason": $(json "$2"), "files": $(hashes)}
 END
-    mv -f -- job/.end.part "$link.end.json"
     printf 'job.sh: exit status %s%s\n' "$1" "${2:+: $2}" | tee -a log.txt >&2
 }
 
 # refuse CODE REASON: write down why no rank was started; what starts some removes it.
 refuse() {
-    if cat >job/.refused.part; then mv -f -- job/.refused.part job/refused.json; fi <<END
+    put job/refused.json <<END
 {"job": $(json "$job"), "exit_status": $1, "reason": $(json "$2")}
 END
 }
@@ -561,8 +666,53 @@ noted() {
     fi
 }
 
-# in_time: end this link where its time limit is announced before its ranks are started.
+# listen: hear what the batch system says from now on.
+listen() {
+    trap 'signalled=yes; warned=yes; tell' USR1
+    trap 'signalled=yes; told=yes; stop' TERM INT HUP
+}
+
+# tell: have the ranks write a checkpoint and stop, again and again until they have ended: one that
+# is only being started does not listen yet. What is announced before is told once they are.
+tell() {
+    if [ -z "$ranks" ] || [ -n "$teller" ]; then return; fi
+    (
+        pause=1
+        while kill -0 "$ranks" 2>/dev/null; do
+            # Of all signals SIGURG ends no process: what is signalled beside the app are torchrun,
+            # and the file system of the image, without which the app could write no checkpoint.
+            [ -s job/.step ] && scancel --signal=URG "$job.$(cat job/.step)" || :
+            sleep "$pause"
+            if [ "$pause" -lt 16 ]; then pause=$((pause * 2)); fi
+        done
+    ) >>log.txt 2>&1 &
+    teller=$!
+}
+
+# stop: end what this script waits for.
+stop() { if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null || :; fi; }
+
+# await PROCESS: sets code to its exit status. A signal ends the waiting, not yet the process, which
+# may write its checkpoint.
+await() {
+    code=
+    while :; do
+        signalled=
+        found=0
+        wait "$1" || found=$?
+        # The shell knows no more of a process (127) whose end it has told together with a signal.
+        if [ "$found" -eq 127 ] && [ -n "$code" ]; then break; fi
+        code=$found
+        if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
+    done
+}
+
+# in_time: end this link where its end is announced before its ranks are started.
 in_time() {
+    if [ -n "$told" ]; then
+        end 75 "it was told to end (SIGTERM) before a rank was started"
+        exit 75
+    fi
     if [ -n "$warned" ]; then
         end 75 "the time limit came before a rank was started; ask for more time, then trimaran resume"
         exit 75
@@ -573,14 +723,19 @@ in_time() {
 look() {
     tasks=$nodes
     length=$(wc -c 2>/dev/null <log.txt) || length=0
-    srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh node "$link" >>log.txt 2>&1 || {
-        code=$?
+    srun --export=ALL --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=1 --mpi=none /bin/sh job/job.sh node "$link" "$script" >>log.txt 2>&1 &
+    child=$!
+    if [ -n "$told" ]; then stop; fi
+    await "$child"
+    child=
+    if [ "$code" -ne 0 ]; then
         tail -n 20 log.txt >&2
         rm -f -- "$link.json" "$link".[0-9]*
         why=$(tail -c +$((length + 1)) log.txt | sed -nE 's/^job\.sh: //p' | head -n 1)
+        if [ -n "$told" ]; then why="it was told to end (SIGTERM) before a rank was started"; fi
         refuse "$code" "${why:-$(tail -n 1 log.txt)}" || :
         exit "$code"
-    }
+    fi
     # The node of rank 0, which need not be the one that this script runs on.
     TRIMARAN_FIRST=$(sed -nE 's/.*"hostname": "([^"]+)".*/\1/p' "$link.0")
     export TRIMARAN_FIRST
@@ -591,15 +746,19 @@ look() {
         rm -f -- "$link.$one"
         one=$((one + 1))
     done
-    cat >"$link.part" <<END
+    put "$link.json" <<END
 {"number": $number, "job": $(json "$job"), "started": "$began", "step": $before, "hosts": [$hosts]}
 END
-    mv -f -- "$link.part" "$link.json"
     rm -f job/refused.json
 }
 
 # train: start the ranks and wait for them; sets code to their exit status.
 train() {
+    if ! submitted; then
+        end 65 "job/job.sh is another script than the one that was submitted"
+        exit 65
+    fi
+    rm -f job/.step # of the link before
     tasks=$((nodes * 1))
     set --
     if [ "$number" -gt 1 ]; then
@@ -608,19 +767,13 @@ train() {
     set -- srun --export=ALL --nodes="$nodes" --ntasks="$tasks" --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=1 --mpi=pmix /bin/sh job/job.sh task "$@"
     printf 'job.sh: job %s, link %s: %s\n' "$job" "$number" "$(shell_line "$@")" >>log.txt
     "$@" >>log.txt 2>&1 &
-    child=$!
-    # Of all signals SIGURG ends no process: what is signalled beside the app are torchrun, and the
-    # file system of the image, without which the app could write no checkpoint.
-    trap 'warned=yes; signalled=yes; scancel --signal=URG "$job.$(cat job/.step)" || :' USR1
-    trap 'told=yes; signalled=yes; kill -TERM "$child" 2>/dev/null || :' TERM INT HUP
-    while :; do
-        signalled=
-        code=0
-        wait "$child" || code=$?
-        # A signal ends the waiting, not yet the ranks, which may write their checkpoint.
-        if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
-    done
+    child=$! ranks=$!
+    if [ -n "$warned" ]; then tell; fi # it came while they were started
+    if [ -n "$told" ]; then stop; fi
+    await "$child"
     trap '' USR1 TERM INT HUP
+    if [ -n "$teller" ]; then kill "$teller" 2>/dev/null || :; fi
+    child='' ranks='' teller=''
     # What starts ranks has statuses of its own where some were stopped.
     if [ "$code" -ne 0 ] && [ -n "$warned$told" ] && [ "$(newest)" -gt "$before" ]; then code=75; fi
     code=$(cause "$code")
@@ -641,7 +794,7 @@ clear)
     exit
     ;;
 node)
-    node "$2"
+    node "$2" "$3"
     exit
     ;;
 task)
@@ -650,6 +803,15 @@ task)
     ;;
 esac
 
+warned='' told='' child='' ranks='' teller=''
+listen
+other=$(foreign)
+if [ -n "$other" ]; then
+    why="$other is no plain file of this run alone: remove it, then trimaran resume"
+    if ! [ -L job ]; then refuse 73 "$why" || :; fi
+    fail 73 "$why"
+fi
+check_script
 noted || :
 check_mpi
 if futile; then
@@ -662,9 +824,6 @@ export TRIMARAN_PORT
 TRIMARAN_TMPFS=$(scontrol show config | sed -nE 's/^TmpFS +=  *//p')
 export TRIMARAN_TMPFS
 trap leave EXIT
-warned=
-told=
-trap 'warned=yes' USR1
 look
 in_time
 train

@@ -47,7 +47,7 @@ def test_a_link_whose_nodes_are_still_looked_at_is_none(tmp_path: Path) -> None:
 
 def test_a_damaged_link_is_named(tmp_path: Path) -> None:
     link(tmp_path, 1, 0, exit_status="many")
-    with pytest.raises(UsageError, match=r"link-0001\.json is damaged"):
+    with pytest.raises(UsageError, match=r"link-0001\.end\.json is damaged"):
         links.read(tmp_path)
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from finished import SIF, finish, start
-from samples import GOOD, write_outcome
+from finished import SIF, chain, finish
+from samples import GOOD
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import links, page, report, rundir
-from trimaran.runs.record import JobRecord
+from trimaran.runs import page, report
 
 HOSTILE = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</style><svg onload=alert(1)>",
@@ -126,31 +125,9 @@ def test_durations_are_said_as_people_do(seconds: float, text: str) -> None:
     assert page.duration(seconds) == text
 
 
-def test_the_links_of_a_chain_are_a_table(recipe: RecipeFile, own_place: Path) -> None:
+def test_the_links_of_a_chain_are_a_table(checkout: Path, own_place: Path) -> None:
     directory = own_place / "run"
-    record = start(directory, recipe, image=SIF)
-    job = JobRecord(scheduler="slurm", cluster="ours", script_sha256="ab" * 32)
-    rundir._write(directory, record.model_copy(update={"job": job, "status": "queued"}))
-    write_outcome(directory, 0.95)
-    host = record.host.model_dump(mode="json")
-    folder = directory / links.FOLDER
-    folder.mkdir()
-    for number, status, before, after, why in (
-        (1, 75, 0, 2, "its time was over"), (2, 0, 2, 2, "it came to its end"),
-    ):
-        name = f"link-{number:04}"
-        (folder / f"{name}.json").write_text(json.dumps({
-            "number": number, "job": str(40 + number), "started": f"2026-01-01T0{number}:00:00Z",
-            "step": before, "hosts": [{**host, "hostname": "n1"}, {**host, "hostname": "n<2>"}],
-        }))
-        (folder / f"{name}.end.json").write_text(json.dumps({
-            "ended": f"2026-01-01T0{number}:30:00Z", "exit_status": status, "step": after,
-            "reason": why, "files": rundir.hashes(directory) if status == 0 else {},
-        }))
-    command = record.command.model_copy(update={"argv": ["srun", *record.command.argv]})
-    rundir._write(directory, record.model_copy(
-        update={"job": job, "status": "queued", "command": command}
-    ))
+    chain(directory, checkout)
     assert report.write(directory)[1].outcome == "PASS"
     text = (directory / "report.md").read_text()
     assert "| link | job | nodes | from step | to step | why it ended |" in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -16,20 +15,18 @@ from trimaran.cluster.scheduler import NUMBER, Scheduler, State
 from trimaran.cluster.script import SCHEDULERS, SCRIPT, Job
 from trimaran.data.dataset_json import DATASET
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
-from trimaran.files import open_plain, sha256, write_atomic
+from trimaran.files import add_line, read_plain, sha256, touch_plain, write_atomic
 from trimaran.reporting import Reporter, Silent
 from trimaran.runs import initial, inputs, links, pipeline, rundir, scaling
+from trimaran.runs.links import CANCELLED, QUEUED
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import DataRecord, JobRecord, RunRecord
 from trimaran.sites import Cluster, Site
 
 STEPS = 3
 
-QUEUED, CANCELLED = "ids", "cancelled"
-"""Files with the numbers of jobs, beside the script: a batch system soon knows them no more."""
-
 QUEUEING = "queueing"
-"""A file beside them: a job is being queued, whose number nobody has written down yet.
+"""A file beside the script: a job is being queued, whose number nobody has written down yet.
 
 Who was killed at that moment has left it. The job, if there is one, is found by its name.
 """
@@ -111,7 +108,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
             )
             (directory / links.FOLDER).mkdir()
             write_atomic(directory / SCRIPT, text)
-            (directory / "log.txt").touch()
+            touch_plain(directory / "log.txt")
             return _queue(directory, begun, job.scheduler, lock)
 
 
@@ -156,12 +153,13 @@ def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
         raise UsageError(f"the run in {directory} has come to its end",
                          hint=f"trimaran report {directory} judges it")
     with rundir.alone(directory) as lock, asking(scheduler, reporter):
+        rundir.refuse_foreign(directory)
         if active := still_active(directory, record, scheduler):
             job, state = active[0]
             raise UsageError(f"job {job} of the run in {directory} is {state.name}",
                              hint=f"trimaran cancel {directory} ends it")
         try:
-            text = (directory / SCRIPT).read_bytes()
+            text = read_plain(directory / SCRIPT)
         except FileNotFoundError:
             raise UsageError(f"{directory / SCRIPT} is not there: the run was not submitted whole",
                              hint="submit it again, into another folder") from None
@@ -175,8 +173,8 @@ def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[st
 
     Raises:
         UsageError: one is no submitted run, or none of them has a job that has not ended.
-        RunError: the batch system refuses, or does not answer. The jobs of the other runs have
-            been ended, and told.
+        RunError: the batch system refuses or does not answer, or that a job is cancelled cannot be
+            noted. The jobs of the other runs have been ended, and told.
     """
     reporter = reporter or Silent()
     ended: list[str] = []
@@ -215,12 +213,17 @@ def _end(directory: Path, ended: list[str], reporter: Reporter) -> None:
             if not jobs:
                 raise
             reporter.warn(f"{error}; job {jobs[0]} is ended, whether it has ended or not")
+        faults = []
         for job in jobs:
-            # Noted first: a job that is just being queued once more looks there (job.sh.j2).
-            with suppress(OSError, TrimaranError):  # on a full disk a job can be ended, too
+            try:
+                # Noted first: a job that is just being queued once more looks there (job.sh.j2).
                 _note(directory, CANCELLED, job)
+            except (TrimaranError, OSError) as error:  # on a full disk a job can be ended, too
+                faults.append(f"job {job} is cancelled, which cannot be noted: {error}")
             scheduler.cancel(job)
             ended.append(job)
+    if faults:
+        raise RunError("\n".join(faults), hint="its state may be told as that of a lost job")
 
 
 def asking(
@@ -248,21 +251,13 @@ def scheduler_of(record: RunRecord) -> Scheduler:
 
 
 def numbers(directory: Path, file: str = QUEUED) -> list[str]:
-    """Return the numbers of the jobs of a run, the newest last: QUEUED, or CANCELLED here.
-
-    What is none by its form, such as a word that the batch system has said, is left out.
-    """
-    try:
-        text = (directory / links.FOLDER / file).read_text()
-    except FileNotFoundError:
-        return []
-    # `813;cluster` is what sbatch says, as job scripts of older versions have written it down.
-    return list(dict.fromkeys(re.findall(rf"^[ \t]*({NUMBER})(?:;.*)?$", text, re.M)))
+    """Return the numbers of the jobs of a run, the newest last: QUEUED, or CANCELLED here."""
+    return links.numbers(directory, file)
 
 
 def is_queueing(directory: Path) -> bool:
     """Return whether a job may be there whose number is not written down."""
-    return (directory / links.FOLDER / QUEUEING).exists()
+    return (links.place(directory) / QUEUEING).exists()
 
 
 def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]:
@@ -329,7 +324,7 @@ def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> 
         RunError: the batch system refuses the job, or does not say what became of it.
         Interrupted: stopped by the user.
     """
-    intent = directory / links.FOLDER / QUEUEING
+    intent = links.place(directory) / QUEUEING
     write_atomic(intent, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}\n")
     way = f"trimaran status {directory} says whether it is there, trimaran cancel ends it"
     number = None
@@ -371,11 +366,7 @@ def _order(number: str) -> int:
 
 
 def _note(directory: Path, file: str, job: str) -> None:
-    path = directory / links.FOLDER / file
-    with open(path, "a", encoding="utf-8", opener=open_plain) as noted:
-        noted.write(f"{job}\n")
-        noted.flush()
-        os.fsync(noted.fileno())
+    add_line(links.place(directory) / file, job)
 
 
 def _digest(path: Path) -> str:

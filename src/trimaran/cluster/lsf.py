@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from trimaran.cluster import scheduler
 from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun
 from trimaran.errors import RunError, UsageError
+from trimaran.files import read_text
 from trimaran.parsing import Malformed, parse_json
 from trimaran.process import Result
 
@@ -77,7 +78,7 @@ class Lsf(Scheduler):
 
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
         """Queue `script`, which bsub reads from its standard input; return the job's number."""
-        text = (folder / script).read_text(encoding="utf-8")
+        text = read_text(folder / script)
         return scheduler.queue(self, ["bsub"], folder, keep_open, stdin=text)
 
     def named(self, name: str) -> list[str]:

@@ -23,7 +23,7 @@ from trimaran.runs.record import DataRecord
 from trimaran.runs.resume import OPTION
 from trimaran.sites import Cluster
 
-SCRIPT = f"{links.FOLDER}/job.sh"
+SCRIPT = links.SCRIPT
 SCHEDULERS: Mapping[str, Scheduler] = {
     one.name: one for one in (slurm.Slurm(), pbs.Pbs(), lsf.Lsf())
 }

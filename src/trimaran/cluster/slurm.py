@@ -75,7 +75,9 @@ class Slurm(Scheduler):
 
     def warn(self, shape: Shape) -> str:
         """Return the shell command that has all ranks stop: every process of their step."""
-        return WARN_MPIRUN if shape.mpirun else 'scancel --signal=URG "$job.$(cat job/.step)"'
+        return WARN_MPIRUN if shape.mpirun else (
+            '[ -s job/.step ] && scancel --signal=URG "$job.$(cat job/.step)"'
+        )
 
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
         """Queue `script`; return the job's number."""

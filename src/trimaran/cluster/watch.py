@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from trimaran.cluster import jobs
 from trimaran.cluster.scheduler import Scheduler, State
 from trimaran.cluster.script import SCRIPT
 from trimaran.errors import TrimaranError
+from trimaran.files import open_lines, read_end
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
 from trimaran.runs import links, rundir
@@ -22,8 +22,11 @@ from trimaran.runs.rundir import RUNS
 from trimaran.runs.training import LOG
 from trimaran.sites import Site
 
-TAIL = 4096
-"""Bytes at the end of a metrics file in which its last line is looked for."""
+TAIL, LOG_TAIL = 4096, 1 << 20
+"""Bytes at the end of metrics in which their last line is looked for, and at that of a log."""
+
+LONGEST = 1 << 16
+"""Characters of a log that are said at once: a longer line is said in parts."""
 
 ENDED = ("completed", "failed", "interrupted", "cancelled", "lost")
 """States of a run that goes on only when somebody asks for it."""
@@ -68,8 +71,15 @@ def folders(site: Site) -> list[Path]:
 def found(places: list[Path]) -> list[Path]:
     """Return the run directories below `places` that were submitted, the oldest first."""
     scripts = [script for place in places for script in place.glob(f"**/{SCRIPT}")]
-    scripts.sort(key=lambda path: (path.stat().st_mtime_ns, path))
+    scripts.sort(key=lambda path: (_time(path), path))
     return [path.parent.parent for path in scripts]
+
+
+def _time(path: Path) -> int:
+    try:
+        return path.lstat().st_mtime_ns
+    except OSError:  # gone meanwhile, or in a folder of another user
+        return 0
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,7 @@ def _unknown(rows: dict[Path, Watched], directory: Path) -> Iterator[None]:
     """Write into `rows` why nothing is known of a run, where that cannot be told."""
     try:
         yield
-    except TrimaranError as error:
+    except (TrimaranError, OSError) as error:  # of one that another user may read, too
         rows[directory] = Watched(directory, "", "-", UNKNOWN, 0, 0, None, str(error))
 
 
@@ -163,7 +173,7 @@ def _watched(directory: Path, record: RunRecord, answer: _Answer) -> Watched:
         pass
     elif now is not None and now.active:
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
-    elif job in jobs.numbers(directory, jobs.CANCELLED):
+    elif job in jobs.numbers(directory, links.CANCELLED):
         state, reason = "cancelled", "cancelled"
     elif (refused := links.refusal(directory)) is not None and refused.job == job:
         state, reason = "failed", refused.reason
@@ -184,8 +194,11 @@ def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
     ended = now.name.lower().replace("_", " ")
     if now.name == "CANCELLED":
         return "cancelled", ended
-    with (directory / LOG).open(encoding="utf-8", errors="replace") as log:
-        lines = [text for line in log if (text := line.strip())]
+    try:
+        log = read_end(directory / LOG, LOG_TAIL).decode(errors="replace")
+    except FileNotFoundError:
+        log = ""
+    lines = [text for line in log.splitlines() if (text := line.strip())]
     began = max((at for at, line in enumerate(lines, 1) if _BEGAN.match(line)), default=0)
     said = [line for line in lines[began:] if line.startswith("job.sh: ")]
     if now.name == "FAILED" and not said:  # the others say themselves what ended the job
@@ -195,9 +208,7 @@ def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
 
 def _last_step(directory: Path) -> int | None:
     try:
-        with (directory / rundir.METRICS).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-            lines = file.read().splitlines()
+        lines = read_end(directory / rundir.METRICS, TAIL).splitlines()
     except FileNotFoundError:
         return None
     for line in reversed(lines):
@@ -216,14 +227,14 @@ def follow(directory: Path, say: Callable[[str], None], *, on: bool) -> None:
     Raises:
         UsageError: it is no submitted run.
     """
-    jobs.submitted(directory)
-    with (directory / LOG).open(encoding="utf-8", errors="replace") as log:
+    jobs.submitted(directory, chain=False)
+    with open_lines(directory / LOG) as log:
         turn, rest = 0, ""
         while True:
             ended = on and turn % 4 == 0 and look([directory])[0].state in ENDED
-            for line in log:
+            while line := log.readline(LONGEST):
                 rest += line
-                if rest.endswith("\n"):
+                if rest.endswith("\n") or len(rest) >= LONGEST:
                     say(rest.removesuffix("\n"))
                     rest = ""
             if not on or ended:

@@ -17,7 +17,7 @@ from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Card
 from trimaran.recipes.command import app_arguments, launcher, real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
-from trimaran.runs import inputs, rundir
+from trimaran.runs import chain, inputs, rundir
 from trimaran.runs.extending import VENV_INSIDE
 from trimaran.runs.record import RunRecord
 from trimaran.runs.rundir import METRICS, RESULT
@@ -42,18 +42,24 @@ def check(
     faults = [
         *ended(record), *_changed_files(directory, record), *_command(record, recipe),
         *_image(record), *_metrics(record, recipe, card, events), *_outcome(events, result, card),
+        *(chain.faults(directory, record, recipe, last_step(events)) if record.job else []),
     ]
     if faults:
         raise RunError(
             "\n".join([f"the run in {directory} is damaged: its files disagree", *faults]),
             hint="nothing is judged; take an undamaged copy, or run the recipe again",
         )
+    said = []
+    if record.job is not None:
+        said = ["the links of the chain are of this run's jobs, on as many nodes as the recipe has,"
+                " and job.sh is the script that was submitted"]
     hashes = "as run.json says" if record.files else "which run.json, of an older version, has not"
     return [
         "recipe.yaml has the SHA-256 that run.json names",
         "the command in run.json is that of the recipe with its changes, in the image named there",
         f"the run ended with exit status 0 and success at step {last_step(events)}: run.json,"
         f" {METRICS} and {RESULT} agree, in the last evaluation, too",
+        *said,
         f"SHA-256 of {METRICS} and {RESULT}: {hashes}",
     ]
 

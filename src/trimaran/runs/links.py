@@ -6,25 +6,36 @@ The nodes have no Python of ours. The script of the job writes small files into 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
 from trimaran.errors import UsageError
-from trimaran.files import read_plain
+from trimaran.files import read_plain, read_text
+from trimaran.foreign import excerpt
 from trimaran.hostfacts import HostFacts
 from trimaran.runs.record import ResumptionRecord, RunRecord, status_after
 
 FOLDER = "job"
 """Where the files of the batch system are, in a run directory."""
 
+SCRIPT = f"{FOLDER}/job.sh"
+
+QUEUED, CANCELLED = "ids", "cancelled"
+"""Files with the numbers of jobs, beside the script: a batch system soon knows them no more."""
+
+ExitStatus = Annotated[int, Field(strict=True, ge=0, le=255)]
+Step = Annotated[int, Field(strict=True, ge=0, le=10**12)]
+
 
 class End(BaseModel):
     """How a link ended; `step` is that of the newest checkpoint."""
 
     ended: AwareDatetime
-    exit_status: int
-    step: int
+    exit_status: ExitStatus
+    step: Step
     reason: str
     files: dict[str, str]
 
@@ -33,19 +44,57 @@ class Refusal(BaseModel):
     """Why the newest job of a run started no rank; it has no link then."""
 
     job: str
-    exit_status: int
+    exit_status: ExitStatus
     reason: str
 
 
 class Link(BaseModel):
     """One beginning of the run: `hosts` has every node, the first is that of rank 0."""
 
-    number: int
+    number: Annotated[int, Field(strict=True, ge=1)]
     job: str
     started: AwareDatetime
-    step: int = Field(description="of the newest checkpoint; 0: none")
+    step: Step = Field(description="of the newest checkpoint; 0: none")
     hosts: list[HostFacts] = Field(min_length=1)
     end: End | None = None
+
+
+def place(directory: Path) -> Path:
+    """Return the folder of the batch system's files in a run directory.
+
+    Raises:
+        UsageError: it is a link, by which other files would be read and written.
+    """
+    folder = directory / FOLDER
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link, which is not followed",
+                         hint="put the folder itself there")
+    return folder
+
+
+_NUMBER = re.compile(r"\d[\w.@\[\]-]*", re.ASCII)
+"""The number of a job, with the name of its server: nothing that a command takes for an option."""
+
+
+def numbers(directory: Path, file: str = QUEUED) -> list[str]:
+    """Return the numbers of the jobs of a run, the newest last: those QUEUED, or CANCELLED here.
+
+    What else older versions have noted there, such as a site's greeting, is left out.
+
+    Raises:
+        UsageError: the file is no plain text, or has no number at all.
+    """
+    path = place(directory) / file
+    try:
+        lines = [line for line in map(str.strip, read_text(path).splitlines()) if line]
+    except FileNotFoundError:
+        return []
+    # `813;cluster` is what sbatch says, as job scripts of older versions have written it down.
+    found = [word for line in lines if _NUMBER.fullmatch(word := line.partition(";")[0])]
+    if lines and not found:
+        raise UsageError(f"{path} has no number of a job: {excerpt(lines[0])}",
+                         hint="write the numbers there that the batch system knows, one a line")
+    return list(dict.fromkeys(found))
 
 
 def read(directory: Path) -> list[Link]:
@@ -54,24 +103,38 @@ def read(directory: Path) -> list[Link]:
     One that ended before all of its nodes had told of themselves is none.
 
     Raises:
-        UsageError: one is damaged.
+        UsageError: one is damaged, missing, or called by the number of another.
     """
     found = []
-    for path in sorted((directory / FOLDER).glob("link-[0-9][0-9][0-9][0-9].json")):
+    paths = sorted(place(directory).glob("link-[0-9][0-9][0-9][0-9].json"))
+    for expected, path in enumerate(paths, 1):
+        if int(path.stem[-4:]) != expected:
+            raise _damaged(path.with_name(f"link-{expected:04}.json"), "it is missing")
         try:
-            if text := read_plain(path):  # empty while its nodes are looked at
-                link = Link.model_validate_json(text)
-                found.append(link.model_copy(update={"end": _end(path)}))
+            text, end = read_plain(path), _end(path)
+            if not text:  # while its nodes are looked at
+                continue
+            link = Link.model_validate_json(text)
         except ValidationError as error:
-            raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+            raise _damaged(path, error.errors()[0]["msg"]) from error
+        if link.number != expected:
+            raise _damaged(path, f"it says that it is link {link.number}")
+        found.append(link.model_copy(update={"end": end}))
     return found
 
 
+def _damaged(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path} is damaged: {why}", hint="take an undamaged copy of the run")
+
+
 def _end(path: Path) -> End | None:
+    path = path.with_suffix(".end.json")
     try:
-        return End.model_validate_json(read_plain(path.with_suffix(".end.json")))
+        return End.model_validate_json(read_plain(path))
     except FileNotFoundError:
         return None
+    except ValidationError as error:
+        raise _damaged(path, error.errors()[0]["msg"]) from error
 
 
 def refusal(directory: Path) -> Refusal | None:
@@ -80,13 +143,13 @@ def refusal(directory: Path) -> Refusal | None:
     Raises:
         UsageError: what says so is damaged.
     """
-    path = directory / FOLDER / "refused.json"
+    path = place(directory) / "refused.json"
     try:
         return Refusal.model_validate_json(read_plain(path))
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+        raise _damaged(path, error.errors()[0]["msg"]) from error
 
 
 def fold(record: RunRecord, directory: Path) -> RunRecord:

@@ -17,7 +17,7 @@ from trimaran.files import read_plain, sha256, write_atomic
 from trimaran.recipes import cards, library, targets
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import agreement, curves, kept_curves, page, rundir, sections, verdict
+from trimaran.runs import agreement, chain, curves, kept_curves, page, rundir, sections, verdict
 from trimaran.runs.kept_curves import KeptCurve
 from trimaran.runs.panels import collect
 from trimaran.runs.record import RunRecord
@@ -153,7 +153,8 @@ def _write(judged: Judged) -> None:
         else:
             (directory / f"curves.{name}").unlink(missing_ok=True)
     values = sections.collect(
-        directory, recipe, record, judged.verdict, judged.events, panels, notes(record)
+        directory, recipe, record, judged.verdict, judged.events, panels,
+        [*notes(record), *(chain.notes(directory) if record.job else [])],
     )
     for name in ("report.md", "report.html"):
         write_atomic(directory / name, page.render(f"{name}.j2", values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
@@ -15,6 +16,7 @@ from trimaran import __version__, paths, process
 from trimaran.engines import Command, commands
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import (
+    LINES_BYTES,
     check_space,
     leads_outside,
     locked,
@@ -239,6 +241,10 @@ def refuse_foreign(directory: Path) -> None:
             f"{path} leads out of the run directory: it is not followed",
             hint="put the file or folder itself there",
         )
+    for path in sorted(links.place(directory).glob("*")):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise UsageError(f"{path} is no plain file: the script of the job would write there",
+                             hint="remove it")
 
 
 def finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> RunRecord:
@@ -260,7 +266,9 @@ def hashes(directory: Path) -> dict[str, str]:
     found = {}
     for name in (METRICS, RESULT):
         with suppress(OSError, UsageError):  # who judges the run says what is wrong with it
-            found[name] = hashlib.sha256(read_plain(directory / name)).hexdigest()
+            found[name] = hashlib.sha256(
+                read_plain(directory / name, LINES_BYTES)
+            ).hexdigest()
     return found
 
 
@@ -268,7 +276,7 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
     """Read `run.json` of a run directory; with `chain` also what its jobs have left.
 
     Raises:
-        UsageError: `directory` is no run directory, or its `run.json` is damaged.
+        UsageError: `directory` is no run directory, or its `run.json` or a link is damaged.
     """
     path = directory / "run.json"
     try:

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from trimaran.errors import ExitCode, RunError, unreadable
-from trimaran.files import read_plain
+from trimaran.files import LINES_BYTES, read_plain
 from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Card, Metric
 from trimaran.recipes.recipe import Expectation, Recipe
@@ -132,7 +132,7 @@ def read_events(path: Path) -> list[Event]:
         RunError: the file is missing or a line other than the last is no event.
     """
     try:
-        lines = read_plain(path).split(b"\n")
+        lines = read_plain(path, LINES_BYTES).split(b"\n")
     except FileNotFoundError as error:
         raise RunError(f"no metrics: {path} is missing", hint="see log.txt beside it") from error
     except OSError as error:
