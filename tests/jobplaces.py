@@ -199,3 +199,25 @@ def warn(place: Place, act: str, number: str = "7") -> tuple[int, str]:
         os.kill(child.pid, signal.SIGUSR1)
         said, _ = child.communicate(timeout=60)
     return child.returncode, said
+
+
+MPS = r"""#!/bin/sh
+# The service with -f; without words, what tells it to end.
+here=${0%/*}
+if [ "$1" = -f ]; then
+    echo "$CUDA_MPS_PIPE_DIRECTORY" >>"$here/mps.begun"
+    until [ -e "$CUDA_MPS_PIPE_DIRECTORY/quit" ]; do sleep 0.1; done
+    echo "$CUDA_MPS_PIPE_DIRECTORY" >>"$here/mps.ended"
+else
+    read -r word
+    touch "$CUDA_MPS_PIPE_DIRECTORY/$word"
+fi
+"""
+
+
+def sharing(root: Path) -> Place:
+    """Return a job of one node whose ranks share GPUs."""
+    place = make(root)
+    job = shaped(place.job, nodes=1, tasks_per_node=2, gpus_per_task=1, mps=2)
+    place.install(script.render(job))
+    return place

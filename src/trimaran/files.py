@@ -244,7 +244,7 @@ def read_end(path: Path, amount: int) -> bytes:
 
 
 def add_line(path: Path, line: str) -> None:
-    """Add a line to a plain file, made where there is none, and flush it to disk; see `open_plain`."""
+    """Add a line to a plain file, which is made where there is none; see `open_plain`."""
     with os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
         file.write(f"{line}\n".encode())
         file.flush()

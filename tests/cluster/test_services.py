@@ -6,33 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jobplaces import Place, make, noting, shaped, write_program
-from trimaran.cluster import script
+from jobplaces import MPS, Place, make, noting, sharing, write_program
 from trimaran.cluster.script import SCRIPT
 from trimaran.runs import links, rundir
 from trimaran.sites import Cluster
 
 MODULES = Path("/etc/profile.d/lmod.sh")
-MPS = r"""#!/bin/sh
-# The service with -f; without words, what tells it to end.
-here=${0%/*}
-if [ "$1" = -f ]; then
-    echo "$CUDA_MPS_PIPE_DIRECTORY" >>"$here/mps.begun"
-    until [ -e "$CUDA_MPS_PIPE_DIRECTORY/quit" ]; do sleep 0.1; done
-    echo "$CUDA_MPS_PIPE_DIRECTORY" >>"$here/mps.ended"
-else
-    read -r word
-    touch "$CUDA_MPS_PIPE_DIRECTORY/$word"
-fi
-"""
-
-
-def sharing(root: Path) -> Place:
-    """Return a job of one node whose ranks share GPUs."""
-    place = make(root)
-    job = shaped(place.job, nodes=1, tasks_per_node=2, gpus_per_task=1, mps=2)
-    place.install(script.render(job))
-    return place
 
 
 def test_ranks_that_share_a_gpu_have_the_service_while_they_run(tmp_path: Path) -> None:

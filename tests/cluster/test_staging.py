@@ -1,16 +1,20 @@
-"""Image and data on a node's own disk: whole copies only, whatever a killed link has left there.
+"""Image and data on a node's own disk: whole copies only, and none that stays after its job.
 
 The script of a job is run with stand-ins for Slurm and Apptainer; the copies are real.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from jobplaces import CHECKPOINT, SRUN, Place, make, warn, write_program
+from jobplaces import CHECKPOINT, SRUN, Place, make, noting, warn, write_program
 from trimaran.cluster import watch
 from trimaran.sites import Cluster
 
@@ -127,3 +131,171 @@ def test_a_copy_that_is_another_one_starts_no_rank(place: Place) -> None:
     assert code == 65
     assert f"other data than those submitted: {staged(place) / 'data1'}" in said
     assert not seen
+
+
+def leave(place: Place, job: str, node: str = "node", *, number: str | None = None) -> Path:
+    """Return a folder of copies that a job has left on the node."""
+    folder = staged(place).with_name(f"trimaran-{job}-{node}")
+    folder.mkdir(parents=True)
+    (folder / "image.sif").write_text("s")
+    if number != "":
+        (folder / ".job").write_text(f"{number or job}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("state", "stays"),
+    [("", False), ("CANCELLED", False), ("FAILED", False), ("TIMEOUT", False),
+     ("NODE_FAIL", False), ("COMPLETED", False), ("OUT_OF_MEMORY", False), ("RUNNING", True),
+     ("COMPLETING", True), ("PENDING", True), ("REQUEUED", True), ("SUSPENDED", True),
+     ("UNHEARD_OF", True)],
+)
+def test_a_job_first_removes_what_ended_jobs_have_left(
+    place: Place, state: str, stays: bool
+) -> None:
+    left = leave(place, "6", "n2")
+    (place.root / "bin/queue").write_text(f"6 {state}\n16 RUNNING\n" if state else "16 RUNNING\n")
+    code, said, seen = run(place)
+    assert code == 0, said
+    assert seen == WHOLE
+    assert left.exists() is stays
+    told = f"removed {left}, the copies of job 6, which has ended"
+    assert (told in (place.out / "log.txt").read_text()) is not stays
+
+
+def test_where_slurm_does_not_answer_nothing_is_removed(place: Place) -> None:
+    left = leave(place, "6")
+    write_program(place.root / "bin/squeue", noting(said="slurm_load_jobs error", code=1))
+    code, said, _ = run(place)
+    assert code == 0, said
+    assert left.exists()
+
+
+@pytest.mark.parametrize("number", ["", " ", "6; touch owned", "$(touch owned)", "--all", "x\n6"])
+def test_a_folder_without_the_number_of_a_job_stays(place: Place, number: str) -> None:
+    left = leave(place, "6", number=number)
+    code, said, _ = run(place)
+    assert code == 0, said
+    assert left.exists()
+    assert not list(place.root.parent.rglob("owned"))
+
+
+def test_what_is_not_of_this_user_or_no_folder_stays(place: Place) -> None:
+    """The stand-in for stat says that a folder is another user's."""
+    theirs, elsewhere = leave(place, "5"), place.root / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".job").write_text("6\n")
+    (elsewhere / "precious").touch()
+    link = theirs.with_name("trimaran-6-node")
+    link.symlink_to(elsewhere)
+    write_program(place.root / "bin/stat", (
+        '#!/bin/sh\ncase "$*" in *trimaran-5-*) echo 12345 ;; *) exec /usr/bin/stat "$@" ;; esac\n'
+    ))
+    code, said, _ = run(place)
+    assert code == 0, said
+    assert (theirs / "image.sif").exists()
+    assert (elsewhere / "precious").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "of another user"])
+def test_a_folder_that_another_user_has_made_before_is_not_taken(place: Place, kind: str) -> None:
+    taken = staged(place)
+    taken.parent.mkdir()
+    (place.root / "theirs").mkdir()
+    if kind == "link":
+        taken.symlink_to(place.root / "theirs")
+    else:
+        taken.mkdir()
+        write_program(place.root / "bin/stat", "#!/bin/sh\necho 12345\n")
+    code, said, seen = run(place)
+    assert code == 74
+    assert f"no folder {taken}: one of another user is there" in said
+    assert not seen
+    assert not list((place.root / "theirs").iterdir())
+
+
+def test_no_other_user_can_look_into_the_copies(place: Place) -> None:
+    code, said = place.run(f"stat -c %a '{staged(place)}' >'{place.root}/rights'")
+    assert code == 0, said
+    assert (place.root / "rights").read_text() == "700\n"
+
+
+def ended_by_slurm(child: subprocess.Popen[str]) -> None:
+    """Do as Slurm does with a job that is cancelled: signal all, and start nothing more."""
+    os.killpg(child.pid, signal.SIGTERM)
+    child.communicate(timeout=60)
+
+
+def wait_for(file: Path) -> None:
+    until = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_job_that_is_cancelled_while_it_copies_leaves_nothing(place: Place) -> None:
+    write_program(place.root / "bin/cp", '#!/bin/sh\n/bin/cp "$@"\ntouch "${0%/*}/up"\nsleep 30\n')
+    with place.start("", "7") as child:
+        wait_for(place.root / "bin/up")
+        assert staged(place).exists()
+        write_program(place.root / "bin/srun", "#!/bin/sh\nexit 1\n")
+        ended_by_slurm(child)
+    assert not staged(place).exists()
+
+
+def test_a_job_that_is_cancelled_while_it_trains_leaves_nothing(place: Place) -> None:
+    """The rank writes its checkpoint first, and reads what was copied until then."""
+    data = staged(place) / "data1/shard-0"
+    with place.start(
+        f"trap 'sleep 1; cp \"{data}\" \"{place.root}/read\"; exit 75' TERM; touch up;"
+        " sleep 30 & wait", "7",
+    ) as child:
+        wait_for(place.out / "up")
+        write_program(place.root / "bin/srun", "#!/bin/sh\nexit 1\n")
+        ended_by_slurm(child)
+    assert (place.root / "read").read_bytes() == SHARD
+    assert not staged(place).exists()
+
+
+def test_what_another_rank_of_the_node_still_reads_stays(place: Place) -> None:
+    mark = staged(place) / ".rank-other"
+    with place.start(f"touch '{mark}' up; sleep 30 & wait", "7") as child:
+        wait_for(place.out / "up")
+        write_program(place.root / "bin/srun", "#!/bin/sh\nexit 1\n")
+        ended_by_slurm(child)
+    assert (staged(place) / "image.sif").exists()
+
+
+def test_the_status_of_a_rank_is_its_own(place: Place) -> None:
+    assert place.run("exit 4")[0] == 4
+    assert place.run("kill -9 $$", "8")[0] == 137
+    assert not staged(place).exists()
+
+
+ANSWERS = {
+    ("pbs", "qstat", "Job Id: 6.server-a\n    job_state = R"): True,
+    ("pbs", "qstat", "Job Id: 6.server-a\n    job_state = E"): True,
+    ("pbs", "qstat", "qstat: Unknown Job Id 6.server-a"): False,
+    ("pbs", "qstat", "qstat: 6.server-a Job has finished, use -x"): False,
+    ("pbs", "qstat", "qstat: cannot connect to server"): True,
+    ("lsf", "bjobs", "RUN"): True,
+    ("lsf", "bjobs", "PEND"): True,
+    ("lsf", "bjobs", "DONE"): False,
+    ("lsf", "bjobs", "EXIT"): False,
+    ("lsf", "bjobs", "Job <6> is not found"): False,
+    ("lsf", "bjobs", "LSF is down. Please wait ..."): True,
+}
+"""Whether copies stay, by batch system, its command, and what that says of their job."""
+
+
+@pytest.mark.parametrize(("scheduler", "program", "answer"), ANSWERS)
+def test_other_batch_systems_say_which_jobs_have_ended(
+    tmp_path: Path, scheduler: str, program: str, answer: str
+) -> None:
+    site = Cluster.model_validate({"scheduler": scheduler, "local_storage": tmp_path / "own disk"})
+    place = make(tmp_path / "p", cluster=site)
+    left = leave(place, "6", "n", number="6.server-a" if scheduler == "pbs" else "6")
+    write_program(place.root / "bin" / program, noting(said=answer))
+    code, said = place.run(number="7")
+    assert code == 0, said
+    assert left.exists() is ANSWERS[scheduler, program, answer]

@@ -11,6 +11,7 @@ from trimaran.cli import common
 from trimaran.cli.common import Json, command, emit, say, terminal
 
 if TYPE_CHECKING:
+    from trimaran.sites import Site
     from trimaran.survey.holdings import Holding
 
 app = typer.Typer(
@@ -22,8 +23,10 @@ common.app.add_typer(app, name="cache")
 
 
 @command(app, "list")
-def cache_list(as_json: Json = False) -> None:
+def cache_list(site: Site, as_json: Json = False) -> None:
     """List images, environments, packages, bases and data in the cache, with their sizes.
+
+    On a node of a cluster also the copies that the user's jobs have on its own disk.
 
     Example: trimaran cache list
     """
@@ -31,19 +34,21 @@ def cache_list(as_json: Json = False) -> None:
     from trimaran.survey import holdings
 
     with terminal().bar("measuring the cache", None):
-        found = holdings.find()
+        found = [*holdings.find(), *_copies(site)]
     _show(found, f"{paths.cache()}", as_json)
 
 
 @command(app, "prune")
 def cache_prune(
+    site: Site,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
 ) -> None:
     """Remove what the definitions no longer use, and show it first.
 
     Images of the current definitions, published and pinned ones, and all data stay. Let runs
     of older definitions end first: what a process uses stays, but a run that was stopped cannot
-    be resumed without its image.
+    be resumed without its image. On a node of a cluster also what jobs that have ended left on
+    its own disk.
 
     Example: trimaran cache prune --yes
     """
@@ -51,7 +56,7 @@ def cache_prune(
     from trimaran.survey import holdings
 
     with terminal().bar("measuring the cache", None):
-        everything = holdings.find()
+        everything = [*holdings.find(), *_copies(site)]
     for holding in everything:
         if holding.user:
             terminal().note(f"{holding.name} stays: {holding.user} uses it")
@@ -77,6 +82,17 @@ def cache_prune(
     say(f"removed {(size - kept) / 1e9:,.1f} GB")
     if kept:
         raise typer.Exit(ExitCode.BUILD)
+
+
+def _copies(site: Site) -> list[Holding]:
+    """Return what jobs have copied to this machine's own disk."""
+    from trimaran.cluster import copies
+    from trimaran.survey import holdings
+
+    return [
+        holdings.copies_of(one.job, one.path, one.size, ended=one.ended)
+        for one in copies.find(site)
+    ]
 
 
 def _show(found: list[Holding], title: str, as_json: bool = False) -> None:

@@ -239,17 +239,27 @@ def logs(
 
 
 @command(app)
-def cancel(run: RunDirectory) -> None:
+def cancel(site: Site, run: RunDirectory) -> None:
     """End the job of a submitted run; its checkpoints stay, and `resume` goes on with it.
 
-    Of a scaling series: all that are queued or running.
+    Of a scaling series: all that are queued or running. Of a run whose jobs have ended: what they
+    left on this machine's own disk is removed.
 
     Example: trimaran cancel runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
-    from trimaran.cluster import jobs
+    from trimaran.cluster import copies, jobs
 
-    for job in jobs.cancel(_runs_of(run), terminal()):
-        say(f"job {job} cancelled")
+    runs = _runs_of(run)
+    try:
+        for job in jobs.cancel(runs, terminal()):
+            say(f"job {job} cancelled")
+    except UsageError as error:
+        removed = copies.remove_ended(site, runs)
+        if not removed:
+            raise
+        terminal().note(error.message)
+        for one in removed:
+            say(f"{one.path} removed, which job {one.job} had left")
 
 
 def _runs_of(run: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trimaran import process
 from trimaran.cluster import script
-from trimaran.cluster.scheduler import NUMBER, Scheduler, State
+from trimaran.cluster.scheduler import Scheduler, State
 from trimaran.cluster.script import SCHEDULERS, SCRIPT, Job
 from trimaran.data.dataset_json import DATASET
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError

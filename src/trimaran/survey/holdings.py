@@ -31,7 +31,7 @@ from trimaran.supply import digests
 SCRATCH = ("part-", "view-", "pull-", "base-")
 """How the names of the folders begin that builds work in."""
 
-Kind = Literal["SIF", "OCI", "venv", "files", "base", "data"]
+Kind = Literal["SIF", "OCI", "venv", "files", "base", "data", "copies"]
 State = Literal["in use", "superseded", "left over", "running"]
 
 
@@ -43,7 +43,8 @@ class Holding:
         size: bytes.
         made: day, in UTC.
         state: needed by the definitions here, made from older ones, or left by a build
-            that was stopped or as damaged; running: not needed here, but a process uses it.
+            or a job that was stopped or as damaged; running: not needed here, but a process or a
+            job uses it.
         files: files and folders of it; the first says to others that it is whole.
         stored: of an image in the storage of an engine: its record.
         place: what a process has the lock of that uses it (see `locks`).
@@ -172,6 +173,13 @@ def _data() -> Iterator[Holding]:
     """Data sets are never superfluous: their definitions hardly change, and they are dear."""
     for place in sorted(paths.cache("data").glob("*")):
         yield _of("data", place, "in use")
+
+
+def copies_of(job: str, path: Path, size: int, *, ended: bool | None) -> Holding:
+    """Return what a job has copied to `path`; `ended` is None where nobody says whether it has."""
+    user = None if ended else f"job {job}" if ended is False else f"perhaps job {job}"
+    return Holding("copies", str(path), size, _day(path.lstat().st_mtime),
+                   "running" if user else "left over", (path,), user=user)
 
 
 def _of(kind: Kind, path: Path, state: State, files: tuple[Path, ...] = ()) -> Holding:
