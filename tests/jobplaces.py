@@ -108,6 +108,8 @@ class Place:
             start_new_session=True,
             env={"HOME": "/home/x y", "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
                  self.job.scheduler.number: number, "SLURM_JOB_NODELIST": "n[1-2]", "LEAK": "1",
+                 "APPTAINER_BIND": "/w:/usr", "APPTAINER_OVERLAY_IMAGE": "/w.img",
+                 "APPTAINERENV_LEAK": "1", "SINGULARITYENV_LEAK": "1", "SINGULARITY_BIND": "/w:/usr",
                  "TMPDIR": str(self.root / "tmp"), "PMIX_RANK": "a b $(touch owned)"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
@@ -166,7 +168,7 @@ def make(
     begun = JobRecord(scheduler=job.cluster.scheduler, cluster="test", name=job.name,
                       script_sha256=hashlib.sha256(text.encode()).hexdigest())
     rundir.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
-                 job.command(), job=begun)
+                 job.command(), site=job.site_facts(), job=begun)
     (job.directory / "log.txt").touch()
     place = Place(root, job)
     place.install(script.render(job))

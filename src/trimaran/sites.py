@@ -29,8 +29,10 @@ from pydantic_core import PydanticCustomError
 from trimaran import strict
 from trimaran.errors import UsageError, unreadable
 
-OWN_PLACES = ("/bin", "/data", "/dev", "/etc", "/lib", "/lib64", "/opt/trimaran", "/out", "/proc",
-              "/root", "/sbin", "/sys", "/tmp", "/usr", "/var", "/venv")  # noqa: S108 - of the container
+OWN_PLACES = ("/.exec", "/.run", "/.shell", "/.singularity.d", "/.test", "/bin", "/data", "/dev",
+              "/environment", "/etc", "/initial", "/lib", "/lib32", "/lib64", "/libx32",
+              "/opt/trimaran", "/opt/rocm", "/out", "/proc", "/root", "/sbin", "/singularity",
+              "/sys", "/tmp", "/usr", "/var", "/venv")  # noqa: S108 - of the container
 """Folders in a container that no bind may hide: the image's own, and those of every run."""
 
 CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -75,13 +77,30 @@ def _proxy(value: str) -> str:
     return value
 
 
+def hides(place: str) -> str | None:
+    """Return what a bind to `place` would hide of the container, or None.
+
+    A place that is no absolute path below / hides all of it: "/".
+    """
+    path = PurePosixPath(place)
+    if not path.is_absolute() or ".." in path.parts or not path.name:
+        return "/"
+    # Two slashes in front are a root of their own in POSIX, and one to the kernel.
+    path = PurePosixPath("/", *path.parts[1:])
+    return next((
+        own for own in OWN_PLACES
+        # /initial.npz and /opt/rocm-6.2 are such places, too.
+        if path.is_relative_to(own) or PurePosixPath(own).is_relative_to(path)
+        or str(path).startswith((f"{own}.", f"{own}-"))
+    ), None)
+
+
 def _outside(value: str) -> str:
-    path = PurePosixPath(value)
-    if not path.is_absolute() or ".." in path.parts or path == PurePosixPath("/"):
+    hidden = hides(value)
+    if hidden == "/":
         raise ValueError("not an absolute path below /")
-    for own in OWN_PLACES:
-        if path.is_relative_to(own) or PurePosixPath(own).is_relative_to(path):
-            raise ValueError(f"would hide {own} of the container; choose a place such as /mnt")
+    if hidden is not None:
+        raise ValueError(f"would hide {hidden} of the container; choose a place such as /mnt")
     return value
 
 

@@ -295,6 +295,7 @@ record() {
     "env": ${environment},
     "shell": ${shell}
   },
+  "site": null,
   "job": null,
   "host": {
     "hostname": ${hostname},

@@ -104,7 +104,8 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
                               name=job.name)
             rundir.start(
                 directory, request.recipe, request.changes, used, data, job.command(),
-                request.extension.modifications(), initial.record(request.initial), begun,
+                request.extension.modifications(), initial.record(request.initial),
+                job.site_facts(), begun,
             )
             (directory / links.FOLDER).mkdir()
             write_atomic(directory / SCRIPT, text)

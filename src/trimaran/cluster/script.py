@@ -12,7 +12,7 @@ from trimaran import __version__
 from trimaran.cluster import lsf, pbs, slurm
 from trimaran.cluster.scheduler import NODES, TASKS, Scheduler, Shape
 from trimaran.engines import BuiltImage, Command, commands
-from trimaran.engines.apptainer import Apptainer, beside_others, csv_line
+from trimaran.engines.apptainer import Apptainer, beside_others, csv_line, given
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes import options, targets
@@ -21,6 +21,7 @@ from trimaran.runs import links, pipeline, shell
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import DataRecord
 from trimaran.runs.resume import OPTION
+from trimaran.runs.sitefacts import SiteFacts
 from trimaran.sites import Cluster
 
 SCRIPT = links.SCRIPT
@@ -90,10 +91,22 @@ class Job:
 
     def command(self) -> Command:
         """Return the exact command, as `run.json` has it."""
-        shape = self.shape
+        shape, facts = self.shape, self.site_facts()
         starts = self.scheduler.ranks(shape, self.cluster, str(shape.nodes), str(shape.tasks))
         line = self.task(self.engine, self.built)
-        return Command((*starts, *line.argv), line.env)
+        at = line.argv.index("--pwd")
+        return Command(
+            (*starts, *line.argv[:at], *facts.flags, *line.argv[at:]),
+            {**given(facts.env), **line.env},
+        )
+
+    def site_facts(self) -> SiteFacts:
+        """Return what the site file adds, its cluster's entry included."""
+        env = {name: value for name, value in self.cluster.env.items()
+               if name not in self.recipe.env}  # the recipe's come later, and win
+        return pipeline.site_facts(self.request).model_copy(update={
+            "flags": list(self.cluster.flags), "env": env,
+        })
 
     def task(self, engine: Apptainer, built: BuiltImage) -> Command:
         """Return the command of one task, by an engine and an image that may be stand-ins."""
@@ -163,7 +176,7 @@ def render(job: Job) -> str:
         "stage_data": cluster.stage_data,
         "check_mpi": cluster.mpi if by_srun else None,
         "network": [
-            shell.quote(f"APPTAINERENV_{name}={value}") for name, value in cluster.env.items()
+            shell.quote(f"{name}={value}") for name, value in given(cluster.env).items()
         ],
         "passed_on": commands.PASSED_ON,
         "rendezvous": job.meets,

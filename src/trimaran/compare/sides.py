@@ -32,6 +32,7 @@ class Experiment:
     image: str
     machine: str
     modified: str = "no"
+    site_file: str = "neutral"
 
     def unlike(self, other: Experiment) -> list[str]:
         """Return in what this one differs from another, for people."""
@@ -116,6 +117,7 @@ def _of_run(path: str, judged: Judged) -> Side:
             arguments=_words({key: record.recipe.changed[key] for key in real}),
             image=f"{record.image.name} {short(record.image.digest)} ({record.image.engine})",
             machine=describe(machines), modified="yes" if record.modified else "no",
+            site_file=", ".join(record.site_changes) or "neutral",
         ),
         nodes=len(machines),
         ranks=_ranks(record.environment) or asked.nodes * asked.tasks_per_node,
@@ -141,6 +143,7 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
             recipe=run.recipe.name, recipe_file=run.recipe.sha256[:12], arguments=_words(real),
             image=f"{run.image.name} {short(run.image.digest)} ({run.image.engine})",
             machine=run.machine,
+            site_file=", ".join(run.site.changes if run.site else ()) or "neutral",
         ),
         nodes=1 + len(run.nodes), ranks=_ranks(run.environment), seconds=run.seconds,
         verdict=evidence.verdict,

@@ -167,7 +167,7 @@ class Apptainer(Container):
         """
         argv = [self.executable, "--quiet", "exec", *_isolation(), "--pwd", setting.workdir,
                 *_mounts(setting.binds), built.reference, f"{VENV}/bin/python", *words]
-        env = {**self.environment(network=setting.network), **_given(setting.env)}
+        env = {**self.environment(network=setting.network), **given(setting.env)}
         return Command(tuple(argv), env)
 
     def described(self, built: BuiltImage) -> Description:
@@ -194,7 +194,7 @@ class Apptainer(Container):
             argv += ["--overlay", f"{built.overlay}:ro"]
         return Command(
             (*argv, built.reference, *commands.launched(built, launcher), *args),
-            {**self.environment(network=False), **_given(setting.env)},
+            {**self.environment(network=False), **given(setting.env)},
         )
 
 
@@ -221,7 +221,7 @@ def beside_others(argv: Sequence[str]) -> tuple[str, ...]:
     return (*argv[:at], *shared, *argv[at + 1 :])
 
 
-def _given(env: Mapping[str, str]) -> dict[str, str]:
+def given(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of Apptainer's own process that set `env` in the container."""
     return {f"APPTAINERENV_{key}": value for key, value in env.items()}
 

@@ -17,7 +17,7 @@ from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Card
 from trimaran.recipes.command import app_arguments, launcher, real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
-from trimaran.runs import chain, inputs, rundir
+from trimaran.runs import chain, inputs, rundir, sitefacts
 from trimaran.runs.extending import VENV_INSIDE
 from trimaran.runs.record import RunRecord
 from trimaran.runs.rundir import METRICS, RESULT
@@ -41,7 +41,8 @@ def check(
     result = _result(directory / RESULT)
     faults = [
         *ended(record), *_changed_files(directory, record), *_command(record, recipe),
-        *_image(record), *_metrics(record, recipe, card, events), *_outcome(events, result, card),
+        *_image(record), *_site(record), *_metrics(record, recipe, card, events),
+        *_outcome(events, result, card),
         *(chain.faults(directory, record, recipe, last_step(events)) if record.job else []),
     ]
     if faults:
@@ -156,6 +157,17 @@ def _image(record: RunRecord) -> Iterator[str]:
     if found != added:
         yield (f"run.json: the command adds {', '.join(sorted(found)) or 'nothing'} to the image,"
                f" listed is {', '.join(sorted(added)) or 'nothing'}")
+
+
+def _site(record: RunRecord) -> Iterator[str]:
+    """Compare what the site file added with the command."""
+    if record.site is None:
+        return
+    for one in sitefacts.lost(
+        record.site, Command(tuple(record.command.argv), record.command.env),
+        selection.row(record.image.engine).sets,
+    ):
+        yield f"run.json: the site file added {one}, which the command does not have"
 
 
 def _metrics(

@@ -30,7 +30,7 @@ class Earlier:
 
     Attributes:
         runs: with the arguments of this run, the newest first.
-        others: how many had other arguments.
+        others: how many had other arguments, or another experiment by their site file.
         faults: files that cannot be read, and why.
     """
 
@@ -54,7 +54,9 @@ def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> 
             continue
         if one.run.recipe.name != recipe.name or one.run.started == but:
             continue
-        if _matters(one.run.recipe.changed, recipe) == _matters(changed, recipe):
+        # What a site file changed is told by name alone: no two such runs are known to be alike.
+        other = one.run.site is not None and bool(one.run.site.changes)
+        if not other and _matters(one.run.recipe.changed, recipe) == _matters(changed, recipe):
             found.append(one)
         else:
             others += 1

@@ -13,6 +13,7 @@ from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.runs.kept_curves import KeptCurve
 from trimaran.runs.record import GitRecord, JobRecord, RecipeRecord, SignatureRecord, as_list
+from trimaran.runs.sitefacts import SiteFacts
 from trimaran.runs.verdict import Row, Verdict, within, worst
 from trimaran.strict import Digest, Sha256
 
@@ -101,6 +102,21 @@ class UsedRecipe(RecipeRecord, extra="forbid"):
     sha256: Sha256
 
 
+class UsedSite(strict.Model):
+    """What the site file added that is neutral, without folders; `changes` names the rest."""
+
+    flags: list[str]
+    env: dict[str, str]
+    binds: Annotated[dict[str, str], Field(max_length=0)]
+    changes: list[str]
+
+    @model_validator(mode="after")
+    def _is_neutral(self) -> UsedSite:
+        if others := SiteFacts(flags=self.flags, env=self.env).changes:
+            raise ValueError(f"{', '.join(others)}: not neutral, and told whole")
+        return self
+
+
 class Execution(strict.Model):
     """`run` of the evidence of a run: what `run.json` says, without folders and names."""
 
@@ -113,6 +129,7 @@ class Execution(strict.Model):
     data: Annotated[list[UsedFile], BeforeValidator(as_list)]
     initial: UsedFile | None = None
     git: GitRecord
+    site: UsedSite | None = None
     job: JobRecord | None = None
     host: Machine
     nodes: list[Machine] = Field(default_factory=list)
@@ -167,6 +184,13 @@ class RunEvidence(strict.Model):
     run: Execution
     verdict: Judgement
     curves: list[Curve] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _has_a_reference(self) -> RunEvidence:
+        if self.run.site and self.run.site.changes and self.verdict.outcome != "NO REFERENCE":
+            raise ValueError(f"the outcome is {self.verdict.outcome}, but the site file changed the"
+                             f" experiment: {', '.join(self.run.site.changes)}")
+        return self
 
     @property
     def day(self) -> dt.date:

@@ -19,6 +19,7 @@ from trimaran.runs import initial, inputs, report, rundir, training
 from trimaran.runs.agreement import OUT_INSIDE
 from trimaran.runs.extending import Extension
 from trimaran.runs.record import DataRecord, ImageRecord, RunRecord, SignatureRecord
+from trimaran.runs.sitefacts import SiteFacts
 from trimaran.runs.verdict import Verdict
 from trimaran.sites import Site
 
@@ -121,6 +122,7 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
             begun = rundir.start(
                 directory, request.recipe, request.changes, used, data, exact,
                 request.extension.modifications(), initial.record(request.initial),
+                site_facts(request),
             )
             training.perform(directory, begun, exact, lock, reporter)
         with reporter.step(4, STEPS, "verdict and report"):
@@ -274,6 +276,13 @@ def command(
         replace(built, overlay=request.extension.overlay), words,
         Setting(binds, request.extension.environment(recipe.env), seen(out)), launcher(recipe),
     )
+
+
+def site_facts(request: Request) -> SiteFacts:
+    """Return what the site file adds to the command of `request`."""
+    # The host's own folders are where they are, whatever a site file says of containers.
+    own = request.site.binds if request.engine.container else {}
+    return SiteFacts(binds={inside: str(source) for source, inside in own.items()})
 
 
 def script(planned: Plan) -> str:

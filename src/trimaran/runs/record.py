@@ -11,6 +11,7 @@ from trimaran.hostfacts import HostFacts
 from trimaran.recipes.options import Argument
 from trimaran.runs.extending import Modification
 from trimaran.runs.initial import InitialRecord
+from trimaran.runs.sitefacts import SiteFacts
 
 Status = Literal["queued", "running", "completed", "failed", "interrupted"]
 
@@ -118,7 +119,8 @@ class RunRecord(BaseModel):
 
     `seconds` are those of the training command: of all its parts, but for a part that was
     killed together with the tool and could not tell. `files` has the SHA-256 of what the app
-    left, from the moment on when it ended. `nodes` are those besides `host`.
+    left, from the moment on when it ended. `nodes` are those besides `host`. `site` is what
+    the site file added; a run of an older version has none.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -131,6 +133,7 @@ class RunRecord(BaseModel):
     initial: InitialRecord | None = None
     git: GitRecord
     command: CommandRecord
+    site: SiteFacts | None = None
     job: JobRecord | None = None
     host: HostFacts
     nodes: list[HostFacts] = Field(default_factory=list)
@@ -147,3 +150,8 @@ class RunRecord(BaseModel):
         """Every machine that the run was on."""
         parts = ((self.host, self.nodes), *((part.host, part.nodes) for part in self.resumed))
         return [host for first, others in parts for host in (first, *others)]
+
+    @property
+    def site_changes(self) -> list[str]:
+        """What the site file changed of the experiment."""
+        return self.site.changes if self.site else []

@@ -73,7 +73,8 @@ def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Pa
     card = recipe_as_run(directory, record).card.card
     events = verdict.read_events(directory / rundir.METRICS)
     evidence = Evidence(run=record, verdict=judged, curves=kept_curves.collect(events, card))
-    files.write_evidence(file, evidence.model_dump_json(indent=2, exclude={"run": _PRIVATE}))
+    private = _PRIVATE | ({"site": record.site.private()} if record.site else {})
+    files.write_evidence(file, evidence.model_dump_json(indent=2, exclude={"run": private}))
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def judge(directory: Path) -> Judged:
             *(["nodes"] if record.recipe.nodes else []),
         ],
         unlike=list(dict.fromkeys(unlike)),
+        site=record.site_changes,
         other_data=agreement.other_data(record),
         image_digest=record.image.digest,
         checked=checked,

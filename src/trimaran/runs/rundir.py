@@ -44,6 +44,7 @@ from trimaran.runs.record import (
     RunRecord,
     Status,
 )
+from trimaran.runs.sitefacts import SiteFacts
 
 RUNS = "runs"
 """The folder in which run directories are made, unless the user names one."""
@@ -145,6 +146,7 @@ def start(
     command: Command,
     modified: Sequence[Modification] = (),
     initial: InitialRecord | None = None,
+    site: SiteFacts | None = None,
     job: JobRecord | None = None,
 ) -> RunRecord:
     """Fill `directory` with recipe and card, and a `run.json` that says "running".
@@ -157,7 +159,7 @@ def start(
     record = new_record(recipe, changed, image, data, command, git_state(recipe.path.parent))
     record = record.model_copy(update={
         "status": "running" if job is None else "queued",
-        "modified": list(modified), "initial": initial, "job": job,
+        "modified": list(modified), "initial": initial, "site": site, "job": job,
     })
     with writing(f"write the run directory {directory}", directory):
         directory.mkdir(parents=True, exist_ok=True)

@@ -185,6 +185,7 @@ def judge(
     *,
     changed: Sequence[str],
     unlike: Sequence[str],
+    site: Sequence[str] = (),
     other_data: str | None = None,
     image_digest: str | None = None,
     checked: Sequence[str] = (),
@@ -197,15 +198,18 @@ def judge(
         events: its metrics.
         changed: arguments changed on the command line that make it another experiment.
         unlike: what makes the host another machine than the recipe's target.
+        site: what the site file adds that makes it another experiment.
         other_data: what makes the data others than those of the recipe.
         image_digest: of the image that was used; None: it was not in a container.
         checked: what was compared before, for the reader.
     """
-    another = bool(changed or other_data)
+    another = bool(changed or site or other_data)
     rows = [_row(expected, card, events, another, unlike) for expected in recipe.expected]
     reasons = []
     if changed:
         reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
+    if site:
+        reasons.append(f"the site file changes the experiment ({', '.join(site)})")
     if other_data:
         reasons.append(other_data)
     if unlike and any(card.metrics[row.metric].hardware_bound for row in rows):

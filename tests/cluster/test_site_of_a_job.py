@@ -1,0 +1,72 @@
+"""What a site file adds to a job: the ranks get it, `run.json` has it, and nothing else gets in."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobplaces import make, noting, write_program
+from trimaran.cluster import jobs
+from trimaran.engines.apptainer import Apptainer
+from trimaran.reporting import Silent
+from trimaran.runs import pipeline, rundir
+from trimaran.runs.record import ImageRecord
+from trimaran.sites import Cluster, Site
+
+CLUSTER = Cluster(
+    mpi="pmi2", flags=("--no-mount=bind-paths", "--bind=/w:/usr/lib"),
+    env={"NCCL_SOCKET_IFNAME": "ib 0", "SEED": "3", "OMP_NUM_THREADS": "9"},
+)
+
+
+def test_the_command_in_the_record_is_that_of_the_ranks(tmp_path: Path) -> None:
+    place = make(tmp_path / "p", cluster=CLUSTER)
+    code, said = place.run()
+    assert code == 0, said
+    record = rundir.load(place.out)
+    line = record.command.argv
+    assert place.recorded("argv") == line[line.index(str(place.root / "bin/apptainer")) + 1 :]
+    assert "--bind=/w:/usr/lib" in line
+    passed = dict(entry.split("=", 1) for entry in place.recorded("env"))
+    for name, value in record.command.env.items():
+        if name.startswith("APPTAINERENV_"):
+            assert passed[name] == value
+    assert record.command.env["APPTAINERENV_OMP_NUM_THREADS"] == "1", "the recipe's wins"
+    assert record.site is not None
+    assert record.site.env == {"NCCL_SOCKET_IFNAME": "ib 0", "SEED": "3"}
+    assert record.site_changes == ["the flag --bind to /usr/lib", "the variable SEED"]
+
+
+def test_what_the_users_environment_says_to_apptainer_reaches_no_rank(tmp_path: Path) -> None:
+    """`Place.start` has APPTAINER_BIND and its like in the environment of the job."""
+    place = make(tmp_path / "p")
+    code, said = place.run()
+    assert code == 0, said
+    names = {entry.partition("=")[0] for entry in place.recorded("env")}
+    assert not [name for name in names if "LEAK" in name or name.startswith("SINGULARITY")]
+    assert not {"APPTAINER_BIND", "APPTAINER_OVERLAY_IMAGE"} & names
+
+
+def test_submit_writes_it_down(
+    tmp_path: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make(tmp_path / "p", cluster=CLUSTER)
+    write_program(place.root / "bin/sbatch", noting(said="12"))
+    monkeypatch.setenv("PATH", str(place.root / "bin"), prepend=os.pathsep)
+    (tmp_path / "licences").mkdir()
+    site = Site(binds={tmp_path / "licences": "/mnt/licences"})
+    request = replace(place.job.request, site=site, out=own_place / "run",
+                      engine=Apptainer(str(place.root / "bin/apptainer")))
+    image = ImageRecord(**vars(place.job.built))
+    monkeypatch.setattr(
+        pipeline, "prepare", lambda *_: (request, place.job.data, place.job.built, image)
+    )
+    jobs.submit(request, "here", CLUSTER, Silent())
+    record = rundir.load(own_place / "run")
+    assert record.site is not None
+    assert record.site.flags == list(CLUSTER.flags)
+    assert record.site.binds == {"/mnt/licences": str(tmp_path / "licences")}
+    assert record.job is not None
