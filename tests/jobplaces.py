@@ -109,7 +109,8 @@ class Place:
             env={"HOME": "/home/x y", "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
                  self.job.scheduler.number: number, "SLURM_JOB_NODELIST": "n[1-2]", "LEAK": "1",
                  "APPTAINER_BIND": "/w:/usr", "APPTAINER_OVERLAY_IMAGE": "/w.img",
-                 "APPTAINERENV_LEAK": "1", "SINGULARITYENV_LEAK": "1", "SINGULARITY_BIND": "/w:/usr",
+                 "APPTAINERENV_LEAK": "1", "SINGULARITYENV_LEAK": "1",
+                 "SINGULARITY_BIND": "/w:/usr",
                  "TMPDIR": str(self.root / "tmp"), "PMIX_RANK": "a b $(touch owned)"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )

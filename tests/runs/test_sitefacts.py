@@ -1,4 +1,4 @@
-"""What a site file adds to a run is in its record, and what could change the result is judged so."""
+"""What a site file adds to a run is in its record; what could change the result is judged so."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_record_that_its_command_contradicts_is_not_judged(
     record = json.loads(path.read_text())
     record["site"] |= lost
     path.write_text(json.dumps(record))
-    with pytest.raises(RunError, match="the site file added .*, which the command does not have"):
+    with pytest.raises(RunError, match=r"the site file added .*, which the command does not have"):
         report.judge(own_place / "run")
 
 
