@@ -68,7 +68,9 @@ def _names(command: str | None, given: Mapping[str, Any]) -> None:
             raise unknown_name(key, given[key], known)
     if given.get("image"):
         definition.load(given["image"])
-    if command == "get" and "name" in given:
+    if given.get("wanted_by"):
+        library.load(given["wanted_by"])
+    if command == "get" and given.get("name"):
         contracts.load(given["name"])
     if command == "show" and "name" in given:
         catalog.details(given["kind"], given["name"])

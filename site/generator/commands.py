@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trimaran.cluster.script import Job
 from trimaran.data.contracts import load as contract
+from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
 from trimaran.engines import BuiltImage, Command, gpu
 from trimaran.engines.apptainer import USERNS, Apptainer
@@ -49,7 +50,10 @@ def plain(one: Standing) -> str:
     lines = [f"SIF=$(trimaran build {recipe.image.name} --engine apptainer)"]
     named = {name: "DATA" if len(recipe.data) == 1 else f"DATA{number}"
              for number, name in enumerate(recipe.data, start=1)}
-    lines += [f"{variable}=$(trimaran data get {name})" for name, variable in named.items()]
+    lines += [
+        f"{variable}=$({getting(contract(name), recipe.data[name].format)})"
+        for name, variable in named.items()
+    ]
     if recipe.initial is not None:
         lines.append(f"INITIAL={_first(one)}")
     return "\n".join([*lines, "mkdir run", _command(one, named)])
@@ -152,4 +156,6 @@ def first(one: Standing) -> str | None:
     if not licensed:
         return None
     names = ", ".join(licensed)
-    return f"{names}: under licence; `trimaran data get {licensed[0]}` says how to get the files"
+    command = getting(contract(licensed[0]), one.file.recipe.data[licensed[0]].format)
+    return (f"{names}: under licence; `{command}` takes the files that you got, and without"
+            " `--from DIR` says how to get them")

@@ -9,6 +9,7 @@ from generator import commands, learning, markdown, scaling
 from generator.pages import Page, fill
 from generator.sources import Sources
 from trimaran.data.contracts import load as contract
+from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
 from trimaran.evidence import standing
 from trimaran.evidence.shelf import Piece
@@ -149,7 +150,7 @@ def _data(one: Standing) -> list[dict[str, str]]:
         counts = ", ".join(f"{count:,} {split}" for split, count in use.samples.items())
         found.append({
             "name": name, "title": known.title, "format": use.format, "samples": counts,
-            "licence": known.licence.id, "how": f"trimaran data get {name}",
+            "licence": known.licence.id, "how": getting(known, use.format),
         })
     initial = one.file.recipe.initial
     if initial is not None and initial.weights is not None:

@@ -166,7 +166,8 @@ def _members(
     )
     readme = shell.fill("trimaran.bundles", "bundle-readme.txt.j2", {
         "manifest": manifest, "recipe": request.recipe.recipe, "target": targets.load(target),
-        "contracts": [contracts.load(one.name) for one in data], "included": contents.included,
+        "contracts": [contracts.load(one.name) for one in data],
+        "getting": contents.getting, "included": contents.included,
     })
     below = {one.name: inputs.below(request.recipe.recipe, one.name).lstrip("/") for one in data}
     files = {

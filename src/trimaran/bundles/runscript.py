@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran import __version__
+from trimaran.data import contracts, places
 from trimaran.engines import BuiltImage, Command, commands
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes.library import RecipeFile
@@ -49,6 +50,13 @@ class Contents:
     included: bool
     git: GitRecord
 
+    @property
+    def getting(self) -> dict[str, str]:
+        """The command that gets each data set, by its name."""
+        used = self.recipe.recipe.data
+        return {name: places.getting(contracts.load(name), used[name].format)
+                for name in self.datasets}
+
 
 def render(contents: Contents) -> str:
     """Return the text of `run.sh`.
@@ -63,6 +71,7 @@ def render(contents: Contents) -> str:
         "recipe": contents.recipe.name,
         "recipe_word": shlex.quote(f"runs/{contents.recipe.name}"),
         "data": " and ".join(contents.datasets),
+        "getting": list(contents.getting.values()),
         "folders": [inputs.below(contents.recipe.recipe, name) for name in contents.datasets],
         "included": contents.included,
         "image": IMAGE,

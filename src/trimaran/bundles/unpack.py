@@ -101,7 +101,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
 
 
 def _take_in_data(place: Path, name: str, reporter: Reporter) -> None:
-    target = cache.folder(contracts.load(name))
+    target = cache.folder(contracts.load(name), dataset_json.read(place).format)
     if not target.exists():
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:

@@ -119,9 +119,6 @@ Offline = Annotated[bool, typer.Option("--offline", help="Never touch the networ
 ImageName = Annotated[
     str, typer.Argument(metavar="IMAGE", autocompletion=complete("images"), show_default=False)
 ]
-DataName = Annotated[
-    str, typer.Argument(metavar="DATA", autocompletion=complete("data"), show_default=False)
-]
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", autocompletion=complete("recipes"), show_default=False)
 ]

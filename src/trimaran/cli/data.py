@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trimaran.cli import common
-from trimaran.cli.common import DataName, Json, Offline, command, emit, say, terminal
+from trimaran.cli.common import Json, Offline, command, emit, say, terminal
 from trimaran.data.kinds import FormatName
 
 app = typer.Typer(
@@ -36,11 +37,28 @@ def data_list(as_json: Json = False) -> None:
 
 @command(app, "get", network=True)
 def data_get(
-    name: DataName,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA", autocompletion=common.complete("data"), show_default=False,
+            help="Name of a data set; with --for by default all that the recipe reads.",
+        ),
+    ] = None,
     source: Annotated[
         Path | None,
         typer.Option(
             "--from", metavar="DIR", help="Folder with the files of a data set under licence."
+        ),
+    ] = None,
+    kind: Annotated[
+        FormatName | None,
+        typer.Option("--format", help="How it is packed; by default as its own file says."),
+    ] = None,
+    wanted_by: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="RECIPE", autocompletion=common.complete("recipes"),
+            help="Pack it as this recipe needs it.",
         ),
     ] = None,
     offline: Offline = False,
@@ -48,12 +66,41 @@ def data_get(
     """Download, verify and pack a data set.
 
     One that needs a licence is not downloaded: without --from this says how to get its files.
+    Several formats of one lie side by side.
 
     Example: trimaran data get fashion-mnist
     """
     from trimaran.data import cache, contracts
 
-    say(cache.get(contracts.load(name), offline=offline, reporter=terminal(), source=source))
+    for one, form in _asked(name, kind, wanted_by).items():
+        say(cache.get(contracts.load(one), offline=offline, reporter=terminal(), source=source,
+                      form=form))
+
+
+def _asked(
+    name: str | None, kind: FormatName | None, recipe: str | None
+) -> Mapping[str, FormatName | None]:
+    """Return the data sets to get, each with its format; None: its own."""
+    from trimaran.errors import UsageError, nearest
+    from trimaran.recipes import library
+
+    if recipe is None:
+        if name is None:
+            raise UsageError("data get: which data set?",
+                             hint="name one of `trimaran data list`, or a recipe by --for")
+        return {name: kind}
+    if kind is not None:
+        raise UsageError("--format and --for both say the format", hint="leave one of them out")
+    known = library.load(recipe).recipe if "@" in recipe else library.definition(recipe)
+    wanted = {one: use.format for one, use in known.data.items()}
+    if name is None:
+        if not wanted:
+            raise UsageError(f"{recipe} reads no data")
+        return wanted
+    if name not in wanted:
+        raise UsageError(f"{recipe} reads no data set '{name}' ({nearest(name, wanted)})"
+                         if wanted else f"{recipe} reads no data")
+    return {name: wanted[name]}
 
 
 @app.command("pack")
@@ -159,16 +206,15 @@ def data_verify(
 
     Example: trimaran data verify fashion-mnist
     """
-    from trimaran.data import cache, contracts
-    from trimaran.data.contracts import Licensed
+    from trimaran.data import cache, contracts, places
     from trimaran.errors import RunError, unknown_name
 
     place = Path(what)
     if what in contracts.names():
         contract = contracts.load(what)
         faults = cache.verify(contract, reporter=terminal(), workers=workers)
-        own_files = " --from DIR" if isinstance(contract, Licensed) else ""
-        hint = f"trimaran data get {what}{own_files} repairs it"
+        forms = cache.damaged(contract) or [places.own_format(contract)]
+        hint = f"{'; '.join(places.getting(contract, form) for form in forms)} repairs it"
     elif place.is_dir():
         faults = cache.verify_folder(
             None, place, records=True, reporter=terminal(), workers=workers

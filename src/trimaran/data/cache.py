@@ -4,6 +4,7 @@ A data set lies in `cache("data", NAME)`: `raw/` holds the verified files of the
 contract, `packed/` the shards for training, `download/` what is under way. One that needs
 a licence has no `raw/`: its files stay where the user put them; `replaced/` is its packed
 set with a fault, while a new one is made; `unpacked/` has what a packing needs from archives.
+In another format than the contract's own it lies beside them (`places.Place`).
 """
 
 from __future__ import annotations
@@ -14,33 +15,42 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
-from trimaran import locks, paths
+from trimaran import locks
 from trimaran.data import dataset_json, squashfs
 from trimaran.data.contracts import AnyContract, Contract, Licensed, OfFiles, Videos, Zipped
 from trimaran.data.kinds import FormatName, SampleWord
+from trimaran.data.places import Place, getting, own_format
 from trimaran.errors import RunError, UsageError
 from trimaran.files import IN_CACHE, make_folder, resumable, sha256, writing
 from trimaran.reporting import Reporter
 
 State = Literal["absent", "downloaded", "packed", "damaged"]
 
-_DAMAGED = ".damaged"
-"""Left by `verify` when it found something, so that the next `get` looks as thoroughly."""
 
-_REPLACED = "replaced"
-"""The packed set with a fault, kept until the new one is whole."""
+def folder(contract: AnyContract, form: FormatName | None = None) -> Path:
+    """Return where the packed data set lies, whether or not it is there.
+
+    `form` is its format; None: the contract's own.
+    """
+    return Place.of(contract, form).packed
 
 
-def folder(contract: AnyContract) -> Path:
-    """Return where the packed data set lies, whether or not it is there."""
-    return _home(contract) / "packed"
+def formats_here(contract: AnyContract) -> list[FormatName]:
+    """Return the formats in which the data set is here, by sizes; the contract's own first."""
+    return [place.form for place in Place.every(contract) if _is_complete(place)]
+
+
+def damaged(contract: AnyContract) -> list[FormatName]:
+    """Return the formats in which `verify` has found a fault that was not mended since."""
+    return [place.form for place in Place.every(contract) if os.path.lexists(place.damaged)]
 
 
 def state(contract: AnyContract) -> State:
     """Return how much of the data set is here, by sizes and by what `verify` has found."""
-    if _is_complete(contract):
-        return "damaged" if os.path.lexists(_home(contract) / _DAMAGED) else "packed"
-    raw = _home(contract) / "raw"
+    here = formats_here(contract)
+    if here:
+        return "damaged" if set(here) & set(damaged(contract)) else "packed"
+    raw = Place.of(contract, None).home / "raw"
     present = isinstance(contract, Contract) and all(
         (raw / name).is_file() and (raw / name).stat().st_size == content.size
         for name, content in contract.files.items()
@@ -49,15 +59,17 @@ def state(contract: AnyContract) -> State:
 
 
 def get(
-    contract: AnyContract, *, offline: bool, reporter: Reporter, source: Path | None = None
+    contract: AnyContract, *, offline: bool, reporter: Reporter, source: Path | None = None,
+    form: FormatName | None = None,
 ) -> Path:
     """Return the folder of the packed data set, every shard verified by its hash.
 
     What is lacking or damaged is downloaded, verified and packed; `source` is the folder with the
-    files of a data set that needs a licence.
+    files of a data set that needs a licence, `form` a format (None: the contract's own).
 
     Raises:
-        UsageError: `source` is given for a data set that is downloaded.
+        UsageError: `source` is given for a data set that is downloaded, or the format cannot hold
+            such samples.
         RunError: no source gives the data, or there is no space for them.
         Interrupted: on Ctrl-C; downloads resume, and nothing half-packed stays.
     """
@@ -66,60 +78,64 @@ def get(
             f"{contract.name} is downloaded, --from is for what needs a licence",
             hint="leave out --from",
         )
-    home = _home(contract)
+    place = Place.of(contract, form)
+    if form not in (None, own_format(contract)):
+        from trimaran.data import formats
+
+        formats.check(place.form, contract.kind)
     with (
-        resumable(f"getting {contract.name}"), writing(f"write into {home}", home, hint=IN_CACHE)
+        resumable(f"getting {contract.name}"),
+        writing(f"write into {place.home}", place.home, hint=IN_CACHE),
     ):
-        again = any(os.path.lexists(home / name) for name in (_DAMAGED, _REPLACED))
-        if again or _faults(contract, reporter):
-            make_folder(home, reporter)
+        again = any(map(os.path.lexists, (place.damaged, place.replaced)))
+        if again or _faults(place, reporter):
+            make_folder(place.home, reporter)
+            # One lock for all formats: they are made of the same downloads.
             with locks.making(folder(contract), reporter):
-                _mend(contract, home, offline, reporter, source)
-    return folder(contract)
+                _mend(place, offline, reporter, source)
+    return place.packed
 
 
-def _mend(
-    contract: AnyContract, home: Path, offline: bool, reporter: Reporter, source: Path | None
-) -> None:
+def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
     """Get what is lacking or has a fault: another process may have done so meanwhile."""
-    thorough = os.path.lexists(home / _DAMAGED)
-    faults = _faults(contract, reporter, records=thorough)
+    thorough = os.path.lexists(place.damaged)
+    faults = _faults(place, reporter, records=thorough)
     if faults:
-        if os.path.lexists(folder(contract)):
+        if os.path.lexists(place.packed):
             for fault in faults:
                 reporter.warn(fault)
-        _get(contract, home, offline, reporter, source)
-    elif thorough and not _mend_raw(contract, home, offline, reporter):
+        _get(place, offline, reporter, source)
+    elif thorough and not _mend_raw(place, offline, reporter):
         return
-    for done in (home / _REPLACED, home / _DAMAGED):
+    for done in (place.replaced, place.damaged):
         if os.path.lexists(done):
             shutil.rmtree(done) if done.is_dir() else done.unlink()
 
 
-def _mend_raw(contract: AnyContract, home: Path, offline: bool, reporter: Reporter) -> bool:
+def _mend_raw(place: Place, offline: bool, reporter: Reporter) -> bool:
     """Get the files anew that the packed data set was made of; a run does not need them."""
     from trimaran.data.sources import fetch_raw
 
+    contract, home = place.contract, place.home
     if isinstance(contract, Licensed) or not _raw_faults(contract, home / "raw"):
         return True
     try:
         fetch_raw(contract, home / "raw", home / "download", offline=offline, reporter=reporter)
     except RunError as error:
-        reporter.warn(f"{error.message}\n{folder(contract)}, which a run reads, is whole")
+        reporter.warn(f"{error.message}\n{place.packed}, which a run reads, is whole")
         return False
     shutil.rmtree(home / "download", ignore_errors=True)
     return True
 
 
-def _get(
-    contract: AnyContract, home: Path, offline: bool, reporter: Reporter, source: Path | None
-) -> None:
+def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
     # Needed here only, and slow to import (Pillow, requests).
     from trimaran import pool
     from trimaran.data import licensed
     from trimaran.data.packing import arrays, cameras, packer, plan, zipped
     from trimaran.data.sources import fetch_raw
 
+    contract, home = place.contract, place.home
     raw, downloads, unpacked = home / "raw", home / "download", home / "unpacked"
     if not isinstance(contract, Licensed):
         fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
@@ -130,47 +146,58 @@ def _get(
             listing = zipped.listing(contract, raw)
         else:
             listing = licensed.checked(contract, source, unpacked, reporter)
-        _set_aside(contract, home, reporter)
+        _set_aside(place, reporter)
         how = contract.packing
-        options = plan.Options(contract.name, how.format, how.resize, how.quality)
-        packer.pack(listing, folder(contract), options, workers=pool.cores(), skip_bad=False,
+        options = plan.Options(contract.name, place.form, how.resize, how.quality)
+        packer.pack(listing, place.packed, options, workers=pool.cores(), skip_bad=False,
                     reporter=reporter)
     else:
-        arrays.pack(contract, raw, folder(contract), reporter)
+        arrays.pack(contract, raw, place.packed, reporter, place.form)
     for used in (downloads, unpacked):
         shutil.rmtree(used, ignore_errors=True)
 
 
-def _set_aside(contract: OfFiles, home: Path, reporter: Reporter) -> None:
+def _set_aside(place: Place, reporter: Reporter) -> None:
     """Make room for packing anew, or for going on with it; the old set stays until the end."""
     from trimaran.data.packing import packer
 
-    place = folder(contract)
-    if os.path.lexists(place) and not packer.is_under_way(place):
-        shutil.rmtree(home / _REPLACED, ignore_errors=True)
-        place.rename(home / _REPLACED)
-        reporter.note(f"{contract.name} is packed anew; until then {home / _REPLACED} is kept")
+    if os.path.lexists(place.packed) and not packer.is_under_way(place.packed):
+        shutil.rmtree(place.replaced, ignore_errors=True)
+        place.packed.rename(place.replaced)
+        reporter.note(
+            f"{place.contract.name} is packed anew; until then {place.replaced} is kept"
+        )
 
 
 def verify(contract: AnyContract, *, reporter: Reporter, workers: int | None = None) -> list[str]:
     """Check every file, record and image of the data set; return each fault found by name.
 
-    What is found is remembered: the next `get` makes the packed data anew.
+    Every format that is here is checked. What is found is remembered: the next `get` makes the
+    packed data anew.
     """
-    home = _home(contract)
-    if not (folder(contract) / dataset_json.DATASET).is_file():
+    here = [place for place in Place.every(contract)
+            if (place.packed / dataset_json.DATASET).is_file()]
+    if not here:
         return [f"{contract.name} is not here ({folder(contract)})"]
-    faults = _raw_faults(contract, home / "raw") if isinstance(contract, Contract) else []
-    faults += verify_folder(
-        contract, folder(contract), records=True, reporter=reporter, workers=workers
-    )
-    if faults:
-        try:
-            (home / _DAMAGED).write_text("\n".join(faults) + "\n", encoding="utf-8")
-        except OSError as error:
-            reporter.warn(f"{home / _DAMAGED} cannot be written, so that `data get` does not see"
-                          f" the faults: {error.strerror}")
-    return faults
+    raw = here[0].home / "raw"
+    common = _raw_faults(contract, raw) if isinstance(contract, Contract) else []
+    found = list(common)
+    for place in here:
+        own = verify_folder(
+            contract, place.packed, records=True, reporter=reporter, workers=workers
+        )
+        found += own
+        if common or own:
+            _remember(place, [*common, *own], reporter)
+    return found
+
+
+def _remember(place: Place, faults: list[str], reporter: Reporter) -> None:
+    try:
+        place.damaged.write_text("\n".join(faults) + "\n", encoding="utf-8")
+    except OSError as error:
+        reporter.warn(f"{place.damaged} cannot be written, so that `data get` does not see"
+                      f" the faults: {error.strerror}")
 
 
 def _raw_faults(contract: Contract, raw: Path) -> list[str]:
@@ -208,7 +235,7 @@ def verify_folder(
     own: list[str] = []
     if contract is not None:
         own = dataset_json.mismatches(contract, dataset, {})
-        own += dataset_json.unpinned(contract, sha256(place / dataset_json.DATASET))
+        own += _unpinned(contract, dataset, sha256(place / dataset_json.DATASET))
     found = [f"{place}: {fault}" for fault in own] + verification.faults(
         place, dataset, records=records, workers=workers or pool.cores(), reporter=reporter
     )
@@ -240,15 +267,15 @@ def check(
         digest = sha256(place / dataset_json.DATASET)
         faults = dataset_json.missing_files(place, dataset)
     faults = [*dataset_json.mismatches(contract, dataset, samples),
-              *dataset_json.unpinned(contract, digest), *faults]
-    hint = f"`trimaran data get {contract.name}` makes it"
+              *_unpinned(contract, dataset, digest), *faults]
+    hint = f"`{getting(contract, form)}` makes it"
     if dataset.kind.word not in kinds:
         faults.append(f"its samples are '{dataset.kind.word}', the app reads {', '.join(kinds)}")
     if dataset.format != form:
         faults.insert(0, f"its format is {dataset.format}, the recipe needs {form}")
-        hint = (
-            f"`trimaran data pack SOURCE -o PACKED --format {form}` makes it of the same source,"
-            " `--data PACKED` takes it"
+        hint += (
+            f" in the cache, where a run takes it without --data; `trimaran data pack SOURCE -o"
+            f" PACKED --format {form}` makes it of a source of your own, `--data PACKED` takes it"
         )
     if faults:
         raise RunError(
@@ -262,35 +289,40 @@ def is_image(place: Path) -> bool:
     return place.is_file()
 
 
-def _home(contract: AnyContract) -> Path:
-    return paths.cache("data", contract.name)
+def _unpinned(contract: AnyContract, dataset: dataset_json.Dataset, digest: str) -> list[str]:
+    """Return what `dataset_json.unpinned` does; of another format nothing is pinned."""
+    if dataset.format != own_format(contract):
+        return []
+    return dataset_json.unpinned(contract, digest)
 
 
-def _is_complete(contract: AnyContract) -> bool:
+def _is_complete(place: Place) -> bool:
     """Return True if the packed data set is here, by sizes, and made from these contents."""
-    place = folder(contract)
     try:
-        dataset = dataset_json.read(place)
+        dataset = dataset_json.read(place.packed)
     except UsageError:
         return False
     return (
-        _is_made_from(contract, dataset)
-        and not dataset_json.mismatches(contract, dataset, {})
-        and not dataset_json.missing_files(place, dataset)
+        dataset.format == place.form
+        and _is_made_from(place.contract, dataset)
+        and not dataset_json.mismatches(place.contract, dataset, {})
+        and not dataset_json.missing_files(place.packed, dataset)
     )
 
 
-def _faults(contract: AnyContract, reporter: Reporter, *, records: bool = False) -> list[str]:
+def _faults(place: Place, reporter: Reporter, *, records: bool = False) -> list[str]:
     """Return the faults of the packed data set in the cache, whose every shard is hashed."""
-    place = folder(contract)
-    if not os.path.lexists(place):
-        return [f"{place} is missing"]
+    if not os.path.lexists(place.packed):
+        return [f"{place.packed} is missing"]
     try:
-        if not _is_made_from(contract, dataset_json.read(place)):
-            return [f"{place} was made from other files than {contract.name} has now"]
+        dataset = dataset_json.read(place.packed)
     except UsageError as error:
         return error.message.splitlines()
-    return verify_folder(contract, place, records=records, reporter=reporter)
+    if not _is_made_from(place.contract, dataset):
+        return [f"{place.packed} was made from other files than {place.contract.name} has now"]
+    if dataset.format != place.form:
+        return [f"{place.packed} is in the format {dataset.format}, not {place.form}"]
+    return verify_folder(place.contract, place.packed, records=records, reporter=reporter)
 
 
 def _is_made_from(contract: AnyContract, dataset: dataset_json.Dataset) -> bool:

@@ -104,8 +104,8 @@ def read(folder: Path) -> Dataset:
         raise UsageError(
             f"{folder / DATASET} lists no hashes of the indexes: an earlier version of Trimaran"
             " packed it",
-            hint=f"pack it again: `trimaran data get {dataset.name}`, or `trimaran data pack` into"
-            " a new folder",
+            hint=f"pack it again: `trimaran data get {dataset.name} --format {dataset.format}`, or"
+            " `trimaran data pack` into a new folder",
         )
     return dataset
 

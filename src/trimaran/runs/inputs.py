@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trimaran.data import cache, contracts
+from trimaran.data.places import getting
 from trimaran.engines import Bind, Engine, selection
 from trimaran.errors import RunError, UsageError, nearest
 from trimaran.recipes.library import RecipeFile
@@ -71,8 +72,8 @@ def check(recipe: RecipeFile, folders: Mapping[str, Path], engine: Engine) -> No
 def places(recipe: RecipeFile, folders: Mapping[str, Path]) -> dict[str, Path]:
     """Return where each data set is or will be: as given, or in the cache."""
     return {
-        name: (folders.get(name) or cache.folder(contracts.load(name))).absolute()
-        for name in recipe.recipe.data
+        name: (folders.get(name) or cache.folder(contracts.load(name), use.format)).absolute()
+        for name, use in recipe.recipe.data.items()
     }
 
 
@@ -80,7 +81,7 @@ def missing(recipe: RecipeFile, folders: Mapping[str, Path]) -> list[str]:
     """Return what has to be done for each data set that is not here yet."""
     return [
         f"--data {folders[name]}: no packed data set is there" if name in folders
-        else f"data set {name}: trimaran data get {name}"
+        else f"data set {name}: {getting(contracts.load(name), recipe.recipe.data[name].format)}"
         for name, place in places(recipe, folders).items()
         if not cache.is_image(place) and not (place / "dataset.json").is_file()
     ]
@@ -108,7 +109,7 @@ def _prepared(
     contract, use = contracts.load(name), recipe.recipe.data[name]
     place = folder
     if place is None:  # every shard of it is verified there
-        place = cache.get(contract, offline=offline, reporter=reporter)
+        place = cache.get(contract, offline=offline, reporter=reporter, form=use.format)
     kinds = recipe.card.card.data.kinds
     digest = cache.check(contract, place, use.samples, use.format, kinds)
     if folder is not None and not cache.is_image(folder):

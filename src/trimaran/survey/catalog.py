@@ -135,7 +135,8 @@ def _recipe_row(row: Row) -> Row:
 def _data_row(name: str) -> Row:
     contract = contracts.load(name)
     return {
-        "name": name, "state": cache.state(contract), "licence": contract.licence.id,
+        "name": name, "state": cache.state(contract),
+        "formats": " ".join(cache.formats_here(contract)), "licence": contract.licence.id,
         "samples": " + ".join(
             "?" if split.samples is None else f"{split.samples:,}"
             for split in contract.splits.values()

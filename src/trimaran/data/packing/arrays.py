@@ -1,4 +1,4 @@
-"""Pack what is made of IDX files (Fashion-MNIST) into WebDataset shards of PNG files.
+"""Pack what is made of IDX files (Fashion-MNIST) into shards of PNG files.
 
 A record's number is the image's place in the source file, or that of a sequence in its split, so
 that a message about a sample leads back to it. The bytes depend only on the contents, on the
@@ -21,7 +21,7 @@ from trimaran.data import dataset_json, formats
 from trimaran.data.contracts import Images, Moving
 from trimaran.data.formats.records import Record
 from trimaran.data.formats.webdataset import BLOCK
-from trimaran.data.kinds import Kind
+from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.packing import labelled_idx, moving, pictures
 from trimaran.data.packing.labelled_idx import Labelled
 from trimaran.data.packing.moving import Scenes
@@ -38,7 +38,10 @@ Samples = Labelled | Scenes
 """The samples of one split, read and checked: each so many grey frames of one size."""
 
 
-def pack(contract: Images | Moving, raw: Path, folder: Path, reporter: Reporter) -> None:
+def pack(
+    contract: Images | Moving, raw: Path, folder: Path, reporter: Reporter,
+    form: FormatName = "webdataset",
+) -> None:
     """Make the packed data set `folder` from the verified files in `raw`.
 
     An older `folder` is replaced at the very end; a packing that is killed leaves
@@ -58,10 +61,10 @@ def pack(contract: Images | Moving, raw: Path, folder: Path, reporter: Reporter)
         with writing(f"pack {contract.name} into {folder}", folder):
             with reporter.bar(f"packing {contract.name}", total, unit="samples") as advance:
                 shards = {
-                    name: list(_write_split(samples, contract.kind, temporary, advance))
+                    name: list(_write_split(form, samples, contract.kind, temporary, advance))
                     for name, samples in splits.items()
                 }
-            dataset_json.write(temporary, _describe(contract, splits, shards))
+            dataset_json.write(temporary, _describe(contract, form, splits, shards))
             follow_umask(temporary)
             _replace(temporary, folder)
     finally:
@@ -80,14 +83,14 @@ def read_split(contract: Images | Moving, raw: Path, name: str) -> Samples:
 
 
 def _write_split(
-    samples: Samples, kind: Kind, folder: Path, advance: Advance
+    form: FormatName, samples: Samples, kind: Kind, folder: Path, advance: Advance
 ) -> Iterator[dataset_json.Shard]:
     order = shuffled(samples.name, len(samples))
     for number, start in enumerate(range(0, len(order), SHARD_SAMPLES)):
         chosen = order[start : start + SHARD_SAMPLES]
         stem = f"{samples.name}-{number:05d}"
         found = records(samples, chosen, advance)
-        yield formats.write_shard("webdataset", folder, stem, kind, found)
+        yield formats.write_shard(form, folder, stem, kind, found)
 
 
 def records(samples: Samples, chosen: list[int], advance: Advance) -> Iterator[Record]:
@@ -122,7 +125,7 @@ def moments(samples: Samples) -> tuple[float, float]:
 
 
 def _describe(
-    contract: Images | Moving, splits: dict[str, Samples],
+    contract: Images | Moving, form: FormatName, splits: dict[str, Samples],
     shards: dict[str, list[dataset_json.Shard]],
 ) -> dataset_json.Dataset:
     mean, std = moments(splits["train"])
@@ -131,7 +134,7 @@ def _describe(
     return dataset_json.Dataset(
         schema=1,
         name=contract.name,
-        format="webdataset",
+        format=form,
         classes=contract.classes,
         labels=contract.kind.labels,
         sample=contract.kind.sample,
