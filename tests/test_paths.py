@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import pwd
+import sys
 from pathlib import Path
 
 import pytest
 
-from trimaran import paths
+from trimaran import cli, paths, sites
 from trimaran.errors import UsageError
 
 
@@ -16,15 +18,6 @@ def test_a_relative_cache_and_checkout_are_made_absolute_at_once(
     monkeypatch.setenv("TRIMARAN_ROOT", "../checkout")
     assert paths.repository().is_absolute()
     assert paths.repository().resolve() == checkout
-
-
-def test_without_a_home_folder_there_is_no_cache_in_the_working_folder(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("TRIMARAN_CACHE")
-    monkeypatch.setattr(paths, "user_cache_path", lambda name: Path("~/.cache") / name)
-    with pytest.raises(UsageError, match="no home folder is known"):
-        paths.cache()
 
 
 def test_a_checkout_comes_before_what_was_installed(
@@ -41,3 +34,71 @@ def test_a_checkout_comes_before_what_was_installed(
         paths.refuse_installed(share / "containers/x")
     assert "TRIMARAN_ROOT" in str(caught.value.hint)
     paths.refuse_installed(tmp_path / "own")
+
+
+NOWHERE: list[dict[str, str]] = [
+    {}, {"HOME": ""}, {"HOME": "me"}, {"HOME": "~"}, {"XDG_CACHE_HOME": ""},
+    {"XDG_CACHE_HOME": "relative"}, {"XDG_CACHE_HOME": "~/c"}, {"TRIMARAN_CACHE": ""},
+]
+"""Environments that name no home folder, for a user whom the user database does not know."""
+
+
+def as_nobody(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
+    """Be a user of a directory service that is not asked on this machine."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "TRIMARAN_CACHE",
+                 "USER", "LOGNAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+
+
+@pytest.mark.parametrize("environ", NOWHERE)
+@pytest.mark.parametrize(("words", "code"), [
+    ("list recipes", 0), ("list apps", 0), ("list images", 0), ("list data", 0), ("data list", 0),
+    ("show recipes resnet-imagenet/cpu-quickstart", 0), ("doctor", None), ("site show", 0),
+    ("status", 0), ("run resnet-imagenet/cpu-quickstart --dry-run --engine host", 2),
+    ("submit resnet-imagenet/cpu-2node-smoke --dry-run", None), ("cache list", 2),
+    ("data get fashion-mnist --offline", 2), ("data verify fashion-mnist", 2),
+    ("site init --yes", None), ("pull torch-cpu --registry localhost:1/x", None),
+])
+def test_without_a_home_every_command_says_so(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    environ: dict[str, str], words: str, code: int | None,
+) -> None:
+    as_nobody(monkeypatch, environ)
+    monkeypatch.setattr(sys, "argv", ["trimaran", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert ended.value.code in ((0, 1, 2, 3, 4) if code is None else (code,)), said
+    if code == 2:
+        assert "no home folder is known" in said
+        assert "set HOME" in said
+    assert list(own_place.iterdir()) == []
+
+
+@pytest.mark.parametrize(("environ", "place"), [
+    ({"TRIMARAN_CACHE": "/t"}, "/t"), ({"HOME": "/h"}, "/h/.cache/trimaran"),
+    ({"HOME": "/h", "TRIMARAN_CACHE": ""}, "/h/.cache/trimaran"),
+    ({"HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/x/trimaran"),
+    ({"HOME": "/h", "XDG_CACHE_HOME": "x"}, "/h/.cache/trimaran"),
+    ({"HOME": "", "XDG_CACHE_HOME": "/x"}, "/x/trimaran"),
+])
+def test_the_cache_is_where_the_first_absolute_path_says(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], place: str
+) -> None:
+    as_nobody(monkeypatch, environ)
+    assert paths.cache() == Path(place)
+    assert sites.load(None) == sites.Site()
+
+
+def test_the_user_database_is_asked_where_home_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_nobody(monkeypatch, {"HOME": ""})
+    entry = pwd.struct_passwd(("me", "x", 1, 1, "", "/home/me", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: entry)
+    assert paths.cache() == Path("/home/me/.cache/trimaran")

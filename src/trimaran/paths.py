@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import pwd
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from platformdirs import user_cache_path
 
 from trimaran.errors import UsageError, unknown_name
 
@@ -161,11 +160,58 @@ def cache(*parts: str) -> Path:
     Raises:
         UsageError: nothing says where it is.
     """
-    named = os.environ.get("TRIMARAN_CACHE")
-    root = Path(named) if named else user_cache_path("trimaran")
-    if root.parts[:1] == ("~",):
+    root = _cache()
+    if root is None:
         raise UsageError(
             "no home folder is known, and so no place for the cache",
-            hint="set HOME, or TRIMARAN_CACHE to a folder",
+            hint="set HOME, or TRIMARAN_CACHE, to a folder by its absolute path",
         )
     return root.absolute().joinpath(*parts)
+
+
+def has_cache() -> bool:
+    """Return whether a place for the cache is known; else nothing is in it."""
+    return _cache() is not None
+
+
+def _cache() -> Path | None:
+    named = os.environ.get("TRIMARAN_CACHE")
+    return Path(named) if named else of_user("XDG_CACHE_HOME", ".cache")
+
+
+def of_user(variable: str, below: str) -> Path | None:
+    """Return the user's own folder `trimaran` of one kind; None: no home folder is known.
+
+    Args:
+        variable: of the XDG base directories, which counts if it is an absolute path.
+        below: the folder below the home folder where the variable says nothing.
+    """
+    root = user_folder(variable, below)
+    return root and root / "trimaran"
+
+
+def user_folder(variable: str, below: str) -> Path | None:
+    """Return an XDG base directory of the user; see `of_user`.
+
+    Not platformdirs' way: without a home folder it returns `~`, or ends the program.
+    """
+    named = os.environ.get(variable, "")
+    if Path(named).is_absolute():
+        return Path(named)
+    own = home()
+    return own and own / below
+
+
+def home() -> Path | None:
+    """Return the home folder: $HOME if it is an absolute path, else that of the user database.
+
+    None: neither knows one, as for a user of a directory service that is not asked here.
+    """
+    named = os.environ.get("HOME", "")
+    if Path(named).is_absolute():
+        return Path(named)
+    try:
+        found = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return None
+    return found if found.is_absolute() else None

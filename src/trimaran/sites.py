@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from platformdirs import user_config_path
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -26,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from trimaran import strict
+from trimaran import paths, strict
 from trimaran.errors import UsageError, unreadable
 
 OWN_PLACES = ("/.exec", "/.run", "/.shell", "/.singularity.d", "/.test", "/bin", "/data", "/dev",
@@ -234,9 +233,10 @@ def fingerprint(text: str) -> str:
         ) from error
 
 
-def default_path() -> Path:
-    """Return where the site file lies unless another one is named."""
-    return user_config_path("trimaran") / "site.yaml"
+def default_path() -> Path | None:
+    """Return where the site file lies unless another one is named; None: there is no home."""
+    folder = paths.of_user("XDG_CONFIG_HOME", ".config")
+    return folder and folder / "site.yaml"
 
 
 def load(path: Path | None) -> Site:
@@ -249,7 +249,7 @@ def load(path: Path | None) -> Site:
     """
     if path is None:
         path = default_path()
-        if not path.exists():
+        if path is None or not path.exists():
             return Site()
     site = strict.load(Site, path)
     folder = path.absolute().parent

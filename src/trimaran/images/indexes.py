@@ -19,9 +19,10 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from urllib.request import url2pathname
 
 import requests
-from platformdirs import site_config_path, user_config_path
+from platformdirs import site_config_path
 from pydantic import BaseModel, ValidationError
 
+from trimaran import paths
 from trimaran.net import web
 from trimaran.parsing import JSON_BYTES, parse_json
 
@@ -103,8 +104,9 @@ def _config_files() -> list[Path]:
     return [
         Path("/etc/pip.conf"),
         site_config_path("pip") / "pip.conf",
-        Path.home() / ".pip/pip.conf",
-        user_config_path("pip") / "pip.conf",
+        *([home / ".pip/pip.conf"] if (home := paths.home()) else []),
+        *([config / "pip/pip.conf"] if (config := paths.user_folder("XDG_CONFIG_HOME", ".config"))
+          else []),
         Path(sys.prefix) / "pip.conf",
         *([Path(named)] if named else []),
     ]

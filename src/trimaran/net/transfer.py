@@ -216,7 +216,9 @@ def _length(part: IO[bytes]) -> int:
 
 def _local(url: str) -> Path:
     parts = urlsplit(url)
-    return Path(url2pathname(parts.path)) if parts.scheme == "file" else Path(url).expanduser()
+    if parts.scheme == "file":
+        return Path(url2pathname(parts.path))
+    return Path(os.path.expanduser(url))  # noqa: PTH111 - as in sites.py
 
 
 def _validator(response: requests.Response) -> str | None:

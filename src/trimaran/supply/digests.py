@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from platformdirs import user_state_path
 from pydantic import Field
 
 from trimaran import paths, strict
@@ -77,18 +76,19 @@ def project_path() -> Path:
     return paths.repository() / "containers/digests.yaml"
 
 
-def own_path() -> Path:
-    """Return where what this user has pushed is recorded."""
-    return user_state_path("trimaran") / "digests.yaml"
+def own_path() -> Path | None:
+    """Return where what this user has pushed is recorded; None: there is no home."""
+    folder = paths.of_user("XDG_STATE_HOME", ".local/state")
+    return folder and folder / "digests.yaml"
 
 
-def load(path: Path) -> Digests:
+def load(path: Path | None) -> Digests:
     """Read such a file; a missing one has published nothing.
 
     Raises:
         UsageError: the file has faults.
     """
-    return strict.load(Digests, path) if path.is_file() else Digests()
+    return strict.load(Digests, path) if path and path.is_file() else Digests()
 
 
 def known() -> tuple[Publication, ...]:

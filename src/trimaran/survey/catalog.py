@@ -83,7 +83,7 @@ def _app_row(name: str) -> Row:
 def _images() -> list[Row]:
     """Return what is known of each image: here on this machine, and published."""
     models = [definition.load(name) for name in definition.names()]
-    found = here(models)
+    found = here(models) if paths.has_cache() else {model.name: [] for model in models}
     published = digests.known()
     return [
         {
@@ -135,8 +135,9 @@ def _recipe_row(row: Row) -> Row:
 def _data_row(name: str) -> Row:
     contract = contracts.load(name)
     return {
-        "name": name, "state": cache.state(contract),
-        "formats": " ".join(cache.formats_here(contract)), "licence": contract.licence.id,
+        "name": name, "state": cache.state(contract) if paths.has_cache() else "absent",
+        "formats": " ".join(cache.formats_here(contract) if paths.has_cache() else ()),
+        "licence": contract.licence.id,
         "samples": " + ".join(
             "?" if split.samples is None else f"{split.samples:,}"
             for split in contract.splits.values()

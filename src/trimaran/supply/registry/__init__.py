@@ -78,7 +78,11 @@ def push(
         digest=there.digest, manifest=there.manifest, size=there.size,
         content=identity.content_of(image),
     )
-    digests.record(publication, digests.own_path())
+    if own := digests.own_path():
+        digests.record(publication, own)
+    else:
+        reporter.warn("no home folder is known, so this is not kept: pull it by --digest"
+                      f" {publication.digest}")
     return publication
 
 

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from trimaran import process
+from trimaran import paths, process
 from trimaran.errors import UsageError
 from trimaran.parsing import parse_json
 
@@ -63,17 +63,22 @@ def files() -> list[Path]:
     """Return where the login commands keep logins, in the order of precedence."""
     named = os.environ.get("REGISTRY_AUTH_FILE")
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    apptainer = os.environ.get("APPTAINER_CONFIGDIR") or Path.home() / ".apptainer"
-    docker = os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker"
+    config = paths.user_folder("XDG_CONFIG_HOME", ".config")
+    apptainer = _folder("APPTAINER_CONFIGDIR", ".apptainer")
+    docker = _folder("DOCKER_CONFIG", ".docker")
     return [
         *([Path(named)] if named else []),
         Path(f"{runtime}/containers" if runtime else f"/run/containers/{os.getuid()}", "auth.json"),
-        Path(config, "containers/auth.json"),
-        Path(apptainer, "docker-config.json"),  # of older releases
-        Path(apptainer, "config.json"),
-        Path(docker, "config.json"),
+        *([config / "containers/auth.json"] if config else []),
+        # The first name is that of older releases.
+        *([apptainer / "docker-config.json", apptainer / "config.json"] if apptainer else []),
+        *([docker / "config.json"] if docker else []),
     ]
+
+
+def _folder(variable: str, below: str) -> Path | None:
+    named, home = os.environ.get(variable), paths.home()
+    return Path(named) if named else home and home / below
 
 
 def find(host: str, repository: str) -> Login | None:
