@@ -143,7 +143,7 @@ def _words(process: Path) -> list[str]:
 def _files(process: Path) -> Iterator[str]:
     """Yield what a process of the same user has open, or mapped into its memory."""
     try:
-        for line in (process / "maps").read_text(errors="replace").splitlines():
+        for line in (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
             yield line[line.find("/"):]
         for link in (process / "fd").iterdir():
             yield str(link.readlink())
@@ -176,7 +176,7 @@ def _open(place: Path) -> IO[str] | None:
     lock = path_of(place)
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        return lock.open("a+")
+        return lock.open("a+", encoding="utf-8")
     except OSError:  # a cache that others have made: nobody removes anything there
         return None
 

@@ -7,6 +7,7 @@ import select
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,6 +66,17 @@ def _octal(text: str) -> str:
     return "".join(f"\\{byte:03o}" for byte in os.fsencode(text))
 
 
+def in_utf8() -> None:
+    """Go on in Python's UTF-8 mode where the locale has another encoding.
+
+    Names of files and classes are UTF-8: read as Latin-1, they would be stored as other ones.
+    The program is started anew, in its own process.
+    """
+    if sys.getfilesystemencoding().lower() != "utf-8":
+        words = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
+        os.execv(sys.executable, words)  # noqa: S606 - itself, without a shell
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -88,8 +100,9 @@ def run(
     """
     try:
         done = subprocess.run(
-            list(argv), env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True,
-            errors="replace", check=False, input=stdin if stdin is not None else "",
+            list(argv), env=env, cwd=cwd, timeout=timeout, capture_output=True,
+            encoding="utf-8", errors="replace", check=False,
+            input=stdin if stdin is not None else "",
         )
     except FileNotFoundError as error:
         raise _not_found(argv) from error
@@ -260,7 +273,7 @@ def _child(
     try:
         child = subprocess.Popen(
             list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1,
+            stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", bufsize=1,
             start_new_session=True, pass_fds=list(keep_open),
         )
     except FileNotFoundError as error:

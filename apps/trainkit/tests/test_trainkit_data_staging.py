@@ -1,6 +1,9 @@
 """`--stage`: shards on a local disk, copied once, checked, and reused."""
 
+import errno
+import fcntl
 import json
+import os
 import shutil
 import threading
 import time
@@ -31,9 +34,9 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     whole = staging._copy_file
 
-    def spy(file: staging.File, advance: object) -> None:
+    def spy(file: staging.File, own: str, advance: object) -> None:
         names.append(file.target.name)
-        whole(file, advance)
+        whole(file, own, advance)
 
     monkeypatch.setattr(staging, "_copy_file", spy)
     return names
@@ -167,3 +170,44 @@ def test_a_folder_of_images_is_refused(tmp_path: Path, tiny: Path) -> None:
     folder = image_folder(tmp_path / "images", {"train": ([b"\x89PNG"], [0])}, classes=1)
     with pytest.raises(ArgumentError, match="is not packed"):
         stage(folder, tmp_path / "node", local_rank=0)
+
+
+@pytest.mark.parametrize("number", [
+    errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL,
+])
+def test_a_file_system_without_locks_is_staged_on(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    (tmp_path / "node").mkdir()
+    names: set[str] = set()
+    whole = staging._copy_file
+
+    def spy(file: staging.File, own: str, advance: object) -> None:
+        names.add(own)
+        whole(file, own, advance)
+
+    monkeypatch.setattr(staging, "_copy_file", spy)
+    place = stage(source, tmp_path / "node", local_rank=0)
+    assert open_dataset(place).fingerprint() == open_dataset(source).fingerprint()
+    assert [path for path in place.iterdir() if ".part" in path.name] == []
+    [own] = names
+    assert own, "two jobs must not write into one unfinished file"
+
+
+@pytest.mark.parametrize(("number", "said"), [
+    (errno.EIO, "Input/output error"), (errno.EINTR, "Interrupted"),
+])
+def test_another_fault_of_the_lock_has_no_none_in_it(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ArgumentError, match=said) as caught:
+        stage(source, tmp_path / "node", local_rank=0)
+    assert "None" not in str(caught.value)

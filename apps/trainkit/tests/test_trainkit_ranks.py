@@ -53,12 +53,69 @@ def test_the_largest_machines_have_each_rank_once() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "fault"), [
-    ({"RANK": "x", "WORLD_SIZE": "4"}, "torchrun are no numbers: RANK=x"),
+    ({"RANK": "x", "WORLD_SIZE": "4"}, "torchrun are no numbers: RANK='x'"),
+    ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "-1"}, "LOCAL_RANK='-1'"),
+    ({"RANK": "1.0", "WORLD_SIZE": "4"}, "RANK='1.0'"),
+    ({"RANK": "1_0", "WORLD_SIZE": "40"}, "RANK='1_0'"),
+    ({"RANK": " 1", "WORLD_SIZE": "4"}, "RANK=' 1'"),
+    ({"RANK": "1", "WORLD_SIZE": "9" * 5000}, "WORLD_SIZE='9999"),
+    ({"RANK": "٣", "WORLD_SIZE": "4"}, "no numbers"),
+    ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 is no rank of WORLD_SIZE=0"),
+    ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2(x", "SLURM_LOCALID": "0"}, "Slurm are no"),
+    ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "x3"}, "'x3'"),
+    ({"OMPI_COMM_WORLD_RANK": "-1", "OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI are no numbers"),
+    ({"PMI_RANK": "0x1", "PMI_SIZE": "2"}, "MPICH are no numbers"),
     ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK=4 is no rank of WORLD_SIZE=4"),
 ])
 def test_nonsense_is_named(wrong: dict[str, str], fault: str) -> None:
     with pytest.raises(ArgumentError, match=fault):
         ranks.detect(wrong)
+
+
+@pytest.mark.parametrize("empty", [
+    {"RANK": "", "WORLD_SIZE": ""}, {"SLURM_PROCID": "", "SLURM_STEP_NUM_TASKS": "4"},
+    {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": ""},
+])
+def test_an_empty_variable_is_one_that_is_not_set(empty: dict[str, str]) -> None:
+    assert ranks.detect(empty) == Ranks()
+    assert ranks.detect(OPEN_MPI | {"RANK": "", "WORLD_SIZE": ""}) == ranks.detect(OPEN_MPI)
+
+
+HERE = Ranks("Slurm", 0, 2, 0, 2)
+
+
+@pytest.mark.parametrize("port", ["", None])
+@pytest.mark.parametrize("address", ["", None])
+def test_an_empty_address_and_port_are_not_set(port: str | None, address: str | None) -> None:
+    given = {"MASTER_ADDR": address, "MASTER_PORT": port, "SLURM_JOB_ID": "7"}
+    found = ranks.rendezvous(HERE, {name: text for name, text in given.items() if text is not None})
+    assert found == ranks.rendezvous(HERE, {"SLURM_JOB_ID": "7"})
+
+
+@pytest.mark.parametrize("port", [
+    "tcp://10.0.0.1:29500", "x", "0", "-1", "65536", "99999999", "29500 ", "2.5", "0x7", "٣", "1_0",
+])
+def test_a_port_that_is_none_is_named(port: str) -> None:
+    with pytest.raises(ArgumentError, match=r"MASTER_PORT=.* is no port"):
+        ranks.rendezvous(HERE, {"MASTER_PORT": port})
+
+
+@pytest.mark.parametrize("address", [
+    "tcp://n1", "n1:29500", "n1 n2", " ", "n1/x", "[::1]", "n1,n2", "$(id)", "n\n1",
+])
+def test_an_address_that_is_none_is_named(address: str) -> None:
+    with pytest.raises(ArgumentError, match=r"MASTER_ADDR=.* is no host"):
+        ranks.rendezvous(HERE, {"MASTER_ADDR": address, "MASTER_PORT": "29500"})
+
+
+@pytest.mark.parametrize("address", ["n1", "n1.example.org", "10.0.0.1", "::1", "fe80::1%eth0"])
+def test_names_and_addresses_are_taken(address: str) -> None:
+    given = {"MASTER_ADDR": address, "MASTER_PORT": "29500"}
+    assert ranks.rendezvous(HERE, given) == (address, 29500)
+
+
+def test_a_job_may_have_any_name() -> None:
+    assert ranks.rendezvous(HERE, {"PMI_KVSNAME": "\udce9"})[0] == "127.0.0.1"
 
 
 def test_ranks_of_one_node_meet_on_the_loopback_device_and_jobs_do_not_meet() -> None:
@@ -73,7 +130,7 @@ def test_ranks_of_several_nodes_need_an_address() -> None:
     apart = Ranks("Slurm", 5, 6, 1, 2)
     given = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
     assert ranks.rendezvous(apart, given) == ("n1", 29500)
-    with pytest.raises(ArgumentError, match="MASTER_ADDR"):
+    with pytest.raises(ArgumentError, match=r"MASTER_ADDR"):
         ranks.rendezvous(apart, {})
 
 

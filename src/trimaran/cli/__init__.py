@@ -24,10 +24,12 @@ from trimaran.cli import (  # noqa: F401
 )
 from trimaran.cli.common import app
 from trimaran.cli.outermost import guarded
+from trimaran.process import in_utf8
 
 __all__ = ["app", "main"]
 
 
 def main() -> None:
     """Run the command line and exit with a documented code, never with a traceback."""
+    in_utf8()
     sys.exit(guarded(app))

@@ -84,6 +84,9 @@ def init_site(
     from trimaran.foreign import visible
 
     place = file or sites.default_path()
+    if place is None:
+        raise UsageError("no home folder is known, and so no place for the site file",
+                         hint="set HOME, or name a file: --site FILE")
     detect.refuse_old(place, name)
     facts = detect.found(terminal())
     if not yes and sys.stdin.isatty():
@@ -95,7 +98,7 @@ def init_site(
         terminal().note(f"a job in {facts['partition']} may take {most} at most")
     detect.write(place, name, facts)
     say(place)
-    say(place.read_text().rstrip())
+    say(place.read_text(encoding="utf-8").rstrip())
 
 
 @command(site_app, "show")

@@ -108,7 +108,8 @@ class _Bare(venv.EnvBuilder):
         super().create_configuration(context)
         file = Path(context.cfg_path)
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        file.write_text("".join(line for line in lines if not line.startswith("command ")))
+        kept = [line for line in lines if not line.startswith("command ")]
+        file.write_text("".join(kept), encoding="utf-8")
 
     def setup_scripts(self, context: SimpleNamespace) -> None:
         """Leave out what activates it in a shell."""

@@ -154,7 +154,7 @@ def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
     (work / "etc/sources.list").write_text("".join(
         f"deb [signed-by={KEYRING}] {mirror} {name.format(suite=suite)} main\n"
         for mirror, name in (ARCHIVES[archive] for archive in archives)
-    ))
+    ), encoding="utf-8")
     settings = {
         "Dir": f"{work}/",
         "Dir::State": "state",
@@ -173,7 +173,8 @@ def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
         "Debug::NoLocking": "true",
     }
     config = work / "apt.conf"
-    config.write_text("".join(f'{key} "{value}";\n' for key, value in settings.items()))
+    lines = [f'{key} "{value}";\n' for key, value in settings.items()]
+    config.write_text("".join(lines), encoding="utf-8")
     return config
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainkit import atomic, exits, options
+from trainkit import atomic, exits, options, streams
 from trainkit.exits import ArgumentError
 from trainkit.options import option
 
@@ -69,6 +69,8 @@ def run(
     Raises:
         SystemExit: the arguments are wrong, or ask for help.
     """
+    if arguments is None:
+        streams.in_utf8()
     parsed = parser(package, text, commands, examples).parse_args(arguments)
     settings: Any = options.collect(commands[parsed.command][0], parsed)
 

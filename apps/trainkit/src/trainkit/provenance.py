@@ -52,7 +52,7 @@ def allocator() -> str:
     does not exist is ignored with a mere warning, and costs a factor in speed.
     """
     try:
-        mapped = Path("/proc/self/maps").read_text()
+        mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "unknown"
     return next((name for name in ("tcmalloc", "jemalloc") if f"lib{name}" in mapped), "glibc")
@@ -83,7 +83,7 @@ def _cpu() -> dict[str, Any]:
 def _cpuinfo() -> dict[str, str]:
     """Return what Linux says of a core; the last counts."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return {}
     pairs = (line.split(":", 1) for line in lines if ":" in line)

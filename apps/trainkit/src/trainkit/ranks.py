@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,12 @@ WAYS_OUT = {
 }
 """Launcher -> what to do where the ranks that it started do not find each other."""
 
+_NUMBER = re.compile(r"([0-9]{1,9})(?:\(x[0-9]+\))?(?:,.*)?")
+"""A number; Slurm writes "2(x3)" for three nodes of two tasks, "2,1" where they differ."""
+
+_ADDRESS = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?")
+"""A host's name, or an address of version 4 or 6; no port, no scheme."""
+
 JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "PMI_KVSNAME")
 
 
@@ -79,7 +86,7 @@ def detect(environment: Mapping[str, str] = os.environ) -> Ranks:
     """
     partial = None
     for launcher, names in LAUNCHERS.items():
-        given = [environment.get(name) for name in names]
+        given = [environment.get(name) or None for name in names]  # empty: as if it were not set
         if given[0] is None or given[1] is None:
             continue
         found, complete = _parse(launcher, names, given), None not in given
@@ -93,16 +100,14 @@ def detect(environment: Mapping[str, str] = os.environ) -> Ranks:
 
 
 def _parse(launcher: str, names: Sequence[str], given: Sequence[str | None]) -> Ranks:
-    try:
-        # Slurm writes "2(x3)" for three nodes of two tasks, "2,1" where they differ.
-        values = [int((text or "0").split("(")[0].split(",")[0]) for text in given]
-    except ValueError:
+    found = [_NUMBER.fullmatch(text or "0") for text in given]
+    if None in found:
         raise ArgumentError(
             f"the variables of {launcher} are no numbers: "
-            + ", ".join(f"{name}={text}" for name, text in zip(names, given, strict=True))
-        ) from None
-    rank, size, local_rank, local_size = values
-    if not 0 <= rank < size:
+            + ", ".join(f"{name}={text!r}" for name, text in zip(names, given, strict=True))
+        )
+    rank, size, local_rank, local_size = (int(one[1]) for one in found if one)
+    if rank >= size:
         raise ArgumentError(f"{names[0]}={rank} is no rank of {names[1]}={size}")
     return Ranks(launcher, rank, size, local_rank, max(1, local_size))
 
@@ -169,12 +174,20 @@ def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tup
     that two jobs on a node do not meet.
 
     Raises:
-        ArgumentError: the ranks are on several nodes, and nobody says where rank 0 is.
+        ArgumentError: the ranks are on several nodes, and nobody says where rank 0 is, or one of
+            the two variables is no such thing.
     """
     address = environment.get("MASTER_ADDR")
     job = next((environment[name] for name in JOBS if name in environment), "")
-    port = int(environment.get("MASTER_PORT", 20000 + zlib.crc32(job.encode()) % 10000))
+    port = 20000 + zlib.crc32(os.fsencode(job)) % 10000
+    if told := environment.get("MASTER_PORT"):
+        if re.fullmatch(r"[0-9]{1,5}", told) is None or not 0 < int(told) < 1 << 16:
+            raise ArgumentError(f"MASTER_PORT={told!r} is no port: set a number from 1 to 65535")
+        port = int(told)
     if address:
+        if _ADDRESS.fullmatch(address) is None or address.count(":") == 1:
+            raise ArgumentError(f"MASTER_ADDR={address!r} is no host: set a name or an address,"
+                                " without a scheme, and the port in MASTER_PORT")
         return address, port
     if ranks.local_size < ranks.size:
         raise ArgumentError(

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from typing import TextIO
 
 GONE = (errno.EIO, errno.EPIPE)
 """What a write fails with where the terminal was hung up, or the reader of a pipe has ended."""
+
+
+def in_utf8() -> None:
+    """Go on in Python's UTF-8 mode where the locale has another encoding.
+
+    Names of files and classes are UTF-8: read as Latin-1, they would be stored as other ones. To
+    be called before anything is done, for the program is started anew in its own process.
+    """
+    if sys.getfilesystemencoding().lower() != "utf-8":
+        words = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
+        os.execv(sys.executable, words)  # noqa: S606 - itself, without a shell
 
 
 def say(stream: TextIO, text: str) -> None:

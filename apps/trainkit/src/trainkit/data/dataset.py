@@ -100,7 +100,7 @@ def open_dataset(
         name = folder.resolve().name
         return Dataset(folder, FOLDER, name, classes, 3, None, None, Kind(), mean, std, listed)
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != 1 or document["format"] not in FORMATS.keys() - {FOLDER}:
             known = ", ".join(sorted(FORMATS.keys() - {FOLDER}))
             raise DataError(f"{path}: needs schema 1 and a format of {known}")

@@ -9,9 +9,13 @@ second one on the node, goes on with it. `dataset.json` is copied last.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import glob
 import hashlib
+import os
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +32,8 @@ CHUNK = 1 << 24
 PATIENCE = 600.0  # seconds without a new byte until a waiting rank gives up
 POLL = 0.5  # seconds
 PART = ".part"
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+"""What a lock fails with on a file system that has none."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +64,15 @@ class File:
         except OSError:
             return False
 
+    def part(self, own: str) -> Path:
+        """Return the name of the target while it is copied; `own` is of who copies alone."""
+        return self.target.with_name(self.target.name + PART + own)
+
     @property
-    def part(self) -> Path:
-        """Return the name of the target while it is copied."""
-        return self.target.with_name(self.target.name + PART)
+    def arrived(self) -> int:
+        """Return how many bytes are there, of the target and of what is copied to it."""
+        name = glob.escape(self.target.name)
+        return _size(self.target) + sum(map(_size, self.target.parent.glob(f"{name}{PART}*")))
 
 
 def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = PATIENCE) -> Path:
@@ -94,10 +105,11 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
         _wait(files, place, patience)
         return place
     try:
-        with _alone(place):
-            _copy([file for file in files if not file.is_there], place)
+        with _alone(place) as own:
+            _copy([file for file in files if not file.is_there], place, own)
     except OSError as error:
-        raise ArgumentError(f"--stage {directory}: {error.strerror} ({error.filename})") from error
+        where = f" ({error.filename})" if error.filename else ""
+        raise ArgumentError(f"--stage {directory}: {error.strerror}{where}") from error
     return place
 
 
@@ -126,15 +138,25 @@ def _files(folder: Path, place: Path, splits: list[list[dict[str, Any]]]) -> lis
 
 
 @contextlib.contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Keep a second job of the node from copying to the same `place`."""
+def _alone(place: Path) -> Iterator[str]:
+    """Keep a second job of the node from copying to the same `place`.
+
+    Yields what the names of unfinished files end with: nothing, or where the file system has no
+    locks, something of this process alone. Two jobs then copy the same, each for itself.
+    """
     place.mkdir(parents=True, exist_ok=True)
-    with (place / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    with (place / ".lock").open("w", encoding="ascii") as lock:
+        own = ""
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            own = f".{socket.gethostname()}.{os.getpid()}"
+        yield own
 
 
-def _copy(files: list[File], place: Path) -> None:
+def _copy(files: list[File], place: Path, own: str) -> None:
     files = [file for file in files if not file.is_there]  # a job before us may have copied
     needed, free = sum(file.size for file in files), shutil.disk_usage(place).free
     if needed > free:
@@ -146,19 +168,19 @@ def _copy(files: list[File], place: Path) -> None:
         for file in files:
             file.target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                _copy_file(file, advance)
+                _copy_file(file, own, advance)
             finally:
-                file.part.unlink(missing_ok=True)
+                file.part(own).unlink(missing_ok=True)
 
 
-def _copy_file(file: File, advance: Any) -> None:
+def _copy_file(file: File, own: str, advance: Any) -> None:
     """Copy one file, checking size and checksum on the way; it gets its name at the end."""
     digest, size = hashlib.sha256(), 0
     try:
         source = file.source.open("rb")
     except OSError as error:
         raise DataError(f"{file.source} cannot be read: {error.strerror}") from error
-    with source, file.part.open("wb") as target:
+    with source, file.part(own).open("wb") as target:
         while chunk := source.read(CHUNK):
             target.write(chunk)
             digest.update(chunk)
@@ -171,7 +193,7 @@ def _copy_file(file: File, advance: Any) -> None:
         )
     if file.sha256 not in (None, digest.hexdigest()):
         raise DataError(f"shard {file.source} has another checksum than dataset.json says")
-    file.part.replace(file.target)
+    file.part(own).replace(file.target)
 
 
 @contextlib.contextmanager
@@ -192,7 +214,7 @@ def _wait(files: list[File], place: Path, patience: float) -> None:
     """Return when all `files` are there; give up when nothing moves any more."""
     last, since = -1, time.monotonic()
     while not all(file.is_there for file in files):
-        size = sum(_size(file.target) + _size(file.part) for file in files)
+        size = sum(file.arrived for file in files)
         if size != last:
             last, since = size, time.monotonic()
         elif time.monotonic() - since > patience:
