@@ -151,6 +151,9 @@ def _free(name: str) -> str:
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
+DEVICE = r"^/dev(/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)+$"
+"""A file or folder of devices: what the shell is given unquoted, for `*` is to be expanded."""
+
 class Cluster(strict.Model):
     """The facts of one cluster; nothing of them is in a recipe.
 
@@ -165,6 +168,8 @@ class Cluster(strict.Model):
         apptainer: path of Apptainer on the nodes, if it is not on PATH there.
         flags: options that Apptainer needs there beside those of every run.
         mpi: what `srun --mpi=` needs for Open MPI; `srun --mpi=list` shows the choice.
+        devices: files of devices, below /dev, that jobs of several nodes show to the containers
+            beside those of known fabrics; `*` stands for any characters.
         env: variables for the network, such as NCCL_SOCKET_IFNAME; they reach the ranks.
         data: folder with packed data sets by name, taken where `--data` names no other.
         scratch: folder in which run directories are made, on a file system that the nodes share.
@@ -183,6 +188,7 @@ class Cluster(strict.Model):
     apptainer: AbsolutePath | None = None
     flags: tuple[Annotated[str, Field(pattern=r"^--[a-z][A-Za-z0-9=,:/._-]*$")], ...] = ()
     mpi: Word = "pmix"
+    devices: tuple[Annotated[str, Field(pattern=DEVICE)], ...] = ()
     env: dict[Annotated[Variable, AfterValidator(_free)], StrictStr] = Field(default_factory=dict)
     data: AbsolutePath | None = None
     scratch: AbsolutePath | None = None

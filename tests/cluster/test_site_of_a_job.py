@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from jobplaces import make, noting, write_program
-from trimaran.cluster import jobs
+from trimaran.cluster import jobs, script
 from trimaran.engines.apptainer import Apptainer
 from trimaran.reporting import Silent
 from trimaran.runs import pipeline, rundir
@@ -48,6 +49,55 @@ def test_what_the_users_environment_says_to_apptainer_reaches_no_rank(tmp_path: 
     names = {entry.partition("=")[0] for entry in place.recorded("env")}
     assert not [name for name in names if "LEAK" in name or name.startswith("SINGULARITY")]
     assert not {"APPTAINER_BIND", "APPTAINER_OVERLAY_IMAGE"} & names
+
+
+def test_devices_of_the_network_are_shown_and_none_is_missed_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = {name: tmp_path / f"sys-{name}" for name in ("shown", "lost", "none")}
+    for name in ("shown", "lost"):
+        (cards[name] / "card0").mkdir(parents=True)
+    monkeypatch.setattr(script, "FABRICS", {
+        str(cards["shown"]): ("/dev/nul*",), str(cards["lost"]): ("/dev/absent*", "/dev/gone"),
+        str(cards["none"]): ("/dev/never*",),
+    })
+    cluster = Cluster(mpi="pmi2", devices=("/dev/zer*", "/dev/null", "/dev/missing*"))
+    place = make(tmp_path / "p", cluster=cluster)
+    code, said = place.run()
+    assert code == 0, said
+    passed = dict(entry.split("=", 1) for entry in place.recorded("env"))
+    shown = passed["APPTAINER_MOUNT"].splitlines()
+    for device in ("/dev/zero", "/dev/null"):
+        assert f'type=bind,"source={device}","destination={device}"' in shown
+    assert not [line for line in shown if "*" in line]
+    log = (place.out / "log.txt").read_text()
+    assert f"{cards['lost']} lists a network card, but there is no /dev/absent* /dev/gone" in log
+    assert "no /dev/missing*, which the site file names" in log
+    assert str(cards["shown"]) not in log
+    assert "/dev/never" not in log
+    assert "no /dev/zer" not in log
+    record = rundir.load(place.out)
+    assert record.site is not None
+    assert record.site.devices == list(cluster.devices)
+    assert record.site_changes == []
+
+
+@pytest.mark.parametrize("device", ["/dev/infiniband", "/dev/hfi1*", "/dev/cxi*"])
+def test_known_fabrics_are_shown_without_a_word_in_the_site_file(
+    tmp_path: Path, device: str
+) -> None:
+    text = (make(tmp_path / "p").out / script.SCRIPT).read_text()
+    [line] = [line for line in text.splitlines() if "for device in" in line]
+    assert device in line.replace(";", " ").split()
+
+
+@pytest.mark.parametrize("device", [
+    "/dev", "/dev/", "/etc/passwd", "dev/x", "/dev/../etc", "/dev/x/../../etc", "/dev/$(id)",
+    "/dev/a b", "/dev/a;b", "/dev/[ab]", "/dev/?", "/dev/.x", "/dev//x", "/dev/x\n", "",
+])
+def test_what_is_no_device_is_refused(device: str) -> None:
+    with pytest.raises(ValidationError, match="devices"):
+        Cluster(devices=(device,))
 
 
 def test_submit_writes_it_down(

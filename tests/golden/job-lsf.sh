@@ -338,6 +338,22 @@ check_data() {
     fi
 }
 
+# any PATH...: whether one of them is there.
+any() {
+    for one; do if [ -e "$one" ]; then return; fi; done
+    return 1
+}
+
+# check_fabric: say where the ranks would take sockets in silence, as no device is there to be shown.
+check_fabric() {
+    if any /sys/class/infiniband/* && ! any /dev/infiniband /dev/hfi1*; then
+        printf 'job.sh: warning: %s: /sys/class/infiniband lists a network card, but there is no /dev/infiniband /dev/hfi1*: the ranks may take sockets; the site file can name its devices\n' "$name"
+    fi
+    if any /sys/class/cxi/* && ! any /dev/cxi*; then
+        printf 'job.sh: warning: %s: /sys/class/cxi lists a network card, but there is no /dev/cxi*: the ranks may take sockets; the site file can name its devices\n' "$name"
+    fi
+}
+
 # node LINK SCRIPT: what has to be right on this node before ranks are started; tells of the machine.
 # SCRIPT is the SHA-256 of the script that was submitted.
 node() {
@@ -358,6 +374,7 @@ node() {
         ${userns:+--userns} --pwd / "$image" true >&2; then
         fail 69 "$name: Apptainer cannot start a container here" "$(obstacle)"
     fi
+    check_fabric
     host_facts
     put "$1.$rank" <<END
 {"hostname": $hostname, "os": $os, "kernel": $kernel, "architecture": $architecture, "processor": $processor, "cores": $cores, "memory_gib": $memory_gib, "cpu_flags": $cpu_flags, "accelerators": $accelerators, "python": null}
@@ -382,7 +399,9 @@ task() {
     done
     mounts=
     # --containall shows no device of the host but GPUs: without these, NCCL and UCX take sockets.
-    if [ -e /dev/infiniband ]; then show /dev/infiniband; fi
+    for device in /dev/infiniband /dev/hfi1* /dev/cxi*; do
+        if [ -e "$device" ]; then show "$device"; fi
+    done
     # Where the ranks of a node meet each other and who has started them.
     for place in "${PMIX_SERVER_TMPDIR-}" "$(meeting)"; do
         if [ -d "$place" ]; then show "$place"; fi

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from trimaran import __version__
@@ -29,6 +30,13 @@ SCHEDULERS: Mapping[str, Scheduler] = {
     one.name: one for one in (slurm.Slurm(), pbs.Pbs(), lsf.Lsf())
 }
 """The batch systems, by their names in a site file."""
+
+FABRICS: Mapping[str, tuple[str, ...]] = {
+    "/sys/class/infiniband": ("/dev/infiniband", "/dev/hfi1*"),
+    "/sys/class/cxi": ("/dev/cxi*",),
+}
+"""Where Linux lists the cards of a fast network (InfiniBand, RoCE and Omni-Path; Slingshot), with
+the devices that its libraries open."""
 
 PLANNED = "ranks"
 """The option by which an app shares the work of lost ranks (app contract)."""
@@ -106,6 +114,7 @@ class Job:
                if name not in self.recipe.env}  # the recipe's come later, and win
         return pipeline.site_facts(self.request).model_copy(update={
             "flags": list(self.cluster.flags), "env": env,
+            "devices": list(self.cluster.devices),
         })
 
     def task(self, engine: Apptainer, built: BuiltImage) -> Command:
@@ -179,6 +188,10 @@ def render(job: Job) -> str:
             shell.quote(f"{name}={value}") for name, value in given(cluster.env).items()
         ],
         "passed_on": commands.PASSED_ON,
+        # Unquoted, so that the shell of each node expands `*`: their form allows nothing else.
+        "fabrics": {place: " ".join(devices) for place, devices in FABRICS.items()},
+        "devices": " ".join(dict.fromkeys([*chain(*FABRICS.values()), *cluster.devices])),
+        "named_devices": cluster.devices,
         "rendezvous": job.meets,
         "resume": None if unknown else OPTION,
         "elastic": recipe.resources.min_nodes if elastic and not shape.restarts else None,

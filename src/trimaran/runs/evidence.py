@@ -108,6 +108,7 @@ class UsedSite(strict.Model):
     flags: list[str]
     env: dict[str, str]
     binds: Annotated[dict[str, str], Field(max_length=0)]
+    devices: list[str] = Field(default_factory=list)
     changes: list[str]
 
     @model_validator(mode="after")

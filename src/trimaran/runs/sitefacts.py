@@ -56,11 +56,13 @@ class SiteFacts(BaseModel):
         flags: of the engine, as they are in the command.
         env: variables that reach the app; not those that the recipe sets, too, for those win.
         binds: folders of the host, by where the container sees them.
+        devices: of the network, which jobs of several nodes show as themselves.
     """
 
     flags: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
     binds: dict[str, str] = Field(default_factory=dict)
+    devices: list[str] = Field(default_factory=list)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -78,7 +80,7 @@ class SiteFacts(BaseModel):
         """All of it, for people."""
         return [
             *self.flags, *(f"{name}={value}" for name, value in self.env.items()),
-            *(f"{source} at {place}" for place, source in self.binds.items()),
+            *(f"{source} at {place}" for place, source in self.binds.items()), *self.devices,
         ]
 
     def private(self) -> dict[str, set[str] | set[int]]:
