@@ -45,7 +45,8 @@ class Host:
         if tcmalloc() is None:
             return Condition(
                 "warn",
-                f"Python {PYTHON}; without tcmalloc training is several times slower here",
+                f"Python {PYTHON}; without tcmalloc training is several times slower here"
+                " (a step of ResNet-50 in fp32 on two cores: 1.6 img/s, with it 7.9)",
                 "an administrator installs it (Debian: libtcmalloc-minimal4); images have it",
             )
         return Condition("ok", f"Python {PYTHON}, tcmalloc")

@@ -181,6 +181,8 @@ def prepare_image(request: Request, image: definition.Image, reporter: Reporter)
     reporter.note(f"  {built.reference} {built.digest or ''}".rstrip())
     if not request.engine.container:
         reporter.warn("not in a container: not publishable as evidence")
+        if (here := request.engine.condition()).status == "warn":
+            reporter.warn(f"{request.engine.name} engine: {here.detail}; {here.hint}")
     return built
 
 
