@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from written_sequences import moving, pack
+from written_sequences import coloured, moving, pack
 
 
 @pytest.fixture(scope="session")
@@ -15,4 +15,13 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack(folder, {
         "train": [moving(16, 16, seed) for seed in range(3)],
         "val": [moving(8, 16, seed) for seed in (7, 8)],
+    })
+
+
+@pytest.fixture(scope="session")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Coloured frames of 16x16 pixels: sequences of 17 and 14 to learn from, 13 and 11 held out."""
+    return pack(tmp_path_factory.mktemp("colours") / "patches", {
+        "train": [coloured(17, 16, 16, 1), coloured(14, 16, 16, 2)],
+        "val": [coloured(13, 16, 16, 3), coloured(11, 16, 16, 4)],
     })

@@ -29,9 +29,22 @@ def moving(count: int, size: int, seed: int) -> Frames:
     return frames
 
 
+def coloured(count: int, height: int, width: int, seed: int) -> Frames:
+    """Return frames (count, height, width, 3) in which no two, and no sides, are alike."""
+    draw = np.random.default_rng(seed)
+    patches = draw.integers(0, 256, (count, -(-height // 4), -(-width // 4), 3), np.uint8)
+    return patches.repeat(4, 1).repeat(4, 2)[:, :height, :width]
+
+
 def pack(folder: Path, splits: Mapping[str, Sequence[Sequence[Frames | bytes]]]) -> Path:
-    """Write sequences, of pixels or of the bytes of PNG files, as a data set; return its folder."""
+    """Write sequences, of pixels or of the bytes of PNG files, as a data set; return its folder.
+
+    Frames are grey, (H, W), or all in colours, (H, W, 3).
+    """
     folder.mkdir()
+    grey = not any(np.ndim(frame) == 3 for sequences in splits.values() for frames in sequences
+                   for frame in frames)
+    channels = 1 if grey else 3
     entries = {}
     for split, sequences in splits.items():
         stem = folder / f"{split}-00000"
@@ -47,7 +60,7 @@ def pack(folder: Path, splits: Mapping[str, Sequence[Sequence[Frames | bytes]]])
     (folder / "dataset.json").write_text(json.dumps({
         "schema": 1, "name": folder.name, "format": "webdataset", "labels": "none",
         "sample": "sequence", "classes": [], "splits": entries,
-        "image": {"channels": 1, "height": None, "width": None, "encoding": "png",
-                  "mean": [0.5], "std": [0.25]},
+        "image": {"channels": channels, "height": None, "width": None, "encoding": "png",
+                  "mean": [0.5] * channels, "std": [0.25] * channels},
     }))
     return folder

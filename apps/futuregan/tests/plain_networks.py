@@ -1,0 +1,142 @@
+"""Both networks a second time, in NumPy and 64 bits: loops and sums, nothing of PyTorch or the app.
+
+Weights come by the names that the app's networks give them, without their scales: these are
+computed here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+Weights = Mapping[str, Values]
+
+
+def convolved(
+    values: Values, weights: Weights, name: str, *, gain: float = 2.0,
+    stride: tuple[int, int, int] = (1, 1, 1), padding: int = 0,
+) -> Values:
+    """Return a layer's convolution of (N, C, T, H, W), a place of its kernel after the other.
+
+    Its weights are multiplied by the root of `gain` over the inputs of an output.
+    """
+    kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+    padded = np.pad(values, [(0, 0), (0, 0), *[(padding, padding)] * 3])
+    sides = [
+        (whole - part) // step + 1
+        for whole, part, step in zip(padded.shape[2:], kernel.shape[2:], stride, strict=True)
+    ]
+    found = np.zeros((len(values), len(kernel), *sides))
+    for place in itertools.product(*map(range, kernel.shape[2:])):
+        window = padded[(slice(None), slice(None), *(
+            slice(first, first + (side - 1) * step + 1, step)
+            for first, side, step in zip(place, sides, stride, strict=True)
+        ))]
+        found += np.einsum("nithw,oi->nothw", window, kernel[(slice(None), slice(None), *place)])
+    inputs = kernel[0].size
+    return found * math.sqrt(gain / inputs) + bias[:, None, None, None]
+
+
+def laid_out(values: Values, weights: Weights, name: str) -> Values:
+    """Return a layer's transposed convolution without overlap: each input makes a block."""
+    kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+    blocks = np.einsum("nithw,ioabc->notahbwc", values, kernel) * math.sqrt(2 / len(kernel))
+    count, features, *sides = blocks.shape
+    whole = [one * more for one, more in zip(sides[::2], sides[1::2], strict=True)]
+    return blocks.reshape(count, features, *whole) + bias[:, None, None, None]
+
+
+def rectified(values: Values) -> Values:
+    return np.where(values > 0, values, 0.2 * values)
+
+
+def normalized(values: Values) -> Values:
+    """Rectify, then divide each pixel's features by the root of the mean of their squares."""
+    found = rectified(values)
+    return found / np.sqrt((found**2).sum(1, keepdims=True) / found.shape[1] + 1e-8)
+
+
+def pooled(clip: Values) -> Values:
+    """Return frames of half the side, each pixel the mean of four."""
+    return (clip[..., ::2, ::2] + clip[..., 1::2, ::2] + clip[..., ::2, 1::2]
+            + clip[..., 1::2, 1::2]) / 4
+
+
+def doubled(clip: Values) -> Values:
+    return clip.repeat(2, 3).repeat(2, 4)
+
+
+def encoded(
+    clip: Values, weights: Weights, fade: float, base: int, *, discriminator: bool
+) -> list[Values]:
+    """Return what an encoder makes of frames: its end first, then what it had on its way."""
+    after = rectified if discriminator else normalized
+    level = round(math.log2(clip.shape[-1] / base))
+
+    def entered(frames: Values, at: int) -> Values:
+        return after(convolved(frames, weights, f"encoder.inputs.{at}.0"))
+
+    values, seen = entered(clip, level), []
+    for at in reversed(range(level)):
+        values = after(convolved(values, weights, f"encoder.blocks.{at}.0.0", padding=1))
+        seen.insert(0, values)
+        values = after(convolved(values, weights, f"encoder.blocks.{at}.1.0", stride=(1, 2, 2)))
+        if at == level - 1:
+            values = fade * values + (1 - fade) * entered(pooled(clip), at)
+    return [values, *seen]
+
+
+def generated(
+    past: Values, weights: Weights, fade: float, *, base: int = 4, residual: bool = False
+) -> Values:
+    """Return the future that a generator makes of a past."""
+    values, *seen = encoded(past, weights, fade, base, discriminator=False)
+    values = normalized(convolved(values, weights, "middle.0", padding=1))
+    values = normalized(convolved(values, weights, "middle.2"))
+    values = normalized(laid_out(values, weights, "middle.4"))
+    values = normalized(convolved(values, weights, "middle.6", padding=1))
+    ways = [values]
+    for at, had in enumerate(seen):
+        values = normalized(laid_out(values, weights, f"blocks.{at}.0.0"))
+        if f"skips.{at}.0.weight" in weights:
+            joined = normalized(convolved(had, weights, f"skips.{at}.0"))
+            values = values + normalized(laid_out(joined, weights, f"skips.{at}.2"))
+        values = normalized(convolved(values, weights, f"blocks.{at}.1.0", padding=1))
+        ways.append(values)
+    level = len(seen)
+    found = convolved(ways[level], weights, f"outputs.{level}", gain=1)
+    if level:
+        old = convolved(ways[level - 1], weights, f"outputs.{level - 1}", gain=1)
+        found = fade * found + (1 - fade) * doubled(old)
+    return found + past[:, :, -1:] if residual else found
+
+
+def deviations(values: Values, group: int) -> Values:
+    """Return for each clip how much those of its group differ, groups being as equal as can be."""
+    groups = np.array_split(values, max(1, math.ceil(len(values) / group)))
+    return np.concatenate([
+        np.full(len(one), np.sqrt(((one - one.mean(0)) ** 2).mean(0) + 1e-8).mean())
+        for one in groups
+    ])
+
+
+def judged(
+    batches: Sequence[Values], weights: Weights, fade: float, *, group: int, base: int = 4
+) -> Values:
+    """Return the scores of batches of clips, each with groups of its own."""
+    found = []
+    for clips in batches:
+        values = encoded(clips, weights, fade, base, discriminator=True)[0]
+        differ = deviations(values, group)[:, None, None, None, None]
+        values = np.concatenate([values, np.broadcast_to(
+            differ, (len(values), 1, *values.shape[2:]))], 1)
+        values = rectified(convolved(values, weights, "last.0", padding=1))
+        values = rectified(convolved(values, weights, "last.2"))[:, :, 0, 0, 0]
+        kernel, bias = weights["score.weight"], weights["score.bias"]
+        found.append(values @ kernel[0] / math.sqrt(kernel.shape[1]) + bias)
+    return np.concatenate(found)

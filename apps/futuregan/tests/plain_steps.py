@@ -1,0 +1,200 @@
+"""One step of the training by hand, and a training whose steps are made one at a time.
+
+By hand: PyTorch's autograd for the slopes, and each loss, penalty and average as a sum that is
+written out. Weights move against their slopes by the rate and no more, so that a slope of the wrong
+size shows, which Adam would hide.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from futuregan import method, train
+from futuregan.clips import Batch
+from futuregan.model import Discriminator, Generator, Shape
+from futuregan.settings import TrainSettings
+from futuregan.train import Training
+from trainkit.torch.strategy import TorchStrategy
+
+PAST, FUTURE = 2, 3
+SHAPE = Shape(size=8, past=PAST, future=FUTURE, channels=3, width=3)
+PLACES = {4: 0, 8: 1}
+"""Side of the frames -> the newest level of the networks."""
+
+
+class OneStep:
+    """A session that stands somewhere, and keeps what it is told."""
+
+    def __init__(self, *_: object) -> None:
+        self.at = SimpleNamespace(epoch=0, step=0, steps_per_epoch=1, steps_done=0)
+        self.stop_asked = False
+        self.told: list[tuple[int, list[float], dict[str, float]]] = []
+
+    def take(self, batches: Iterator[Batch]) -> Batch:
+        return next(batches)
+
+    def made(self, samples: int, sums: Any, rates: dict[str, float]) -> None:
+        self.told.append((samples, sums.result(), rates))
+
+
+class Descent:
+    """An optimizer that moves weights against their slopes by the rate."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.param_groups = [{"params": list(network.parameters()), "lr": 1.0}]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for weight in self.param_groups[0]["params"]:
+            if weight.grad is not None:
+                weight.sub_(self.param_groups[0]["lr"] * weight.grad)
+
+    def zero_grad(self) -> None:
+        for weight in self.param_groups[0]["params"]:
+            weight.grad = None
+
+
+@pytest.fixture
+def by_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have trainings move their weights against the slopes, and end after each step."""
+    monkeypatch.setattr(train, "Session", OneStep)
+    monkeypatch.setattr(method, "optimizer", lambda network, _: Descent(network))
+
+
+def batch(counts: list[int], rank: int = 0, size: int = 8) -> Batch:
+    """Return a rank's part of a batch of so many clips on each rank."""
+    draw = np.random.default_rng(11)
+    clips = draw.integers(0, 256, (sum(counts), 3, PAST + FUTURE, size, size), np.uint8)
+    between = draw.random(sum(counts), np.float32)
+    mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+    return Batch(torch.from_numpy(clips[mine]), torch.from_numpy(between[mine]), sum(counts))
+
+
+def training(settings: TrainSettings, strategy: TorchStrategy | None = None) -> Training:
+    """Return a training of random weights, the same for the same seed; `by_slopes` is asked for."""
+    strategy = strategy or TorchStrategy()
+    plan = SimpleNamespace(steps=4)
+    data = SimpleNamespace(shape=SHAPE, train=SimpleNamespace(plan=lambda _: plan))
+    out: Any = SimpleNamespace()
+    found = Training(settings, strategy, method.growth(settings), data, out, out)  # type: ignore[arg-type]
+    for seed, network in enumerate((found.generator, found.discriminator, found.trained.average)):
+        if network is not None:
+            scatter(network, seed)
+    return found
+
+
+def scatter(network: nn.Module, seed: int) -> None:
+    """Give all weights other values than they begin with, small ones to biases."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for one in network.parameters():
+            one.copy_(torch.randn(one.shape, generator=draw) * (0.1 if one.ndim == 1 else 1))
+
+
+@dataclass
+class Moved:
+    """What a step by hand has made: networks, and sums over its clips."""
+
+    generator: Generator
+    discriminator: Discriminator
+    average: Generator
+    sums: list[float]
+
+
+def seen(clips: Tensor, size: int, fade: float) -> Tensor:
+    """Return clips as the networks see them, by sums of neighbours."""
+    values = clips.double() * 2 / 255 - 1
+    while values.shape[-1] > size:
+        values = quarters(values)
+    coarse = quarters(values).repeat_interleave(2, 3).repeat_interleave(2, 4)
+    return (fade * values + (1 - fade) * coarse).float()
+
+
+def quarters(values: Tensor) -> Tensor:
+    return sum(values[..., y::2, x::2] for y in (0, 1) for x in (0, 1)) / 4  # type: ignore[return-value]
+
+
+def losses(kind: str, real: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what each pair of scores costs the discriminator, and the generator."""
+    if kind == "wgan-gp":
+        return made - real, -made
+    if kind == "lsgan":
+        return 0.5 * (real - 1) ** 2 + 0.5 * made**2, 0.5 * (made - 1) ** 2
+    true, false = (1 / (1 + torch.exp(-one)) for one in (real, made))
+    return -torch.log(true) - torch.log(1 - false), -torch.log(false)
+
+
+def step(
+    began: Training, one: Batch, size: int, fade: float, rate: float, *, judged: bool,
+    keep: float,
+) -> Moved:
+    """Return what one step makes of a training's networks, which are left as they are."""
+    settings = began.settings
+    generator, critic = copy.deepcopy((began.generator, began.discriminator))
+    average = copy.deepcopy(began.trained.average or began.generator)
+    real = seen(one.clips, size, fade)
+    past, right = real[:, :, :PAST], real[:, :, PAST:]
+    future = generator(past, fade)
+    told = [0.0] * 5
+    if judged:
+        false = torch.cat([past, future], 2).detach()
+        cost, told[2], told[3] = criticised(critic, real, false, one.between, settings, fade)
+        told[0] = cost.sum().item()
+        descend(critic, critic.active(PLACES[size]), cost.mean(), rate)
+    error = ((future - right) ** 2).sum((1, 2, 3, 4)) / right[0].numel()
+    cost = settings.reconstruction * error
+    if judged:
+        scores = critic(torch.cat([past, future], 2), fade)[:, 0]
+        cost = cost + losses(settings.loss, scores, scores)[1]
+    told[1], told[4] = cost.sum().item(), error.sum().item()
+    active = generator.active(PLACES[size])
+    descend(generator, active, cost.mean(), rate)
+    with torch.no_grad():
+        for old, new in zip(average.active(PLACES[size]), active, strict=True):
+            old.copy_(keep * old + (1 - keep) * new)
+    return Moved(generator, critic, average, told)
+
+
+def criticised(
+    critic: Discriminator, real: Tensor, false: Tensor, between: Tensor, settings: TrainSettings,
+    fade: float,
+) -> tuple[Tensor, float, float]:
+    """Return what each clip costs the discriminator, the distance and the penalty."""
+    true_score, false_score = critic(real, fade)[:, 0], critic(false, fade)[:, 0]
+    cost = losses(settings.loss, true_score, false_score)[0]
+    distance = (true_score - false_score).sum().item()
+    if settings.loss != "wgan-gp":
+        return cost, distance, 0.0
+    places = between[:, None, None, None, None]
+    points = ((1 - places) * real + places * false).requires_grad_()
+    (slopes,) = torch.autograd.grad(critic(points, fade).sum(), points, create_graph=True)
+    penalty = ((slopes**2).sum((1, 2, 3, 4)) ** 0.5 - 1) ** 2
+    whole = cost + settings.penalty * penalty + settings.drift * true_score**2
+    return whole, distance, penalty.sum().item()
+
+
+def descend(network: nn.Module, weights: list[nn.Parameter], cost: Tensor, rate: float) -> None:
+    slopes = torch.autograd.grad(cost, weights)
+    with torch.no_grad():
+        for weight, slope in zip(weights, slopes, strict=True):
+            weight.sub_(rate * slope)
+
+
+def apart(found: nn.Module, expected: nn.Module, began: nn.Module) -> float:
+    """Return how far weights are from those expected, as a part of how far these have moved."""
+    @torch.no_grad()
+    def distance(one: nn.Module, other: nn.Module) -> float:
+        pairs = zip(one.parameters(), other.parameters(), strict=True)
+        return math.sqrt(sum(float((a - b).double().square().sum()) for a, b in pairs))
+
+    return distance(found, expected) / max(distance(began, expected), 1e-9)
