@@ -201,7 +201,8 @@ def test_what_is_told_of_a_run_is_of_all_ranks_and_of_the_last_step(whole: Path)
     assert len(reading.values(whole, "eval_psnr")) == 3  # of each epoch that has ended
 
     moment, strategy = Moment(8, 1, 0.3, 6), SimpleNamespace(size=5)
-    data: Any = SimpleNamespace(**dict.fromkeys(("train", "evaluation"), SimpleNamespace(samples=9)))
+    loader = SimpleNamespace(samples=9)
+    data: Any = SimpleNamespace(train=loader, evaluation=loader)
     other = Trained(TrainSettings(), data, strategy, None, None, None, {}, {}, moment)  # type: ignore[arg-type]
     assert other.facts()[metrics.GLOBAL_BATCH_SIZE] == 30
     assert other.own_result() == {"size": 8, "fade_in": 0.3}

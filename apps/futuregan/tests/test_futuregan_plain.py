@@ -143,7 +143,6 @@ def test_over_ranks_the_deviation_and_its_slopes_are_those_of_all_clips(
     alone = VALUES.clone().requires_grad_()
     deviation = alone.sub(alone.mean(0)).square().mean(0).add(1e-8).sqrt().mean()
     assert deviation.item() == pytest.approx(plain.deviations(VALUES.numpy(), 4)[0])
-    # As many backward passes as ranks are summed, one for what each makes of the deviation.
     slopes, again = bent(deviation.expand_as(TURNED), alone, TURNED)
 
     def work(strategy: TorchStrategy) -> tuple[Tensor, Tensor, Tensor]:

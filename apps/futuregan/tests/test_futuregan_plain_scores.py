@@ -1,4 +1,4 @@
-"""Scores are those of NumPy, frame by frame: of clips, of batches, of ranks, and in the training."""
+"""Scores are those of NumPy, frame by frame: of batches, of ranks, and in the training."""
 
 from __future__ import annotations
 

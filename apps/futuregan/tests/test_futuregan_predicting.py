@@ -173,7 +173,9 @@ def test_the_command_predicts_what_follows_the_clips_asked_for(
         assert np.abs(clip.made - levels).max() <= 1
 
 
-@pytest.mark.parametrize(("number", "every", "frames"), [(0, 1, 2), (3, 1, 4), (2, 2, 3), (5, 3, 2)])
+@pytest.mark.parametrize(
+    ("number", "every", "frames"), [(0, 1, 2), (3, 1, 4), (2, 2, 3), (5, 3, 2)]
+)
 def test_a_clip_of_a_folder_begins_with_the_frame_asked_for(
     number: int, every: int, frames: int, tmp_path: Path
 ) -> None:
@@ -237,10 +239,23 @@ def test_what_moves_has_the_truth_beside_the_prediction(known: int) -> None:
 
 
 def test_what_moves_does_so_at_the_rate_asked_for(tmp_path: Path) -> None:
+    moving = pictures.moving([shown(3)], 3)
     with (tmp_path / "a.gif").open("wb") as file:
-        pictures.write_gif(pictures.moving([shown(3)], 3), file, 8)
+        pictures.write_gif(moving, file, 8)
     with Image.open(tmp_path / "a.gif") as moves:
         assert (moves.n_frames, moves.info["duration"], moves.info["loop"]) == (5, 120, 0)
+        for at, right in enumerate(moving):
+            moves.seek(at)
+            apart = np.asarray(moves.convert("RGB")).astype(int) - np.asarray(right)
+            assert np.abs(apart).mean() < 4
+
+
+def test_a_video_is_read_in_the_order_in_which_it_was_written(tmp_path: Path) -> None:
+    reds = [10, 200, 60, 240, 120]
+    with (tmp_path / "a.mp4").open("wb") as file:
+        pictures.write_mp4([Image.new("RGB", (32, 16), (red, 30, 90)) for red in reds], file, 5)
+    found = [np.asarray(image).mean((0, 1)) for image in footage.video_frames(tmp_path / "a.mp4")]
+    assert np.array(found) == pytest.approx(np.array([(red, 30, 90) for red in reds]), abs=8)
 
 
 @pytest.mark.parametrize("parts", ["average generator", "generator"])

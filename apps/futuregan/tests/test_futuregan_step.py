@@ -185,6 +185,20 @@ def test_slopes_of_the_penalty_have_all_their_bits_where_networks_have_half() ->
     assert sums[0] == pytest.approx(whole.sums[0], rel=0.1)
 
 
+def test_losses_that_are_scaled_for_half_precision_make_a_step_of_their_own_size() -> None:
+    """Also where the two networks have different scales."""
+    found = plain.training(dataclasses.replace(SETTINGS, precision="fp16"))
+    assert all(scaler.is_enabled() for scaler in found.scalers.values())
+    found.scalers = {
+        "generator": torch.amp.GradScaler("cpu", init_scale=4.0),
+        "discriminator": torch.amp.GradScaler("cpu", init_scale=16.0),
+    }
+    began = kept(found)
+    go(found, (1, 1), [3])
+    right = plain.step(began, plain.batch([3]), 8, 0.25, 0.01, judged=True, keep=0.6)
+    check(began, found, right, near=0.3)  # a scale that is not undone is wrong by four times
+
+
 def test_a_signal_is_told_with_the_sums() -> None:
     found = plain.training(SETTINGS)
     assert isinstance(found.session, OneStep)
