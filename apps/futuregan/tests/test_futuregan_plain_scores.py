@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import plain_future
+import plain_networks
 import plain_scores as plain
 import plain_steps
 import pytest
@@ -19,6 +20,7 @@ from torch import Tensor
 from futuregan import judging, scores
 from futuregan.clips import Loader
 from futuregan.growth import Moment
+from futuregan.model import Generator, Shape
 from futuregan.scores import Scores, Sums
 from futuregan.settings import TrainSettings
 from futuregan.state import Trained
@@ -175,6 +177,23 @@ def test_an_evaluation_in_the_training_has_the_scores_of_numpy(
         assert one.values == {f"eval_{name}": value for name, value in one.result.items()}
         shown = f"PSNR {right['psnr']:.2f} dB, last frame repeated {right['psnr_copy_last']:.2f}"
         assert one.text.startswith(shown)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_an_evaluation_has_all_bits_also_where_the_training_has_half(precision: str) -> None:
+    network = Generator(Shape(16, PAST, FUTURE, 3, 3))
+    moment = Moment(16, 1, 0.25, 5)
+    found = trained(TorchStrategy(), moment)
+    found = dataclasses.replace(
+        found, average=network, settings=dataclasses.replace(found.settings, precision=precision))
+    real = torch.from_numpy(Held(5, 32).clips).permute(0, 4, 1, 2, 3)
+    past, truth = numbers(*plain_steps.seen(real, 16, 0.25).split([PAST, FUTURE], 2))
+    weights = {name: one.detach().double().numpy() for name, one in network.named_parameters()}
+    expected = plain.table(plain_networks.generated(past, weights, 0.25), past, truth)
+    told = judging.evaluate(found, Looking())  # type: ignore[arg-type]
+    assert told is not None
+    errors = expected["prediction"]["mse"]
+    assert told.result["mse"] == pytest.approx(np.mean(errors), rel=1e-5)
 
 
 def test_a_signal_cuts_an_evaluation_short() -> None:

@@ -92,6 +92,20 @@ def test_other_splits_are_evaluated_where_they_are_asked_for(
     assert (found["split"], found["clips"]) == ("train", 2)  # 17 and 14 frames, 10 of which each
 
 
+def test_batches_of_clips_have_them_as_they_lie_in_the_data() -> None:
+    class Source:
+        def __len__(self) -> int:
+            return len(clips)
+
+        def read(self, number: int) -> NDArray[np.uint8]:
+            return clips[number]
+
+    clips = np.random.default_rng(2).integers(0, 256, (5, 4, 8, 8, 3), np.uint8)
+    found = list(evaluate.batches(Source(), 2, CPU))
+    assert [len(one) for one in found] == [2, 2, 1]
+    assert torch.cat(found).numpy() == pytest.approx(seen(clips), abs=1e-6)
+
+
 def some_scores(frames: int) -> scores.Scores:
     """Return scores of so many frames, no two alike."""
     number = iter(range(1, 1000))
@@ -151,24 +165,27 @@ def test_predicted_levels_are_rounded_and_stand_where_they_were_made() -> None:
 
 
 @pytest.mark.usefixtures("formula")
-@pytest.mark.parametrize(("words", "every", "begins"), [
-    ("--clip 1 0", 2, [(1, 0), (0, 0)]), ("--every 1 --clip 1 2", 1, [(0, 5), (1, 0)]),
+@pytest.mark.parametrize(("words", "frames", "every", "begins"), [
+    ("--long 4 --clip 1 0", 4, 2, [(1, 0), (0, 0)]), ("", 2, 2, [(0, 0)]),
+    ("--long 4 --every 1 --clip 1 2", 4, 1, [(0, 5), (1, 0)]),
+    ("--split train --every 1 --clip 4", 2, 1, [(2, 5)]),
 ])
 def test_the_command_predicts_what_follows_the_clips_asked_for(
-    words: str, every: int, begins: list[tuple[int, int]], colours: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    words: str, frames: int, every: int, begins: list[tuple[int, int]], colours: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    sequences = [*HELD, coloured(14, 16, 16, 2)]  # the second one to learn from, after 17 frames
     drawn: list[Any] = []
     monkeypatch.setattr(predict, "write", lambda _, clips, *more: drawn.extend([clips, *more]))
-    data = ["predict", "--data", str(colours), "--out", ".", "--device", "cpu", "--long", "4"]
+    data = ["predict", "--data", str(colours), "--out", ".", "--device", "cpu"]
     assert main([*data, "--to", str(tmp_path / "a.png"), *words.split()]) == 0
     clips, scale, fps = drawn
     assert (scale, fps) == (8, 5)
     for clip, (sequence, first) in zip(clips, begins, strict=True):
-        frames = HELD[sequence][first::every]
-        assert np.array_equal(clip.past, frames[:PAST])
-        assert np.array_equal(clip.truth, frames[PAST : PAST + 4])
-        made = plain_future.predicted(seen(frames[None, :PAST]), 4)[0]
+        real = sequences[sequence][first::every]
+        assert np.array_equal(clip.past, real[:PAST])
+        assert np.array_equal(clip.truth, real[PAST : PAST + frames])
+        made = plain_future.predicted(seen(real[None, :PAST]), frames)[0]
         levels = np.rint((np.moveaxis(made, 0, 3) + 1) / 2 * 255)
         assert np.abs(clip.made - levels).max() <= 1
 
@@ -189,7 +206,7 @@ def test_a_clip_of_a_folder_begins_with_the_frame_asked_for(
 
 def shown(known: int, channels: int = 3) -> Shown:
     """Return a clip of two frames given and three made, of which some are known."""
-    frames = coloured(8, 4, 8, 9)[:, :, :4, :channels]
+    frames = np.random.default_rng(9).integers(0, 256, (8, 4, 4, channels), np.uint8)
     return Shown(frames[:2], frames[2:5], frames[5 : 5 + known])
 
 
