@@ -259,3 +259,13 @@ def test_images_of_one_class_each_are_learned_and_begun_with(
     train(*again, "--initial", str(newest), "--max-steps", "2")
     assert app.main(["evaluate", "--data", str(classes), "--out", str(out)]) == 3
     assert "has the findings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [(2, 3000), (3000, 2)])
+def test_a_strip_is_drawn_too(size: tuple[int, int], tmp_path: Path) -> None:
+    """In its own shape it would have more pixels than matplotlib draws."""
+    maps = np.zeros((1, size[1], size[0]), np.float32)
+    one = predict.Seen(tmp_path / "strip.png", Image.new("L", size), np.array([0.5]), maps, maps)
+    with plots.drawing():
+        plots.save(predict.draw([one], ("left",), []), tmp_path / "maps.png")
+    assert width(tmp_path / "maps.png") > 0

@@ -169,7 +169,8 @@ def data_pack(
     """Pack images into shards with an index, counts and checksums.
 
     Killed or stopped, the same command goes on. Without --resize the files are packed
-    as they are. The order is shuffled, and the same source gives the same bytes.
+    as they are, but upright where EXIF turns them. The order is shuffled, and the same
+    source gives the same bytes.
 
     Example: trimaran data pack photos -o packed --resize 480 --quality 95
     """
