@@ -73,6 +73,15 @@ def listed(place: Place) -> list[list[str]]:
     return [line.split("|") for line in (place.root / "bin/jobs").read_text().splitlines()]
 
 
+def wait_for_jobs(place: Place) -> None:
+    """Wait until the batch system has a job, and the command that queued it has ended."""
+    end = time.monotonic() + 60
+    while not listed(place):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    time.sleep(1.5)
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("sent", ["INT", "TERM", "HUP", "KILL"])
 def test_the_job_is_found_by_status_resume_and_cancel(
@@ -80,10 +89,10 @@ def test_the_job_is_found_by_status_resume_and_cancel(
 ) -> None:
     (place.root / "bin" / moment).write_text(KILL.format(signal=sent))
     with tool(place, "resume", str(place.out)) as child:
-        _, said = child.communicate(timeout=60)
+        _, said = child.communicate(timeout=200)
     if sent == "KILL":
         assert child.returncode == -signal.SIGKILL
-        time.sleep(1)  # sbatch outlives it
+        wait_for_jobs(place)  # sbatch outlives it
     else:
         assert child.returncode == 130
         assert "job 101 is queued" in said
@@ -106,28 +115,26 @@ def test_the_job_is_found_by_status_resume_and_cancel(
 
 
 def test_nobody_resumes_while_the_command_that_queues_is_still_at_it(place: Place) -> None:
-    (place.root / "bin/before").write_text('kill -KILL "$PPID"; sleep 3\n')
+    (place.root / "bin/before").write_text(
+        'kill -KILL "$PPID"\nwhile [ ! -e "$here/go" ]; do sleep 0.1; done\n'
+    )
     with tool(place, "resume", str(place.out)) as child:
-        child.wait(timeout=60)
+        child.wait(timeout=200)
     again = ask("resume", place.out)
     assert "the run in" in str(again.exception)
     assert "is going on" in str(again.exception)
-    for _ in range(100):
-        if listed(place):
-            break
-        time.sleep(0.1)
-    time.sleep(0.5)
+    (place.root / "bin/go").touch()
+    wait_for_jobs(place)
     assert "job 101 of the run" in str(ask("resume", place.out).exception)
     assert len(listed(place)) == 1
 
 
 def test_a_second_signal_does_not_wait_for_the_batch_system(place: Place) -> None:
-    twice = 'kill -INT "$PPID"; sleep 0.5; kill -INT "$PPID"; sleep 30'
+    twice = 'kill -INT "$PPID"; sleep 0.5; kill -INT "$PPID"; sleep 20; touch "$here/late"'
     (place.root / "bin/after").write_text(f"{twice}\n")
-    begun = time.monotonic()
     with tool(place, "resume", str(place.out)) as child:
-        _, said = child.communicate(timeout=60)
-    assert time.monotonic() - begun < 20
+        _, said = child.communicate(timeout=200)
+    assert not (place.root / "bin/late").exists()
     assert child.returncode == 130
     assert "stopped by the user while Slurm took the job" in said
     assert [row.job for row in watch.look([place.out])] == ["101"]
