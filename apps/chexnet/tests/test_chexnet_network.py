@@ -208,14 +208,22 @@ class _Named:
         self.module, self.name = module, name
 
 
-def torch_file(path: Path, tensors: dict[str, np.ndarray], evil: bool = False) -> Path:
-    """Write tensors as PyTorch did until 1.6: pickles made by hand, word by word."""
+def torch_file(
+    path: Path, tensors: dict[str, np.ndarray], evil: bool = False, together: bool = False
+) -> Path:
+    """Write tensors as PyTorch did until 1.6: pickles made by hand, word by word.
+
+    Each in a storage of its own, or, all of one type, `together` in one.
+    """
+    storages, offset = {str(at): array for at, array in enumerate(tensors.values())}, 0
+    if together:
+        storages = {"0": np.concatenate([array.ravel() for array in tensors.values()])}
     content = b""
     for first in (torchfile.MAGIC, 1001, {"little_endian": True}):
         content += pickle.dumps(first, 2)
     words = b"\x80\x02ccollections\nOrderedDict\n)R("  # MARK of the items that follow
     for at, (name, array) in enumerate(tensors.items()):
-        shape = tuple(array.shape)
+        shape, key = tuple(array.shape), "0" if together else str(at)
         strides = tuple(int(step) // array.itemsize for step in array.strides)
         kind = b"FloatStorage" if array.dtype == np.float32 else b"LongStorage"
         function = b"cos\nsystem\n" if evil else b"ctorch._utils\n_rebuild_tensor_v2\n"
@@ -224,12 +232,13 @@ def torch_file(path: Path, tensors: dict[str, np.ndarray], evil: bool = False) -
             return pickle.dumps(value, 2)[2:-1]
 
         words += plain(name) + function + b"("
-        words += b"(" + plain("storage") + b"ctorch\n" + kind + b"\n" + plain(str(at))
-        words += plain("cpu") + plain(array.size) + b"NtQ"  # a persistent id
-        words += plain(0) + plain(shape) + plain(strides) + b"\x89" + b"N" + b"tR"
+        words += b"(" + plain("storage") + b"ctorch\n" + kind + b"\n" + plain(key)
+        words += plain("cpu") + plain(storages[key].size) + b"NtQ"  # a persistent id
+        words += plain(offset) + plain(shape) + plain(strides) + b"\x89" + b"N" + b"tR"
+        offset += array.size if together else 0
     content += words + b"u."
-    content += pickle.dumps([str(at) for at in range(len(tensors))], 2)
-    for array in tensors.values():
+    content += pickle.dumps(sorted(storages), 2)
+    for array in (storages[key] for key in sorted(storages)):
         content += struct.pack("<q", array.size) + array.tobytes()
     path.write_bytes(content)
     return path

@@ -15,6 +15,7 @@ AREA, RATIO, TRIES = 0.08, 4 / 3, 10  # of a random part of a photograph
 CENTRE = 0.875  # 224 of 256 pixels: side of its middle part, of the shorter side
 DRAWS = {"whole": 4, "random": 3 + 2 * TRIES}  # of an image, as `window` and `random_part` say
 WHOLE = (0.0, 0.0, 1.0, 1.0)
+EDGE = 2.0**-21  # of an image: eight times the rounding of a place in it
 
 
 def scaled(image: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
@@ -26,6 +27,8 @@ def scaled(image: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
         size: in pixels.
     """
     which = tf.zeros(tf.shape(boxes)[0], tf.int32)
+    # A place that is beyond the image by its rounding would be black: a line of some sizes.
+    boxes = tf.clip_by_value(boxes, EDGE, 1 - EDGE)
     return tf.cast(tf.round(tf.image.crop_and_resize(image[None], boxes, which, (size, size))),
                    tf.uint8)
 

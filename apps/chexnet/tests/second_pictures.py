@@ -1,0 +1,68 @@
+"""How pictures are cut out and scaled, and which parts of them are seen, a second time by NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+Box = tuple[float, float, float, float]
+"""Top, left, bottom, right, in parts of the picture."""
+
+
+def cut_out(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
+    """Return a part of a picture, (H, W, C), as `size` pixels, between four neighbours each.
+
+    The first and the last pixel lie on the edges of the box, whose picture ends at the centres of
+    its own first and last pixels.
+    """
+    top, left, bottom, right = box
+    down = np.linspace(top, bottom, size) * (pixels.shape[0] - 1)
+    across = np.linspace(left, right, size) * (pixels.shape[1] - 1)
+    row, column = np.floor(down).astype(int), np.floor(across).astype(int)
+    below = np.minimum(row + 1, pixels.shape[0] - 1)
+    beside = np.minimum(column + 1, pixels.shape[1] - 1)
+    v, h = (down - row)[:, None, None], (across - column)[None, :, None]
+    values = pixels.astype(float)
+    upper = values[row][:, column] * (1 - h) + values[row][:, beside] * h
+    lower = values[below][:, column] * (1 - h) + values[below][:, beside] * h
+    return np.round(upper * (1 - v) + lower * v)
+
+
+def shifted(draws: np.ndarray) -> Box:
+    """Return the window that CheXNet's augmentation draws: mirrored or not, 85 to 100 percent."""
+    mirrored, side, down, across = map(float, draws)
+    side = 0.85 + 0.15 * side
+    top, left = down * (1 - side), across * (1 - side)
+    right = left + side
+    return (top, right, top + side, left) if mirrored < 0.5 else (top, left, top + side, right)
+
+
+def some_part(draws: np.ndarray, height: int, width: int) -> Box:
+    """Return the part of a photograph: arXiv:1409.4842, section 6, in ten tries as torchvision."""
+    mirrored, down, across, *rest = map(float, draws)
+    for area, shape in zip(rest[:10], rest[10:], strict=True):
+        pixels = (0.08 + 0.92 * area) * height * width
+        ratio = np.exp(np.log(3 / 4) + shape * (np.log(4 / 3) - np.log(3 / 4)))
+        wide, high = np.sqrt(pixels * ratio), np.sqrt(pixels / ratio)
+        if wide <= width and high <= height:
+            break
+    else:
+        wide, high = min(width, height * 4 / 3), min(height, width * 4 / 3)
+        down = across = 0.5
+    top, left = down * (height - high) / height, across * (width - wide) / width
+    bottom, right = top + high / height, left + wide / width
+    return (top, right, bottom, left) if mirrored < 0.5 else (top, left, bottom, right)
+
+
+def ten_parts() -> list[Box]:
+    """Return 224 of 256 pixels in the corners and the middle, and the same mirrored."""
+    end, middle = 32 / 256, 16 / 256
+    corners = [(0, 0), (0, end), (end, 0), (end, end), (middle, middle)]
+    found = [(top, left, top + 0.875, left + 0.875) for top, left in corners]
+    return found + [(top, right, bottom, left) for top, left, bottom, right in found]
+
+
+def same(found: np.ndarray, expected: np.ndarray) -> None:
+    """Compare pixels: few are another one's neighbour by rounding."""
+    difference = np.abs(found.astype(float) - expected)
+    assert difference.max() <= 1
+    assert difference.mean() < 0.01
