@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import keras
@@ -205,17 +206,21 @@ def averaging(**options: Any) -> keras.Model:
     return keras.Model(images, keras.layers.GlobalAveragePooling2D()(images))
 
 
+def stand_in() -> SimpleNamespace:
+    """Return Keras, with such bodies."""
+    names = ("mixed_precision", "layers", "Input", "Model", "optimizers")
+    applications = SimpleNamespace(DenseNet121=averaging, ResNet50=averaging)
+    return SimpleNamespace(applications=applications,
+                           **{one: getattr(keras, one) for one in names})
+
+
 @pytest.mark.parametrize("channels", ["1", "3"])
 @pytest.mark.parametrize("name", ["densenet121", "resnet50"])
 def test_keras_trains_on_the_same_colours_by_the_same_loss(name: str, channels: str) -> None:
-    applications = SimpleNamespace(DenseNet121=averaging, ResNet50=averaging)
-    names = ("mixed_precision", "layers", "Input", "Model", "optimizers")
-    stand_in = SimpleNamespace(applications=applications,
-                               **{one: getattr(keras, one) for one in names})
     labels = np.array([[1, 0], [1, 0], [0, 0], [1, 1]], np.float32)
     data = SimpleNamespace(findings=("a", "b"), train=SimpleNamespace(vectors=lambda: labels))
     settings = FitSettings(model=name, size=32, channels=channels, base_lr=0.02)
-    model, _ = fit.compiled(stand_in, settings, data, TensorFlowStrategy())
+    model, _ = fit.compiled(stand_in(), settings, data, TensorFlowStrategy())
     pixels = np.full((2, 32, 32, 3), RED_GREEN_BLUE) if channels == "3" else np.full(
         (2, 32, 32, 1), 90.0)
     colours = RED_GREEN_BLUE if channels == "3" else np.full(3, 90.0)
@@ -231,6 +236,29 @@ def test_keras_trains_on_the_same_colours_by_the_same_loss(name: str, channels: 
     np.testing.assert_allclose(np.mean(found), expected.mean(), rtol=1e-5)
     assert isinstance(model.optimizer, keras.optimizers.Adam)
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.02)
+
+
+def test_ranks_of_keras_begin_alike_and_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients by Horovod's optimizer, which takes the own one; weights and metrics by calls."""
+    def distributed(own: Any) -> Any:
+        wrapped = keras.optimizers.Adam(float(own.learning_rate.numpy()))
+        wrapped.of_all_ranks = True
+        return wrapped
+
+    calls = SimpleNamespace(
+        BroadcastGlobalVariablesCallback=lambda rank: ("weights of", rank),
+        MetricAverageCallback=lambda: "metrics",
+    )
+    horovod = SimpleNamespace(DistributedOptimizer=distributed, callbacks=calls)
+    for name in ("horovod", "horovod.tensorflow"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "horovod.tensorflow.keras", horovod)
+    data = SimpleNamespace(findings=("a",), train=SimpleNamespace(vectors=lambda: np.eye(1)))
+    settings = FitSettings(model="resnet50", size=32, base_lr=0.03)
+    model, callbacks = fit.compiled(stand_in(), settings, data, Second(Ranks("mpirun", 1, 2, 1, 2)))
+    assert model.optimizer.of_all_ranks
+    assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.03)
+    assert callbacks == [("weights of", 0), "metrics"]
 
 
 class Second(TensorFlowStrategy):

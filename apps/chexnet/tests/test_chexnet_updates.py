@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class OfTwo(TensorFlowStrategy):
     """A rank of two. The other one's gradients are 0, its statistics 3, its sums 10, 20, ....
 
     Attributes:
+        begun: the variables that every rank begins with.
         given: what this rank gave to be averaged, by its name.
         other: truth and logits of the other one.
     """
@@ -39,7 +40,11 @@ class OfTwo(TensorFlowStrategy):
     def __init__(self, rank: int = 0) -> None:
         super().__init__(Ranks("mpirun", rank, 2, rank, 2))
         self.given: dict[str, list[np.ndarray]] = {}
+        self.begun: list[Any] = []
         self.other: Any = None
+
+    def broadcast(self, variables: Iterable[Any]) -> None:
+        self.begun = list(variables)
 
     def average(self, gradients: Sequence[tf.Tensor], of: str = "network") -> list[tf.Tensor]:
         if of == "network":
@@ -113,6 +118,9 @@ def test_ranks_of_unequal_shares_make_the_gradient_of_the_whole_batch(
         made.graph = eagerly  # type: ignore[method-assign]
         present = made.data.train.vectors().mean(0)
         values = second.weights_of(made.network)
+        assert {id(one) for one in ranks.begun} == {
+            id(one) for part in (made.network.body, made.network.head) for one in part.variables
+        }
         batch = Batch(tf.constant(images[own]), tf.constant(labels[own]), 5)
         made.train_step(iter([batch]), frozen=False)
         assert asked == [(False, 2)]
@@ -173,10 +181,10 @@ def test_the_scale_doubles_only_after_so_many_finite_steps_in_a_row(
     assert (LossScale.FIRST, LossScale.EVERY) == (32768, 2000)
     monkeypatch.setattr(LossScale, "EVERY", 3)
     scale, seen = LossScale("fp16"), []
-    for value in (1.0, 1.0, np.inf, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, np.nan):
+    for value in (1.0, np.inf, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, np.nan):
         scale.unscaled([tf.constant([value])])
         seen.append(float(scale.scale) / LossScale.FIRST)
-    assert seen == [1, 1, 0.5, 0.5, 0.5, 1, 1, 1, 2, 1]
+    assert seen == [1, 0.5, 0.5, 0.5, 1, 1, 1, 2, 1]
     scale.scale.assign(1.0)
     scale.unscaled([tf.constant([np.inf])])
     assert float(scale.scale) == 1
@@ -225,6 +233,17 @@ def test_everything_that_changes_with_the_steps_comes_back(
     network.build("small", 32, 2, "fp32")
 
 
+def test_ranks_are_compared_by_all_that_is_learned(training: Callable[..., Training]) -> None:
+    """Statistics are each rank's own between epochs."""
+    made = training().trained
+    learned = {id(one) for part in (made.network.body, made.network.head)
+               for one in part.trainable_variables}
+    for variable in [*made.network.body.variables, *made.network.head.variables]:
+        before = made.digest()
+        variable.assign_add(tf.ones(variable.shape))
+        assert (made.digest() != before) == (id(variable) in learned)
+
+
 def test_all_ranks_judge_by_the_mean_of_their_statistics_and_all_images(
     training: Callable[..., Training]
 ) -> None:
@@ -233,8 +252,8 @@ def test_all_ranks_judge_by_the_mean_of_their_statistics_and_all_images(
     draw = np.random.default_rng(6)
     for at in second.LAYERS:
         normal = made.network.body.get_layer(f"small.{at}.bn")
-        for one in (normal.moving_mean, normal.moving_variance):
-            one.assign(draw.uniform(0.5, 1.5, one.shape).astype(np.float32))
+        for one, low in ((normal.moving_mean, -1), (normal.moving_variance, 0.5), (normal.beta, 1)):
+            one.assign(draw.uniform(low, low + 1, one.shape).astype(np.float32))
     values = second.weights_of(made.network)
     values |= {name: (one + 3) / 2 for name, one in values.items()
                if name.startswith(("mean", "variance"))}
@@ -246,6 +265,7 @@ def test_all_ranks_judge_by_the_mean_of_their_statistics_and_all_images(
     ranks.other = others
     found = judging.evaluate(made.trained, made.session, made.data.evaluation)
     assert found is not None
+    assert second.logits(values, pixels).std(0).min() > 0.01
     logits = np.concatenate([second.logits(values, pixels), others[1]])
     truth = np.concatenate([labels, others[0]])
     likely = 1 / (1 + np.exp(-logits))
