@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import plain_networks
+import plain_scores
 import plain_steps
 import pytest
 import torch
@@ -32,6 +34,7 @@ TRAIN = [coloured(17, 16, 16, 1), coloured(14, 16, 16, 2)]
 HELD = [coloured(13, 16, 16, 3), coloured(11, 16, 16, 4)]
 """The sequences of the fixture `colours`."""
 SEED = 23
+ALONE = TorchStrategy()
 
 
 def cut(sequences: list[NDArray[Any]], length: int, stride: int, every: int) -> list[NDArray[Any]]:
@@ -45,12 +48,12 @@ def cut(sequences: list[NDArray[Any]], length: int, stride: int, every: int) -> 
     return found
 
 
-def opened(data: Path | None, **more: Any) -> Inputs:
+def opened(data: Path | None, strategy: Any = ALONE, **more: Any) -> Inputs:
     settings = TrainSettings(
         data=data, past=3, future=2, size="16", width=4, seed=SEED, threads=1, base_size="8",
         skip=3, residual=True, **more,
     )
-    return inputs.open_inputs(settings, TorchStrategy())
+    return inputs.open_inputs(settings, strategy)
 
 
 def epoch(loader: Loader, number: int, batch: int, first: int = 0) -> tuple[Any, Any]:
@@ -103,9 +106,7 @@ def test_ranks_have_parts_of_one_batch_and_go_on_within_an_epoch(
     parts, points = [], []
     for rank in range(ranks):
         strategy: Any = SimpleNamespace(rank=rank, size=ranks)
-        clips = open_clips(colours, "train", 3, 2, 16, 3, 1)
-        loader = Loader(clips, training=True, seed=SEED, strategy=strategy, threads=1)
-        batches = list(loader.epoch(1, 2, 6 // ranks))
+        batches = list(opened(colours, strategy, stride=1).train.epoch(1, 2, 6 // ranks))
         assert [one.count for one in batches] == [6, 5]
         parts.append([one.clips.permute(0, 2, 3, 4, 1).numpy() for one in batches])
         points.append([one.between.numpy() for one in batches])
@@ -189,6 +190,24 @@ def test_a_checkpoint_has_all_that_decides_how_it_goes_on(whole: Path) -> None:
     expected = keep * average[0] + (1 - keep) * generator[1]
     assert average[1] == pytest.approx(expected, abs=1e-6)
     assert not np.array_equal(average[1], generator[1])
+
+
+def test_scores_of_a_run_are_those_that_numpy_gives_its_average(whole: Path) -> None:
+    """All of it by hand: clips, network and scores; the generator's errors are others."""
+    parts, evaluation = (checkpoint.load(reading.checkpoints(whole)[-1])["parts"],
+                         reading.result(whole)["evaluation"])
+    clips = np.moveaxis(np.stack(cut(HELD, 5, 10, 2)).astype(float), 4, 1) * 2 / 255 - 1
+    past, truth = np.split(clips, [3], 2)
+
+    def scores(name: str) -> dict[str, list[float]]:
+        weights = {key: one.astype(float) for key, one in parts[name].items()}
+        made = plain_networks.generated(past, weights, 1.0, base=8)
+        return plain_scores.table(made, past, truth)["prediction"]
+
+    for measure, near in (("mse", 1e-5), ("psnr", 1e-3), ("ssim", 1e-4)):
+        right = np.mean(scores("average")[measure])
+        assert evaluation[measure] == pytest.approx(right, abs=near), measure
+    assert evaluation["mse"] != pytest.approx(np.mean(scores("generator")["mse"]), abs=1e-4)
 
 
 def test_what_is_told_of_a_run_is_of_all_ranks_and_of_the_last_step(whole: Path) -> None:
