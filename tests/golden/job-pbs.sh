@@ -105,7 +105,7 @@ seen() {
         case $byte in
         end) ;;
         047) made="$made'\\''" ;;
-        *) made="$made$(printf "\\$byte")" ;;
+        *) made="$made$(printf %b "\\0$byte")" ;;
         esac
     done
     printf "%s'" "$made"
@@ -538,7 +538,7 @@ queue() {
     now >job/queueing
     answer=$("$@") || return 1
     for form in '([0-9]+(\[[0-9]*\])?\.[A-Za-z][A-Za-z0-9_.-]*)' '([0-9]+(\[[0-9]*\])?(\.[A-Za-z][A-Za-z0-9_.-]*)?)'; do
-        next=$(printf '%s\n' "$answer" | tr -d '\r' | sed -nE "s/^[[:blank:]]*$form[[:blank:]]*\$/\\1/p" | sort -u)
+        next=$(printf '%s\n' "$answer" | tr -d '\r' | sed -nE "s/^[[:blank:]]*${form}[[:blank:]]*\$/\\1/p" | sort -u)
         if [ -n "$next" ]; then break; fi
     done
     case $next in

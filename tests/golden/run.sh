@@ -102,7 +102,7 @@ seen() {
         case $byte in
         end) ;;
         047) made="$made'\\''" ;;
-        *) made="$made$(printf "\\$byte")" ;;
+        *) made="$made$(printf %b "\\0$byte")" ;;
         esac
     done
     printf "%s'" "$made"
