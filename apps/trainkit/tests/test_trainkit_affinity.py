@@ -71,6 +71,55 @@ def test_a_launcher_that_binds_is_left_alone(
     assert affinity.launcher_binds(Ranks(launcher, 0, 2, 0, 2), environment) is binds
 
 
+class Cores:
+    """Two sockets, of whose 16 hardware threads a process may use some."""
+
+    def __init__(self, system: Path, allowed: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.allowed, self.bound, cores = allowed, [], affinity.cores
+        monkeypatch.setattr(affinity, "cores", lambda cpus: cores(cpus, system))
+        monkeypatch.setattr(os, "cpu_count", lambda: 16)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(self.allowed))
+        monkeypatch.setattr(os, "sched_setaffinity", self.bind)
+
+    def bind(self, pid: int, cpus: list[int]) -> None:
+        self.bound.append(sorted(cpus))
+
+
+@pytest.mark.parametrize(("ranks", "allowed", "cpus"), [
+    (Ranks("torchrun", 5, 8, 1, 2), set(range(16)), [4, 5, 6, 7, 12, 13, 14, 15]),
+    (Ranks("torchrun", 0, 2, 0, 2), {1, 2, 3, 4, 9, 12}, [1, 2, 9]),
+    (Ranks("torchrun", 1, 2, 1, 2), {1, 2, 3, 4, 9, 12}, [3, 4, 12]),
+    (Ranks("horovodrun", 3, 4, 3, 4), {0, 1, 2, 3, 4}, [3]),  # one is left over
+])
+def test_a_rank_is_bound_to_its_share_of_what_the_run_may_use(
+    ranks: Ranks, allowed: set[int], cpus: list[int], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Cores(two_sockets(tmp_path), allowed, monkeypatch)
+    cores = {cpu % 8 for cpu in cpus}
+    assert affinity.bind(ranks, {}) == len(cores)
+    assert node.bound == [cpus]
+
+
+@pytest.mark.parametrize("ranks", [
+    Ranks(), Ranks("torchrun", 3, 4, 0, 1), Ranks("Slurm", 0, 2, 0, 2),
+    Ranks("torchrun", 0, 9, 0, 9),  # more than cores
+])
+def test_a_rank_that_needs_no_share_or_can_have_none_is_not_bound(
+    ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Cores(two_sockets(tmp_path), set(range(16)), monkeypatch)
+    assert affinity.bind(ranks, {}) is None
+    assert node.bound == []
+
+
+def test_sockets_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for node, cpu in ((10, 0), (2, 1)):  # and as texts the other way round
+        (tmp_path / f"node/node{node}").mkdir(parents=True)
+        (tmp_path / f"node/node{node}/cpulist").write_text(f"{cpu}\n")
+    assert affinity.cores([0, 1], tmp_path) == [[1], [0]]
+
+
 BIND = """
 import os
 from trainkit import affinity, ranks

@@ -31,6 +31,26 @@ def test_what_is_there_is_read(tiny: Path) -> None:
     assert records.describe(57).startswith(f"{tiny / 'train-00001.tar'}: record 00000057.png")
 
 
+def test_sizes_and_statistics_are_those_of_the_description(copy: Path) -> None:
+    def colours(document: dict) -> None:
+        document["image"] |= {
+            "channels": 3, "height": 5, "width": 7, "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6],
+        }
+
+    edit(copy, colours)
+    found = open_dataset(copy)
+    assert (found.channels, found.height, found.width) == (3, 5, 7)
+    assert (found.mean, found.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+
+
+def test_a_folder_of_images_is_normalized_as_imagenet_is(tmp_path: Path) -> None:
+    """The numbers of torchvision's documentation of its trained networks, red first."""
+    (tmp_path / "train/a").mkdir(parents=True)
+    found = open_dataset(tmp_path)
+    assert (found.mean, found.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    assert (found.channels, found.height, found.width) == (3, None, None)
+
+
 def test_the_validation_split_is_evaluated_on_where_there_is_one(copy: Path) -> None:
     def both(document: dict) -> None:
         document["splits"]["val"] = document["splits"]["train"]

@@ -207,6 +207,31 @@ def test_environment_names_versions_threads_allocator_and_cpu() -> None:
     json.dumps(facts)
 
 
+@pytest.mark.parametrize(("mapped", "found"), [
+    ("7f00 r-xp /usr/lib/libtcmalloc_minimal.so.4\n", "tcmalloc"),
+    ("7f00 r-xp /opt/libjemalloc.so.2\n", "jemalloc"),
+    ("7f00 r-xp /usr/lib/libc.so.6\n", "glibc"),  # LD_PRELOAD names what is not there
+])
+def test_the_allocator_is_the_one_that_was_loaded_and_cores_those_that_may_be_used(
+    mapped: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "maps").write_text(mapped)
+    (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16x\nmodel name : A processor\n")
+    monkeypatch.setenv("LD_PRELOAD", "/absent/libtcmalloc.so")
+    monkeypatch.setattr(provenance, "Path", lambda path: tmp_path / Path(path).name)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 7})
+    facts = provenance.environment([], Strategy(Ranks("Slurm", 5, 6, 1, 2)))
+    assert facts["allocator"] == found
+    assert facts["cpu"] == {"model": "A processor", "usable_cores": 3, "flags": ["avx2"]}
+    assert facts["strategy"] == {
+        "name": "single", "device": "cpu", "launcher": "Slurm", "rank": 5, "size": 6,
+        "local_rank": 1, "local_size": 2,
+    }
+    assert facts["variables"]["LD_PRELOAD"] == "/absent/libtcmalloc.so"
+
+
 def test_a_single_process_is_the_main_one() -> None:
     assert Strategy().is_main
     assert not Strategy(Ranks(rank=1, size=2)).is_main
+    assert not Strategy(Ranks("Slurm", rank=2, size=4, local_rank=0, local_size=2)).is_main

@@ -109,6 +109,32 @@ def test_each_cycle_warms_up_and_decays_again(step: int, cycle: int, data, peak:
     assert schedules.cyclic_polynomial(warm, cycle, warm, peak) == pytest.approx(peak)
 
 
+def test_a_cycle_goes_from_its_start_to_its_peak_and_to_its_end() -> None:
+    """Two steps of warm-up from 1 to 5, then four of decay to 3: 3 + 2 (1 - part)^2."""
+    rates = [
+        schedules.cyclic_polynomial(step, 6, 2, 5.0, start=1.0, end=3.0, power=2.0)
+        for step in range(8)
+    ]
+    decay = [5.0, 3 + 2 * 0.75**2, 3 + 2 * 0.5**2, 3 + 2 * 0.25**2]
+    assert rates == pytest.approx([1.0, 3.0, *decay, 1.0, 3.0])
+    linear = [schedules.cyclic_polynomial(step, 4, 0, 4.0) for step in range(5)]
+    assert linear == pytest.approx([4.0, 3.0, 2.0, 1.0, 4.0])
+
+
+@pytest.mark.parametrize(("step", "wave", "power"), [
+    (0, 6.0, 6.0), (1, 2 + 2 * (1 + math.sqrt(0.5)), 2 + 4 * 0.75**2), (2, 4.0, 3.0),
+    (4, 2.0, 2.0), (5, 2.0, 2.0), (7, 2.0, 2.0), (8, 2.0, 2.0),
+])
+def test_a_decay_ends_where_it_is_to_end(step: int, wave: float, power: float) -> None:
+    """From 6 to 2 in four steps."""
+    assert schedules.cosine(step, 4, 6.0, 2.0) == pytest.approx(wave)
+    assert schedules.polynomial(step, 4, 6.0, 2.0, 2.0) == pytest.approx(power)
+
+
+def test_a_polynomial_is_quadratic_unless_told() -> None:
+    assert schedules.polynomial(1, 4, 16.0) == pytest.approx(16 * 0.75**2)
+
+
 def test_a_cycle_that_is_all_warm_up_is_refused() -> None:
     with pytest.raises(ValueError, match="10 steps of warm-up"):
         schedules.cyclic_polynomial(0, 10, 10, 1.0)

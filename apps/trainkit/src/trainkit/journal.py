@@ -116,13 +116,14 @@ class Journal:
             at: where it is.
             memory: the most bytes that each rank had.
         """
-        self.log.event(metrics.TRAINING_SECONDS, at.seconds, **at.where)
+        seconds = at.seconds + at.window.seconds  # of steps after the last line, too
+        self.log.event(metrics.TRAINING_SECONDS, seconds, **at.where)
         self.log.event(metrics.PEAK_MEMORY, max(memory), **at.where, ranks=list(memory))
         self.log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=at.steps_done)
         return {
             "status": metrics.SUCCESS,
             "steps": at.steps_done,
             "epochs": at.epoch + at.step / at.steps_per_epoch,
-            "training_seconds": at.seconds,
+            "training_seconds": seconds,
             "evaluation": at.scores or None,
         }

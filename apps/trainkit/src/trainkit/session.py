@@ -163,7 +163,8 @@ class Session:
         self._under_way.append(Step(at.epoch, at.steps_done, samples, rates, sums))
         due = at.steps_done % self._course.log_every == 0 or at.epoch_is_over
         watched = watch is not None and watch.is_on
-        self._settle(leave=0 if due or watched else 1)
+        last = at.steps_done == self._course.last_step
+        self._settle(leave=0 if due or watched or last else 1)
         took = (
             time.perf_counter() - self._started, self._waited,
             self._strategy.communicating - self._communicated,

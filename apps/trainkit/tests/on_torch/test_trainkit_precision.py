@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 from trainkit import provenance
-from trainkit.torch.precision import has_bf16, settle
+from trainkit.torch.precision import has_bf16, prepare, settle
 from trainkit.torch.strategy import TorchStrategy
 
 CPU = torch.device("cpu")
@@ -64,3 +66,48 @@ def test_a_precision_that_is_asked_for_is_taken(
 ) -> None:
     assert settle(asked, TorchStrategy()) == asked
     assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put PyTorch's switches back where they were."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = torch.are_deterministic_algorithms_enabled(), cudnn.benchmark
+    kept = cuda.allow_tf32, cudnn.allow_tf32
+    yield
+    torch.use_deterministic_algorithms(before[0])
+    cudnn.benchmark = before[1]
+    cuda.allow_tf32, cudnn.allow_tf32 = kept
+
+
+@pytest.mark.usefixtures("switches")
+@pytest.mark.parametrize(("device", "deterministic", "exact"), [
+    ("cpu", False, True), ("cpu", True, True), ("cuda", False, False), ("cuda", True, True),
+])
+@pytest.mark.parametrize(("precision", "fast"), [
+    ("fp32", False), ("tf32", True), ("bf16", True), ("fp16", True),
+])
+def test_products_and_convolutions_are_as_exact_as_asked_for(
+    device: str, deterministic: bool, exact: bool, precision: str, fast: bool
+) -> None:
+    for way in (True, False):  # whatever was there before
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = way
+        torch.backends.cudnn.benchmark = way
+        prepare(precision, torch.device(device), seed=77, deterministic=deterministic)
+        assert torch.backends.cuda.matmul.allow_tf32 is fast
+        assert torch.backends.cudnn.allow_tf32 is fast
+        assert torch.backends.cudnn.benchmark is not exact
+        assert torch.are_deterministic_algorithms_enabled() is exact
+    wanted = ":4096:8" if (device, deterministic) == ("cuda", True) else None
+    assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == wanted
+
+
+@pytest.mark.usefixtures("switches")
+def test_random_numbers_follow_the_seed() -> None:
+    drawn = []
+    for seed in (3, 4, 3):
+        prepare("fp32", CPU, seed=seed, deterministic=False)
+        drawn.append(torch.rand(4).tolist())
+    assert drawn[0] == drawn[2] != drawn[1]

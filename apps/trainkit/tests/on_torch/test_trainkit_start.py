@@ -11,6 +11,7 @@ from launchers import MPICH, OPEN_MPI, SLURM, TORCHRUN
 
 from trainkit import provenance
 from trainkit.exits import ArgumentError
+from trainkit.ranks import Ranks
 from trainkit.torch import start as module
 from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
@@ -54,6 +55,57 @@ def test_ranks_that_do_not_see_each_other_are_refused_with_the_ways_out(
         start("horovod", device="cpu")
     for part in said:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(("gpus", "wanted", "local_rank", "found"), [
+    (4, "auto", 0, "cuda:0"), (4, "auto", 3, "cuda:3"), (4, "gpu", 2, "cuda:2"),
+    (1, "auto", 3, "cuda:0"),  # of a launcher that shows each rank its own
+    (4, "cpu", 3, "cpu"), (0, "auto", 3, "cpu"),
+])
+def test_each_rank_of_a_node_has_a_gpu_of_its_own(
+    gpus: int, wanted: str, local_rank: int, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    assert str(module.choose(wanted, local_rank)) == found
+    assert chosen == ([int(found[-1])] if "cuda" in found else [])
+
+
+@pytest.mark.parametrize("name", ["ddp", "horovod"])
+def test_a_rank_begins_on_the_device_of_its_place_on_the_node(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = Ranks("Slurm", 3, 4, 1, 2)
+    begun: list[tuple[object, ...]] = []
+    monkeypatch.setattr(module, "detect", lambda: ranks)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
+    for strategy in ("Ddp", "Horovod"):
+        monkeypatch.setattr(module, strategy, lambda *given: begun.append(given))
+    monkeypatch.setattr(module, "bind", lambda ranks: begun.append(("bound",)))
+    start(name, backend="gloo", compression="fp16")
+    backend = ["gloo"] if name == "ddp" else []
+    assert begun == [(ranks, torch.device("cuda", 1), *backend, "fp16")]
+    start(name, device="cpu")
+    assert begun[1] == ("bound",)
+    assert begun[2][1] == torch.device("cpu")
+
+
+@pytest.mark.parametrize(("cores", "variable", "threads"), [
+    (3, None, [3]), (None, None, []), (3, "7", []),
+])
+def test_a_bound_rank_computes_with_as_many_threads_as_it_has_cores(
+    cores: int | None, variable: str | None, threads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", variable or "")
+    if variable is None:
+        monkeypatch.delenv("OMP_NUM_THREADS")
+    asked: list[int] = []
+    monkeypatch.setattr(module.affinity, "bind", lambda ranks: cores)
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    module.bind(Ranks("torchrun", 1, 2, 1, 2))
+    assert asked == threads
 
 
 def test_a_gpu_that_is_not_there_is_refused() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from trainkit import statefile
 from trainkit.exits import DataError
 from trainkit.parts import restore, snapshot
+from trainkit.ranks import Ranks
 from trainkit.torch.optim import Lars, decay_groups, moving_average
 from trainkit.torch.parts import RandomState, digest, parts
 from trainkit.torch.strategy import TorchStrategy
@@ -122,6 +123,26 @@ def test_parts_of_anything_are_refused(found: dict[str, Any]) -> None:
     for mine in (parts(a=nn.Linear(1, 1)), parts(a=RandomState(TorchStrategy()))):
         with pytest.raises(DataError, match="does not fit: a: "):
             restore(mine, {"a": found})
+
+
+class Second(TorchStrategy):
+    """Rank 1 of two; rank 0 has drawn with another seed."""
+
+    def gather(self, value: Any) -> list[Any]:
+        return [{"cpu": torch.Generator().manual_seed(7).get_state().numpy()}, value]
+
+
+def test_each_rank_goes_on_with_random_numbers_of_its_own() -> None:
+    torch.manual_seed(11)
+    torch.rand(3)
+    second = parts(random=RandomState(Second(Ranks("Slurm", 1, 2, 0, 1))))
+    kept = snapshot(second)
+    own = torch.rand(4).tolist()
+    restore(second, kept)
+    assert torch.rand(4).tolist() == own
+    restore(parts(random=RandomState(TorchStrategy(Ranks("Slurm", 0, 2, 0, 1)))), kept)
+    first = torch.rand(4, generator=torch.Generator().manual_seed(7)).tolist()
+    assert torch.rand(4).tolist() == first != own
 
 
 def test_a_digest_tells_networks_apart() -> None:
