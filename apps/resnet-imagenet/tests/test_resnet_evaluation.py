@@ -122,6 +122,28 @@ def test_the_network_computes_in_the_asked_precision_and_the_loss_in_fp32(
     assert scores.loss == pytest.approx(scores_by_hand(trained_a_little())[2], rel=0.02)
 
 
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_the_loss_of_logits_in_half_precision_is_computed_in_fp32(half: torch.dtype) -> None:
+    """Of these logits exactly: their cross-entropy in half precision would differ by percents."""
+    _, labels = memory.pictures(HELD_OUT, 2)
+    logits = (7 * torch.linspace(-1, 1, HELD_OUT * CLASSES)).reshape(HELD_OUT, CLASSES).sin()
+    given = logits.to(half)
+
+    class Given(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            first = next(parts)
+            return given[first : first + len(images)]
+
+    parts = iter(range(0, HELD_OUT, BATCH))
+    scores = evaluate(Given(), held_out(TorchStrategy()), half, TorchStrategy(), lambda: False)
+    losses = [
+        math.log(sum(math.exp(value) for value in row)) - row[label]
+        for row, label in zip(given.tolist(), labels.tolist(), strict=True)
+    ]
+    assert scores is not None
+    assert scores.loss == pytest.approx(sum(losses) / HELD_OUT, rel=1e-6)
+
+
 def test_a_stop_on_one_rank_ends_the_evaluation_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(strategy: TorchStrategy) -> Scores | None:
         stop = strategy.rank == 1
@@ -147,8 +169,12 @@ def test_the_command_evaluates_the_moving_average_where_there_is_one(
     assert [memory.values(out, key)[-1] for key in keys] == pytest.approx(scores_by_hand(best))
 
 
+@pytest.mark.parametrize(("precision", "kind"), [
+    ("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", None), ("tf32", None),
+])
 def test_the_command_takes_the_precision_of_the_training_unless_told(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    precision: str, kind: torch.dtype | None, tiny: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked: list[Any] = []
 
@@ -160,7 +186,8 @@ def test_the_command_takes_the_precision_of_the_training_unless_told(
     file = tmp_path / "step-00000001.npz"
     network = module.model.build("resnet20", classes=2, channels=1)
     about = {
-        "model": "resnet20", "stem": None, "precision": "bf16", "classes": ["class 0", "class 1"],
+        "model": "resnet20", "stem": None, "precision": precision,
+        "classes": ["class 0", "class 1"],
         "preprocessing": {
             "channels": 1, "size": 12, "mean": [0.5], "std": [0.25], "native": [12, 12],
         },
@@ -168,8 +195,9 @@ def test_the_command_takes_the_precision_of_the_training_unless_told(
     state = {"parts": parts.snapshot(torch_parts(network=network)), "about": about}
     checkpoint.Checkpoints(tmp_path).save(1, state)
     words = ["evaluate", "--data", str(tiny), "--checkpoint", str(file), "--json"]
-    assert main(words) == main([*words, "--precision", "fp32", "--split", "train"]) == 0
-    assert [(half, samples) for half, samples, _ in asked] == [(torch.bfloat16, 30), (None, 100)]
+    told, other = ("fp32", None) if kind else ("bf16", torch.bfloat16)
+    assert main(words) == main([*words, "--precision", told, "--split", "train"]) == 0
+    assert [(half, samples) for half, samples, _ in asked] == [(kind, 30), (other, 100)]
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert said[0] == {"split": "test", "samples": 30, "top1": 0.5, "top5": 0.75, "loss": 1.25}
     assert str(Scores(0.5, 0.75, 1.25)) == "top-1 50.00%  top-5 75.00%  loss 1.2500"

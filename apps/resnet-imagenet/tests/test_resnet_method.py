@@ -46,6 +46,19 @@ def test_a_first_step_skipped_for_an_overflow_leaves_nothing_in_the_momentum() -
     torch.testing.assert_close(layer.weight.detach(), before - 0.5)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_label_smoothing_is_towards_all_classes_alike(smoothing: float) -> None:
+    """Szegedy et al.: (1 - e) of the own class and e / K of each of the K classes."""
+    logits = torch.tensor([[1.0, -2.0, 0.5, 3.0], [0.25, 0.0, -1.0, 2.0]])
+    wanted = 0.0
+    for row, label in zip(logits.tolist(), (2, 0), strict=True):
+        whole = math.log(sum(math.exp(value) for value in row))
+        logs = [value - whole for value in row]
+        wanted -= (1 - smoothing) * logs[label] + smoothing * sum(logs) / 4
+    found = summed_cross_entropy(logits, torch.tensor([2, 0]), smoothing)
+    assert found.item() == pytest.approx(wanted, rel=1e-6)
+
+
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_momentum_begins_with_the_first_gradient(nesterov: bool) -> None:
     """As in PyTorch without `make_optimizer`, to the bit."""
