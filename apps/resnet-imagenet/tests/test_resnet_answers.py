@@ -50,13 +50,13 @@ def test_the_best_classes_come_first_with_their_own_names(top: int) -> None:
 
 
 def test_an_export_is_compared_by_its_largest_difference_and_its_best_classes() -> None:
-    """Of two batches; the second image's best class is another, its difference 0.75."""
+    """Of two batches; in the first, the second image has another best class, 0.75 apart."""
     others = [[1.0, 3.0, -2.0, 0.5], [0.0, -1.0, 4.25, 3.75], [2.0, 1.0, 0.0, -1.5]]
 
     def exported(images: Tensor) -> Tensor:
         return torch.tensor(others)[: len(images)]
 
-    batches = [torch.zeros(1, 1, 2, 2), torch.zeros(3, 1, 2, 2)]
+    batches = [torch.zeros(3, 1, 2, 2), torch.zeros(1, 1, 2, 2)]
     found = export.compare(Fixed().eval(), exported, batches)
     assert found == export.Comparison(images=4, difference=0.75, largest=4.5, agree=3)
     assert found.allowed == pytest.approx(4.5e-4)

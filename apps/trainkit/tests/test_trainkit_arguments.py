@@ -177,3 +177,7 @@ def test_other_settings_than_the_checkpoints_are_refused(tmp_path: Path) -> None
     assert again.state is not None
     with pytest.raises(ArgumentError, match="epochs: 3 then, 4 now"):
         open_new(tmp_path, "auto", seed=1, epochs=4)
+    with pytest.raises(ArgumentError, match="batch: None then, 8 now"):
+        open_new(tmp_path, "auto", seed=1, epochs=3, batch=8)
+    with pytest.raises(ArgumentError, match="epochs: 3 then, None now"):
+        open_new(tmp_path, "auto", seed=1)

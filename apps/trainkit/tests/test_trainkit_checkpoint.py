@@ -36,6 +36,21 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert (loaded["step"], loaded["note"]) == (7, "é")
 
 
+def test_checkpoints_after_the_one_to_go_on_from_are_set_aside(tmp_path: Path) -> None:
+    store, said = Checkpoints(tmp_path, keep=9), []
+    for step in (1, 2, 10, 11):
+        store.save(step, state(step))
+    store.abandon(2, said.append)
+    assert [checkpoint.step_of(path) for path in store.files()] == [1, 2]
+    assert sorted(path.name for path in tmp_path.glob("*.abandoned")) == [
+        "step-00000010.npz.abandoned", "step-00000011.npz.abandoned"
+    ]
+    assert len(said) == 2
+    loaded = store.load_newest(silent)
+    assert loaded is not None
+    assert loaded["step"] == 2
+
+
 def test_only_the_last_are_kept_and_no_temporary_file_is_left(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path, keep=2)
     (tmp_path / ".step-00000001.npz.tmp").write_bytes(b"of a killed process")

@@ -32,6 +32,15 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert (run.status, run.epochs, run.resumed) == (metrics.SUCCESS, 2.0, ())
 
 
+def test_a_run_has_come_as_far_as_its_last_measurement(tmp_path: Path) -> None:
+    with write(tmp_path) as log:
+        log.event(metrics.EVAL_ACCURACY, 0.5, step=7)
+        for step in (3, 7, 10, 13):
+            log.event(metrics.TRAIN_LOSS, 0.5, step=step)
+        log.event(metrics.THROUGHPUT, 0.5, step=12)
+    assert curves.read(tmp_path).epochs == pytest.approx(13 / 7)
+
+
 def test_epochs_may_differ_in_their_steps(tmp_path: Path) -> None:
     with write(tmp_path, 2, 8) as log:
         for step in (1, 2, 4, 10):

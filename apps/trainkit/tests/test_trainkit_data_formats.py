@@ -10,6 +10,7 @@ from written_shards import (
     WRITERS,
     Convert,
     converted,
+    datum,
     image_folder,
     list_checksum,
     recordio_frames,
@@ -17,9 +18,28 @@ from written_shards import (
 )
 
 from trainkit.data.dataset import open_dataset
+from trainkit.data.kinds import Kind
+from trainkit.data.records import Records
 from trainkit.exits import DataError
 
 BROKEN = {"tfrecord": ".tfrecord", "recordio": ".rec", "hdf5": ".h5", "lmdb": ".lmdb/data.mdb"}
+
+
+def test_the_keys_of_a_database_may_begin_anywhere(tmp_path: Path) -> None:
+    """As of a second shard whose numbers go on, and past a power of ten."""
+    lmdb = pytest.importorskip("lmdb")
+    with (
+        lmdb.open(str(tmp_path / "a.lmdb"), map_size=1 << 20, lock=False) as database,
+        database.begin(write=True) as transaction,
+    ):
+        for number in range(8, 13):
+            transaction.put(b"%08d" % number, datum(b"image %d" % number, number))
+    file = tmp_path / "a.lmdb/data.mdb"
+    entry = {"file": "a.lmdb/data.mdb", "samples": 5, "bytes": file.stat().st_size}
+    records = Records(tmp_path, "lmdb", Kind(), 20, [entry])
+    found = [(records.label(at), records.encoded(at).tobytes()) for at in range(len(records))]
+    assert found == [(number, b"image %d" % number) for number in range(8, 13)]
+    assert records.describe(2).endswith("record 00000010")
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pytest
 from written_kinds import packed
 
@@ -131,6 +132,16 @@ def test_an_epoch_has_each_record_once_in_the_order_of_the_plan(good: Path) -> N
     for epoch in range(3):
         assert numbers(whole.epoch(epoch)) == whole.plan.order(epoch).tolist()
     assert STARTED == [0]  # one epoch after the other: nothing begins anew
+
+
+def test_order_and_draws_follow_the_seed(good: Path) -> None:
+    """NumPy's own: a permutation by (seed, epoch), uniform draws by (seed, epoch, step)."""
+    order = np.random.default_rng((1, 4)).permutation(COUNT)  # 1 is the seed of `loader`
+    assert loader(good).plan.seed == 1
+    for step, batch in enumerate(loader(good).epoch(4)):
+        draws = np.random.default_rng((1, 4, step)).random((6, 1), np.float32)
+        assert [number for number, _, _ in batch] == order[6 * step : 6 * step + 6].tolist()
+        assert [draw for _, draw, _ in batch] == draws[: len(batch), 0].tolist()
 
 
 def test_an_evaluation_is_the_same_each_time(good: Path) -> None:

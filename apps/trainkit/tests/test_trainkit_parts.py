@@ -36,10 +36,15 @@ def test_each_part_comes_back() -> None:
     }
 
 
-def test_other_parts_are_refused() -> None:
-    state = parts.snapshot({"generator": Numbers()})
-    with pytest.raises(DataError, match=r"other parts \(generator; here discriminator\)"):
-        parts.restore({"discriminator": Numbers()}, state)
+@pytest.mark.parametrize(("then", "now"), [
+    (["generator"], ["discriminator"]), (["average", "network"], ["network"]),
+    (["network"], ["average", "network"]),
+])
+def test_other_parts_are_refused(then: list[str], now: list[str]) -> None:
+    state = parts.snapshot({name: Numbers() for name in then})
+    said = rf"other parts \({', '.join(then)}; here {', '.join(now)}\)"
+    with pytest.raises(DataError, match=said):
+        parts.restore({name: Numbers() for name in now}, state)
 
 
 @pytest.mark.parametrize(("found", "said"), [

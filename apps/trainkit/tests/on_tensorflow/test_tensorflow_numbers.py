@@ -97,11 +97,10 @@ def test_waiting_is_from_the_last_gradient_on_and_adds_up(monkeypatch: pytest.Mo
 
         def allreduce(self, tensor: Any, *, op: str, name: str = "unnamed") -> Any:
             def wait(given: np.ndarray) -> np.ndarray:
-                time.sleep(PAUSE)
                 clock.now += 2.0
                 return given
 
-            found = tf.numpy_function(wait, [tensor], tensor.dtype, stateful=False)
+            found = tf.numpy_function(wait, [tensor], tensor.dtype)
             found.set_shape(tensor.shape)
             return found
 
@@ -151,6 +150,19 @@ def test_averages_and_sums_are_of_all_ranks_in_their_types() -> None:
 
 
 def test_networks_under_way_at_once_are_not_mixed() -> None:
+    class Named(ThreadHorovod):
+        """Each name is that of one gradient: Horovod refuses a second while one is under way."""
+
+        def __init__(self, size: int) -> None:
+            super().__init__(size)
+            self.names: list[tuple[int, str]] = []
+
+        def allreduce(self, tensor: Any, *, op: str, name: str = "unnamed") -> Any:
+            if op == self.Average:
+                assert (self.rank(), name) not in self.names
+                self.names.append((self.rank(), name))
+            return super().allreduce(tensor, op=op, name=name)
+
     def work(ranks: Horovod) -> list[list[float]]:
         rank = float(ranks.rank)
 
@@ -162,7 +174,7 @@ def test_networks_under_way_at_once_are_not_mixed() -> None:
 
         return [tensor.numpy().tolist() for tensor in both()]
 
-    assert on_ranks(2, work) == [[[0.5], [10.5], [100.5], [1000.5]]] * 2
+    assert on_ranks(2, work, Named(2)) == [[[0.5], [10.5], [100.5], [1000.5]]] * 2
 
 
 def test_what_a_step_computed_is_the_list_of_its_numbers() -> None:

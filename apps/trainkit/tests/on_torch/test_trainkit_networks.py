@@ -96,6 +96,24 @@ def test_waiting_for_the_others_counts_as_communication(monkeypatch: pytest.Monk
     assert min(on_ranks(2, work, monkeypatch)) > 0
 
 
+@pytest.mark.parametrize("compression", ["none", "fp16"])
+def test_large_gradients_of_all_networks_are_means_and_no_overflow(
+    compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest number of fp16 is 65504: the sum of two ranks is beyond, their mean is not."""
+    def work(strategy: TorchStrategy) -> list[float]:
+        networks = [nn.Linear(1, 1, bias=False) for _ in range(3)]
+        for number, network in enumerate(networks):
+            strategy.distribute(network, overlap=False)
+            image = torch.full((1, 1), 40_000.0 - 1024 * number - 2048 * strategy.rank)
+            network(image).sum().backward()
+        with strategy.averaged(*networks):
+            return [network.weight.grad.item() for network in networks]
+
+    means = [38_976.0, 37_952.0, 36_928.0]
+    assert on_ranks(2, work, monkeypatch, compression) == [pytest.approx(means, rel=1e-3)] * 2
+
+
 def test_buckets_hold_one_type_and_not_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "LARGE", 40)
     sizes = [(4, torch.float32), (6, torch.float32), (1, torch.float32), (30, torch.float32),

@@ -53,6 +53,25 @@ def test_lars_is_the_algorithm_of_the_paper(start, steps, trusted: bool) -> None
     assert weight[0].tolist() == pytest.approx(expected, abs=1e-9)
 
 
+def test_each_layer_has_a_rate_of_its_own_and_those_of_the_paper_unless_told() -> None:
+    """Three layers of one group, and a bias; trust 0.001 and momentum 0.9, section 5."""
+    start = [[3.0, 4.0, 0.0], [0.1, 0.0, 0.2], [50.0, -20.0, 10.0], [1.0, 2.0, 2.0]]
+    slopes = [[[0.5, 0.5, -1.0], [8.0, 0.0, 6.0], [0.0, 0.1, 0.0], [3.0, 0.0, 4.0]],
+              [[1.0, -0.5, 2.0], [0.3, 0.4, 0.0], [9.0, 0.0, 1.0], [0.0, 1.0, 0.0]]]
+    layers = [nn.Parameter(torch.tensor([row], dtype=torch.float64)) for row in start[:3]]
+    layers.append(nn.Parameter(torch.tensor(start[3], dtype=torch.float64)))
+    lars = optim.Lars(optim.decay_groups(layers, 0.25), 2.0)
+    for step in slopes:
+        for layer, row in zip(layers, step, strict=True):
+            layer.grad = torch.tensor(row, dtype=torch.float64).reshape(layer.shape)
+        lars.step()
+    for number, (layer, row) in enumerate(zip(layers, start, strict=True)):
+        trust, decay = (None, 0.0) if number == 3 else (0.001, 0.25)
+        own = [step[number] for step in slopes]
+        wanted = by_hand(row, own, [2.0, 2.0], momentum=0.9, decay=decay, trust=trust)
+        assert layer.detach().flatten().tolist() == pytest.approx(wanted, abs=1e-12)
+
+
 @pytest.mark.parametrize(("start", "gradient"), [(2.0, 0.0), (0.0, 3.0), (0.0, 0.0)])
 def test_a_layer_without_weights_or_gradient_takes_the_rate_1(
     start: float, gradient: float
