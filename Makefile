@@ -60,7 +60,7 @@ test-apps: $(DEV_STAMP) ## Run the tests of trainkit and the apps, each in its f
 test-apps-quick: $(TOOL_STAMP) ## Run those that guard numbers, about a minute: at each change
 	$(APPS) test --quick
 
-mutants: $(DEV_STAMP) ## Make the programs wrong in 200 ways; a test must notice each
+mutants: $(DEV_STAMP) ## Make the programs wrong, one fault at a time; a test must notice each
 	$(APPS) setup
 	$(BIN)/python scripts/mutants.py $(if $(EVIDENCE),--json $(EVIDENCE))
 

@@ -5,7 +5,7 @@ evaluation is not summed over the ranks") as a replacement of text, with the qui
 fail with it. They are tables and not mutmut or cosmic-ray because those flip operators by the
 thousand and run a whole suite for each, which takes hours and says little of the method.
 
-    python scripts/mutants.py                       # all of them; about 10 minutes on 2 cores
+    python scripts/mutants.py                       # all of them; some seconds each
     python scripts/mutants.py --sample 10           # ten, chosen by the revision
     python scripts/mutants.py --only evaluate.py    # those whose file or words contain this
 

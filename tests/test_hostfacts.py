@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
 
-from trimaran import hostfacts
+from trimaran import hostfacts, process
 
 
 def topology(root: Path, *nodes: dict[str, object]) -> Path:
@@ -53,3 +58,52 @@ def test_a_topology_that_may_not_be_read_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("architecture", hostfacts.FLAGS)
 def test_flags_are_as_proc_cpuinfo_writes_them(architecture: str) -> None:
     assert all(flag == flag.lower() and " " not in flag for flag in hostfacts.FLAGS[architecture])
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine of 64 cores, of which a process may use three, and the file of its processor."""
+    file = tmp_path / "cpuinfo"
+    file.write_text("model name : A processor\nflags : fpu avx avx2 avx512_bf16x\n")
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 7})
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(
+        total=48 * 2**30, available=2**30, free=2**29, used=2**28,
+    ))
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(hostfacts, "Path", lambda _: file)
+    monkeypatch.setattr(hostfacts, "amd", lambda: ["AMD GPU (gfx942)"])
+    monkeypatch.setattr(hostfacts, "_nvidia", lambda: ["NVIDIA A100"] * 2)
+    return file
+
+
+def test_a_machine_is_told_as_far_as_the_run_may_use_it(machine: Path) -> None:
+    found = hostfacts.host_facts.__wrapped__()
+    assert (found.cores, found.memory_gib, found.processor) == (3, 48.0, "A processor")
+    assert found.cpu_flags == ["avx", "avx2"]
+    assert found.accelerators == ["NVIDIA A100", "NVIDIA A100", "AMD GPU (gfx942)"]
+
+
+def test_an_arm_processor_has_its_instruction_sets(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.write_text("Features : fp asimd sve bf16\n")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert hostfacts.host_facts.__wrapped__().cpu_flags == ["asimd", "bf16", "sve"]
+
+
+@pytest.mark.parametrize(("status", "names"), [
+    (0, ["NVIDIA A100", "NVIDIA A100", "NVIDIA T4"]), (9, []),
+])
+def test_each_gpu_that_the_driver_lists_counts(
+    status: int, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: Any = SimpleNamespace(
+        returncode=status, stdout="NVIDIA A100\nNVIDIA A100\nNVIDIA T4\n"
+    )
+    monkeypatch.setattr(hostfacts.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(process, "run", lambda *_, **__: said)
+    assert hostfacts._nvidia() == names
+    monkeypatch.setattr(hostfacts.shutil, "which", lambda name: None)
+    assert hostfacts._nvidia() == []

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from comparable import Make, noise, publish
+from trimaran.compare import comparison
 from trimaran.compare.comparison import compare
 from trimaran.compare.result import Comparison, Metric
 from trimaran.errors import UsageError
@@ -95,6 +97,74 @@ def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
                                           ("A", 4, 3.6, 0.9)]
     untold = publish(make("a"))  # its environment says no ranks
     assert compare([untold, make("b", size=2, epochs=3)])[0].scaling == []
+
+
+def test_scaling_may_begin_at_several_ranks_and_nodes_do_not_count(make: Make) -> None:
+    found, _ = compare([make("eight", speeds=[3000.0], size=8, cores=8),
+                        make("two", speeds=[1000.0], size=2, cores=2),
+                        make("three", speeds=[1800.0], size=3, cores=3)])
+    assert [(one.ranks, round(one.speedup, 3), round(one.efficiency, 3))
+            for one in found.scaling] == [(2, 1.0, 1.0), (3, 1.8, 1.2), (8, 3.0, 0.75)]
+
+
+def test_means_and_deviations_are_of_all_runs_of_a_group(make: Make) -> None:
+    """Of 90, 92, 97 and 81 %: the mean is 90, the squares add up to 0 + 4 + 49 + 81 = 134."""
+    paths = [make(f"a{seed}", (value,), seed=seed)
+             for seed, value in enumerate((0.90, 0.92, 0.97, 0.81))]
+    top1 = metric(compare([*paths, make("b", (0.45,), epochs=9)])[0], "val_top1")
+    assert top1.groups[0].mean == pytest.approx(90)
+    assert top1.groups[0].deviation == pytest.approx((134 / 3) ** 0.5)
+    [difference] = top1.differences
+    assert difference.value == pytest.approx(-45)
+    assert difference.percent == pytest.approx(-50)
+
+
+@pytest.mark.parametrize(("first", "second", "percent"), [
+    ([4.0], [5.0], 25.0), ([-4.0], [-3.0], 25.0), ([-4.0], [-5.0], -25.0), ([0.0], [1.0], None),
+    ([1.0, 3.0], [3.0], 50.0),
+])
+def test_percents_are_of_the_first_and_go_its_way(
+    first: list[float], second: list[float], percent: float | None
+) -> None:
+    assert comparison._difference("loss", "B", first, second, []).percent == percent
+
+
+class Falling:
+    """A run whose metric took these values, at each step one."""
+
+    def __init__(self, *values: float) -> None:
+        self.points = [(step, step / 2, value) for step, value in enumerate(values, start=1)]
+
+    def curve(self, metric: str) -> Falling:
+        return self
+
+
+@pytest.mark.parametrize(("level", "up", "step"), [
+    (2.0, False, 3), (2.00001, False, 3), (1.5, False, 4), (0.9, False, None), (5.0, False, 1),
+    (4.0, True, 1), (4.5, True, 5), (7.0, True, None),
+])
+def test_a_level_is_reached_by_the_first_value_beyond_it(
+    level: float, up: bool, step: int | None
+) -> None:
+    run: Any = Falling(4.0, 3.0, 2.0, 1.0, 6.0)
+    found = comparison._arrival("A", run, "loss", level, up)
+    assert (found.step, found.seconds) == (step, None if step is None else step / 2)
+
+
+def test_runs_in_other_images_and_on_more_nodes_are_other_experiments(make: Make) -> None:
+    plain, image, nodes = (publish(make(name, seed=at)) for at, name in enumerate("abc"))
+    content = json.loads(image.read_text())
+    content["run"]["image"]["digest"] = "sha256:" + "12" * 32
+    image.write_text(json.dumps(content))
+    content = json.loads(nodes.read_text())
+    content["run"]["nodes"] = [content["run"]["host"]]
+    nodes.write_text(json.dumps(content))
+    groups = compare([plain, image, nodes])[0].groups
+    assert [group.nodes for group in groups] == [1, 1, 2]
+    assert [[text.partition(" ")[0] for text in group.unlike] for group in groups] == [
+        [], ["image"], ["machine"]
+    ]
+    assert groups[2].machine.startswith("2 nodes, each ")
 
 
 def test_a_series_is_its_runs(make: Make, own_place: Path) -> None:

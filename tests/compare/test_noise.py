@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
 from statistics import median
 
 import pytest
 
 from comparable import noise
+from trimaran.compare import noise as module
 from trimaran.compare.noise import (
     CONFIDENCE,
     LEAST,
@@ -97,3 +100,72 @@ def test_the_stretches_cover_all_windows_once() -> None:
     assert stretches([float(number) for number in range(25)]) == [2.0, 7.0, 12.0, 17.0, 22.0]
     assert len(stretches([1.0] * 103)) == 10
     assert between([1.0], [1.0], ([1.0] * 30, [1.0] * 30)).method == STRETCHES
+
+
+def critical(df: float) -> float:
+    """Return t(0.975, df): Student's density integrated by Simpson's rule, and halved."""
+    scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
+
+    def inside(t: float) -> float:
+        step = t / 400
+        heights = [(1 + (step * at) ** 2 / df) ** (-(df + 1) / 2) for at in range(401)]
+        inner = 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2])
+        return scale * (heights[0] + inner + heights[-1]) * step / 3
+
+    low, high = 0.0, 60.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle) < 0.475 else (low, middle)
+    return high
+
+
+def moments(values: list[float]) -> tuple[float, float]:
+    """Return mean and variance, of the sample: over one less than its values."""
+    mean = sum(values) / len(values)
+    return mean, sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_intervals_are_those_of_the_formulas_for_groups_of_any_size(seed: int) -> None:
+    source = random.Random(seed)  # noqa: S311 - no secret
+    sizes = source.randint(2, 7), source.randint(2, 7)
+    one, two = ([source.gauss(10 * seed, 1 + 3 * side) for _ in range(size)]
+                for side, size in enumerate(sizes))
+    (mean, variance), (other, its) = moments(one), moments(two)
+    a, b = variance / sizes[0], its / sizes[1]
+    df = (a + b) ** 2 / (a**2 / (sizes[0] - 1) + b**2 / (sizes[1] - 1))
+    half, found = critical(df) * math.sqrt(a + b), between(one, two)
+    assert (found.value, found.low, found.high) == (
+        pytest.approx(other - mean), pytest.approx(other - mean - half, abs=1e-4),
+        pytest.approx(other - mean + half, abs=1e-4),
+    )
+    assert found.outcome == ("more than noise" if abs(other - mean) > half else "within noise")
+    new = critical(sizes[0] - 1) * math.sqrt(variance * (1 + 1 / sizes[0]))
+    found = between(one, [mean + 1.5 * new])
+    assert (found.value, found.low) == (
+        pytest.approx(1.5 * new), pytest.approx(0.5 * new, abs=1e-4)
+    )
+    assert (found.outcome, found.method) == ("more than noise", ONE_NEW)
+
+
+def test_less_is_as_different_as_more_and_the_end_of_the_interval_is_within(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "quantile", lambda p, df: 1.0)  # variances 2/2 and 0: half is 1
+    for way in (1.0, -1.0):
+        assert between([-1.0, 1.0], [way, way]).outcome == "within noise"
+        assert between([-1.0, 1.0], [1.001 * way] * 2).outcome == "more than noise"
+
+
+def test_a_difference_is_of_means_and_a_stretch_has_a_median() -> None:
+    """Of skewed values, whose means and medians differ."""
+    assert between([0.0, 0.0, 9.0], [1.0, 1.0, 1.0]).value == pytest.approx(1 - 3)
+    windows = [1.0, 1.0, 1.0, 100.0, 50.0, 2.0, 2.0, 2.0, 3.0] * 4  # 36: six stretches of six
+    cut = [windows[6 * place : 6 * place + 6] for place in range(6)]
+    assert stretches(windows) == [(sorted(part)[2] + sorted(part)[3]) / 2 for part in cut]
+
+
+@pytest.mark.parametrize(("windows", "method"), [((19, 400), NONE), ((20, 20), STRETCHES)])
+def test_twenty_windows_of_each_are_enough(windows: tuple[int, int], method: str) -> None:
+    one, two = ([float(at % 7) for at in range(count)] for count in windows)
+    assert between([median(one)], [median(two)], (one, two)).method == method

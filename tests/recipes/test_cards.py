@@ -13,6 +13,7 @@ from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.images import definition
 from trimaran.recipes import cards
+from trimaran.recipes.cards import Metric
 from trimaran.recipes.options import AppOptions
 
 CARD: dict[str, Any] = {
@@ -125,3 +126,18 @@ def test_units_and_what_depends_on_the_machine() -> None:
     assert units == {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
     assert [n for n, metric in found.metrics.items() if metric.hardware_bound] == ["throughput"]
     assert found.neutral_options == ["seed", "watchdog"]
+
+
+def test_the_rate_is_the_first_of_the_machine_that_is_better_higher() -> None:
+    card = cards.load("resnet-imagenet").card
+    metrics = {
+        name: Metric(key=name, better=better, hardware_bound=bound)
+        for name, better, bound in (
+            ("score", "higher", False), ("seconds", "lower", True), ("speed", "higher", True),
+            ("memory", "lower", True), ("other_speed", "higher", True),
+        )
+    }
+    assert card.model_copy(update={"metrics": metrics}).rate == "speed"
+    for name in ("speed", "other_speed"):
+        del metrics[name]
+    assert card.model_copy(update={"metrics": metrics}).rate is None

@@ -35,7 +35,15 @@ def test_what_a_target_does_not_say_any_machine_has() -> None:
         ({"cores": 16}, {}, "8 cores, not 16"),
         ({"memory_gib": 64}, {}, "32 GiB of memory, less than 64"),
         ({"cpu_flags": ["avx512f"]}, {}, "processor without avx512f"),
+        ({"cores": 4}, {}, "8 cores, not 4"),
+        ({"architecture": "aarch64"}, {}, "architecture x86_64, not aarch64"),
+        ({"cpu_flags": ["avx2", "avx512f", "amx_bf16"]}, {}, "processor without amx_bf16, avx512f"),
         ({}, {"accelerators": [GPU]}, "1 accelerators, not 4"),
+        ({}, {"accelerators": [GPU] * 5}, "5 accelerators, not 4"),
+        ({}, {"accelerators": []}, "0 accelerators, not 4"),
+        ({}, {"accelerators": [GPU] * 3 + ["NVIDIA A100"]},
+         "accelerators NVIDIA A100, not GTX 1080 Ti"),
+        ({"accelerators": 0, "accelerator": None}, {}, "4 accelerators, not 0"),
         ({"accelerator": "MI250X"}, {"accelerators": ["AMD Instinct MI210 (gfx90a)"] * 4},
          "accelerators AMD Instinct MI210 (gfx90a), not MI250X"),
         ({}, {"accelerators": ["NVIDIA A100"] * 4}, "accelerators NVIDIA A100, not GTX 1080 Ti"),
@@ -45,6 +53,27 @@ def test_each_difference_is_named(
     node: dict[str, Any], facts: dict[str, Any], difference: str
 ) -> None:
     assert targets.differences(target(**node), host(**facts)) == [difference]
+
+
+@pytest.mark.parametrize(
+    ("node", "facts"),
+    [
+        ({"cores": 8}, {}),
+        ({"memory_gib": 32}, {}),
+        ({"memory_gib": 16}, {}),  # more is no other machine
+        ({"cpu_flags": ["avx2"]}, {"cpu_flags": ["avx", "avx2", "avx512f"]}),
+        ({"accelerators": 0, "accelerator": None}, {"accelerators": []}),
+    ],
+)
+def test_what_a_target_says_may_be_just_met(node: dict[str, Any], facts: dict[str, Any]) -> None:
+    assert targets.differences(target(**node), host(**facts)) == []
+
+
+def test_all_differences_are_named_at_once() -> None:
+    found = targets.differences(
+        target(cores=2, memory_gib=40, architecture="aarch64"), host(accelerators=[])
+    )
+    assert [text.split(" ")[0] for text in found] == ["architecture", "8", "32", "0"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from trimaran.errors import RunError
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import report, rundir
+from trimaran.runs.record import ImageRecord
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -35,6 +36,11 @@ RECORD: list[tuple[str, Change]] = [
     ("the exit status is 3", lambda r: r.update(exit_status=3)),
     ("ended None", lambda r: r.update(ended=None)),
     ("ended 2000", lambda r: r.update(ended="2000-01-01T00:00:00Z")),
+    ("ended 2001", lambda r: r.update(
+        started="2000-01-01T00:00:00Z", ended="2001-01-01T00:00:00Z",
+        resumed=[{"started": "2002-01-01T00:00:00Z", **{k: r[k] for k in ("trimaran", "git",
+                                                                          "host")}}],
+    )),
     ("not that of the recipe with its changes", lambda r: swap(r, "--epochs=1", "--epochs=2")),
     ("not that of the recipe with its changes", lambda r: r["recipe"]["changed"].update(seed=2)),
     ("not that of the recipe with its changes", lambda r: swap(r, "--data=/data", "--data=/else")),
@@ -151,3 +157,50 @@ def test_the_files_of_a_run_are_hashed_when_it_ends(recipe: RecipeFile, own_plac
     record = finish(own_place / "run", recipe, image=IMAGE)
     assert set(record.files) == {"metrics.jsonl", "result.json"}
     assert rundir.go_on(own_place / "run", record).files == {}
+
+
+def rewritten(directory: Path, how: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the metrics of a run, and its hashes with them."""
+    path = directory / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    how(lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change(directory / "run.json", lambda r: r.pop("files"))
+
+
+def test_the_result_has_the_last_evaluation_of_several(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    finish(own_place / "run", recipe, 0.95)
+    first = {"time_ms": 1, "key": "eval_accuracy", "value": 0.2, "metadata": {"step": 1}}
+    rewritten(own_place / "run", lambda lines: lines.insert(4, first))
+    assert report.write(own_place / "run")[1].outcome == "PASS"
+
+
+def test_a_changed_experiment_may_have_other_samples(recipe: RecipeFile, own_place: Path) -> None:
+    finish(own_place / "run", recipe, changed={"epochs": 9})
+    rewritten(own_place / "run", lambda lines: lines[1].update(value=9))
+    assert report.write(own_place / "run")[1].outcome == "NO REFERENCE"
+
+
+@pytest.mark.parametrize("given", [None, "2"])
+@pytest.mark.parametrize("image", [IMAGE, SIF])
+def test_a_command_without_the_recipes_variables_is_not_judged(
+    given: str | None, image: ImageRecord, checkout: Path, own_place: Path
+) -> None:
+    path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump({**GOOD, "env": {"OMP_NUM_THREADS": "1"}}))
+    finish(own_place / "run", library.load("resnet-imagenet/cpu-smoke"), image=image)
+    assert report.write(own_place / "run")[1].outcome == "PASS"
+
+    def without(record: dict[str, Any]) -> None:
+        variables = record["command"]["env"]
+        [name] = [name for name in variables if name.endswith("OMP_NUM_THREADS")]
+        del variables[name]
+        if given is not None:
+            variables[name] = given
+
+    change(own_place / "run/run.json", without)
+    with pytest.raises(RunError, match="does not set OMP_NUM_THREADS=1, as the recipe does"):
+        report.write(own_place / "run")

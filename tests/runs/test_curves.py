@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from samples import CARD
+from trimaran.runs import curves
 from trimaran.runs.curves import draw
 from trimaran.runs.panels import collect
 from trimaran.runs.verdict import Event
@@ -61,3 +62,18 @@ def test_large_numbers_have_no_power_in_a_corner() -> None:
 def test_a_value_that_is_none_or_huge_is_a_gap() -> None:
     values = [1.0, math.nan, 1e300, -1e300, None, 2.0]
     assert "loss" in texts(events("train_loss", values))
+
+
+@pytest.mark.parametrize(("points", "possible"), [
+    ([(1, 1.0), (2, 1.8), (4, 3.0)], [1, 2, 4]), ([(2, 1.0), (3, 1.4), (8, 3.0)], [1, 1.5, 4]),
+])
+def test_what_is_possible_is_as_many_times_as_the_first_has_nodes(
+    points: list[tuple[int, float]], possible: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(curves, "_saved", drawn.append)
+    curves.speedup("a series", points)
+    linear, measured = drawn[0].axes[0].lines
+    assert linear.get_xdata().tolist() == [nodes for nodes, _ in points]
+    assert linear.get_ydata().tolist() == possible
+    assert measured.get_ydata().tolist() == [found for _, found in points]

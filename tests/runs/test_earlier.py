@@ -118,3 +118,32 @@ def test_speed_is_compared_on_such_a_machine_only(judged: Judged, checkout: Path
     publish(judged, checkout, "one-more", day=4)
     said = earlier.standing(row, card, record.host, find(judged))
     assert "among those of 2 earlier runs on such a machine" in str(said)
+
+
+@pytest.mark.parametrize(("values", "where"), [
+    ((95.0, 96.0), "among"), ((94.0, 95.0), "among"), ((95.1, 96.0), "below"),
+    ((90.0, 94.9), "above"), ((90.0, 99.0, 94.0), "among"),
+])
+def test_the_ends_of_the_range_belong_to_it(
+    judged: Judged, checkout: Path, values: tuple[float, ...], where: str
+) -> None:
+    """On other machines, which an accuracy does not depend on."""
+    for day, value in enumerate(values, start=1):
+        path = publish(judged, checkout, f"of-day-{day}", value, day=day)
+        path.write_text(path.read_text().replace('"cores": ', '"cores": 7'))
+    record, card = judged.record, judged.recipe.card.card
+    said = earlier.standing(judged.verdict.rows[0], card, record.host, find(judged))
+    assert said == (
+        f"val_top1: 95.00 %, {where} those of {len(values)} earlier runs"
+        f" ({min(values):.2f} % to {max(values):.2f} %)"
+    )
+
+
+def test_values_at_another_moment_are_other_numbers(judged: Judged, checkout: Path) -> None:
+    for day in (1, 2):
+        path = publish(judged, checkout, f"of-day-{day}", day=day)
+        content = json.loads(path.read_text())
+        content["verdict"]["rows"][0]["at"] = "best"
+        path.write_text(json.dumps(content))
+    record, card = judged.record, judged.recipe.card.card
+    assert earlier.standing(judged.verdict.rows[0], card, record.host, find(judged)) is None

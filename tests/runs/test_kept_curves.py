@@ -49,3 +49,17 @@ def test_evidence_has_the_curves(recipe: RecipeFile, own_place: Path) -> None:
     report.write_evidence(directory, *report.write(directory), file)
     curves = {one["metric"]: one["points"] for one in json.loads(file.read_text())["curves"]}
     assert curves["val_top1"][-1][2] == 95
+
+
+def test_values_have_six_digits() -> None:
+    """Of thirds and sevenths, in percent, by rounding the decimals that are written here."""
+    points = [point for one in kept_curves.collect(events(7), CARD) for point in one.points]
+    assert [value for _, _, value in points] == [
+        14.2857, 28.5714, 42.8571, 57.1429, 71.4286, 85.7143, 100.0
+    ]
+
+
+def test_points_are_taken_at_even_distances() -> None:
+    points = [(step, float(step), 0.0) for step in range(239)]
+    assert kept_curves.MOST == 120
+    assert kept_curves.thinned(points) == points[::2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from trimaran.errors import RunError, UsageError
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import report, scaling
+from trimaran.runs.record import RunRecord
 
 
 def run(directory: Path, recipe: RecipeFile, nodes: int, speed: float) -> None:
@@ -49,6 +51,62 @@ def test_speed_up_and_efficiency_are_those_over_the_smallest(series: Path) -> No
     assert "| 4 | 4 | 300.0 img/s | 3.00 | 75% |" in text
     assert (series / "scaling.png").read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in (series / "scaling.svg").read_bytes()
+
+
+def with_speeds(directory: Path, windows: list[tuple[int, float]]) -> None:
+    """Give a run these windows, each an epoch and its throughput."""
+    path = directory / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = [line for line in lines if line["key"] != "throughput"]
+    told = [
+        {"time_ms": 1, "key": "throughput", "value": speed,
+         "metadata": {"step": 1, "epoch_num": epoch}}
+        for epoch, speed in windows
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in kept[:3] + told + kept[3:]))
+
+
+@pytest.mark.parametrize(("speeds", "speedups", "efficiencies"), [
+    ({2: 100.0, 4: 180.0, 8: 300.0}, [1, 1.8, 3.0], [1, 0.9, 0.75]),
+    ({3: 90.0, 4: 120.0}, [1, 4 / 3], [1, 1]),
+    ({2: 100.0, 16: 1000.0}, [1, 10], [1, 1.25]),  # faster than the nodes can explain
+])
+def test_a_series_may_begin_at_several_nodes(
+    speeds: dict[int, float], speedups: list[float], efficiencies: list[float],
+    recipe: RecipeFile, own_place: Path,
+) -> None:
+    folder = own_place / "series"
+    places = scaling.begin(folder, recipe.name, sorted(speeds, reverse=True))
+    for nodes, speed in speeds.items():
+        run(places[nodes], recipe, nodes, speed)
+    points, _ = scaling.write(folder)
+    assert [one.nodes for one in points] == sorted(speeds)
+    assert [one.speedup for one in points] == pytest.approx(speedups)
+    assert [one.efficiency for one in points] == pytest.approx(efficiencies)
+
+
+def test_the_rate_is_the_median_without_the_first_epoch(series: Path) -> None:
+    """The first epoch has the start of everything; where there is no other, it counts."""
+    with_speeds(series / "nodes-0001", [(1, 5.0), (1, 5.0), (2, 80.0), (2, 120.0), (3, 100.0)])
+    with_speeds(series / "nodes-0002", [(1, 150.0), (1, 170.0), (1, 900.0)])
+    points, _ = scaling.write(series)
+    assert [one.rate for one in points] == [100.0, 170.0, 300.0]
+    assert [one.speedup for one in points] == pytest.approx([1, 1.7, 3.0])
+
+
+def test_ranks_are_those_of_all_nodes(series: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = report.recipe_as_run
+
+    def several(directory: Path, record: RunRecord) -> RecipeFile:
+        found = read(directory, record)
+        resources = found.recipe.resources.model_copy(update={"tasks_per_node": 3})
+        whole = found.recipe.model_copy(update={"resources": resources})
+        return dataclasses.replace(found, recipe=whole)
+
+    judged = {path: report.write(path) for path in scaling.folders(series).values()}
+    monkeypatch.setattr(report, "write", judged.__getitem__)
+    monkeypatch.setattr(report, "recipe_as_run", several)
+    assert [one.ranks for one in scaling.write(series)[0]] == [3, 6, 12]
 
 
 def test_only_the_recipes_own_number_of_nodes_has_its_reference(series: Path) -> None:

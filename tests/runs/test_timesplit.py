@@ -74,3 +74,49 @@ def test_what_cannot_be_does_no_harm(record: RunRecord) -> None:
     found = split(record, events)
     assert all(part.seconds >= 0 and 0 <= part.share <= 1 for part in found)
     assert parts(record, events)[REST] == 0
+
+
+WINDOWS = [(10, 2.0, 0.5, 0.25), (2, 9.0, 1.0, 2.0), (1, 0.5, 0.0, 0.25), (30, 1.0, 0.25, 0.5)]
+"""Steps of a window; seconds of each, and of these for data and for other ranks."""
+
+
+def test_the_parts_are_those_of_a_run_of_unequal_windows_added_up_by_step(
+    record: RunRecord
+) -> None:
+    """All steps have 64 images. There are three evaluations, of 1, 2.5 and 6 s."""
+    events = [event(4, "run_start")]
+    second, step = 4.0, 0
+    for count, seconds, data, ranks in WINDOWS:
+        second, step = second + count * seconds, step + count
+        events += window(second, step, 64 / seconds, data / seconds, ranks / seconds)
+    for took in (1.0, 2.5, 6.0):
+        events += [event(second, "eval_start"), event(second + took, "eval_stop")]
+        second += took
+    steps = [times for count, *times in WINDOWS for _ in range(count)]
+    whole, data, ranks = (sum(times[at] for times in steps) for at in range(3))
+    events += [event(second, "training_seconds", 1.0), event(second, "training_seconds", whole)]
+    found = parts(record, events)
+    assert found == {
+        "computing": pytest.approx(whole - data - ranks, abs=0.01),
+        "waiting for data": pytest.approx(data, abs=0.01),
+        "waiting for other ranks": pytest.approx(ranks, abs=0.01),
+        "evaluating": 9.5, "starting: container, packages, data": 4.0,
+        REST: pytest.approx(100 - whole - 9.5 - 4, abs=0.01),
+    }
+    assert {part.name: part.share for part in split(record, events)} == {
+        name: pytest.approx(seconds / 100, abs=1e-3) for name, seconds in found.items()
+    }
+
+
+def test_an_evaluation_that_was_cut_is_none_and_the_next_begins_anew(record: RunRecord) -> None:
+    events = [event(0, "run_start"), event(10, "eval_start"), event(30, "eval_start"),
+              event(33, "eval_stop"), event(40, "training_seconds", 5.0)]
+    assert parts(record, events)["evaluating"] == 3.0
+
+
+def test_what_a_window_says_twice_counts_as_said_last(record: RunRecord) -> None:
+    """As after a step that is told again."""
+    events = [*window(1, 10, 100.0, 1.0, 0.0), *window(2, 10, 100.0, 0.25, 0.5),
+              event(3, "training_seconds", 8.0)]
+    found = parts(record, events)
+    assert (found["waiting for data"], found["waiting for other ranks"]) == (2.0, 4.0)
