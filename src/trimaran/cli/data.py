@@ -32,7 +32,7 @@ def data_list(as_json: Json = False) -> None:
     """
     from trimaran.survey import catalog
 
-    emit(catalog.table("data"), "data", as_json)
+    emit(catalog.complete("data") if as_json else catalog.table("data"), "data", as_json)
 
 
 @command(app, "get", network=True)

@@ -37,13 +37,15 @@ def table(kind: str) -> list[Row]:
         return [_image_row(row) for row in _images()]
     if kind == "recipes":  # a name says purpose and target, and needs the width
         return [_recipe_row(row) for row in _recipes()]
-    row = {"apps": _app_row, "targets": _target_row, "data": _data_row}[kind]
+    if kind == "data":  # the formats that are here would need the width of the title
+        return [{key: value for key, value in row.items() if key != "formats"} for row in _data()]
+    row = {"apps": _app_row, "targets": _target_row}[kind]
     return [row(name) for name in names(kind)]
 
 
 def complete(kind: str) -> list[Row]:
     """Return one row for each of `kind`, with everything that a program may want to know."""
-    rows = {"images": _images, "recipes": _recipes}
+    rows = {"images": _images, "recipes": _recipes, "data": _data}
     return rows[kind]() if kind in rows else table(kind)
 
 
@@ -130,6 +132,10 @@ def _recipes() -> list[Row]:
 def _recipe_row(row: Row) -> Row:
     points = " ".join(f"@{number}" for number in row["points"])
     return {"name": row["name"], "summary": f"{row['summary']} {points}".rstrip()}
+
+
+def _data() -> list[Row]:
+    return [_data_row(name) for name in names("data")]
 
 
 def _data_row(name: str) -> Row:
