@@ -87,6 +87,14 @@ def test_the_rate_falls_and_the_training_ends_where_nothing_gets_better() -> Non
     assert [stopped for _, stopped in seen] == [False] * 11 + [True]
 
 
+def test_a_better_auroc_begins_the_patience_anew() -> None:
+    plateau, factors = Plateau(TrainSettings(patience=2)), []
+    for auroc in (0.5, 0.4, 0.6, 0.5, 0.5, 0.5):
+        plateau.saw(auroc)
+        factors.append(plateau.factor)
+    assert factors == pytest.approx([1, 1, 1, 1, 0.1, 0.1])
+
+
 def test_what_the_validation_has_seen_comes_back() -> None:
     settings = TrainSettings(patience=2)
     whole, begun = Plateau(settings), Plateau(settings)
