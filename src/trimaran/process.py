@@ -140,7 +140,7 @@ def ask(
     try:
         child = subprocess.Popen(
             list(argv), env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+            stderr=subprocess.PIPE, encoding="utf-8", errors="replace", start_new_session=True,
             pass_fds=list(keep_open),
         )
     except FileNotFoundError as error:

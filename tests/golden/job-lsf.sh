@@ -532,10 +532,13 @@ futile() {
     [ "$same" -ge 2 ]
 }
 
+# note NUMBER: add the number of a job to those of this run.
+note() { { if [ -f job/ids ]; then cat job/ids; fi; printf '%s\n' "$1"; } | put job/ids; }
+
 # noted: write down the number of this job, where whoever queued it was killed before doing so.
 noted() {
     if [ -e job/queueing ]; then
-        grep -qxF -- "$job" job/ids 2>/dev/null || printf '%s\n' "$job" >>job/ids
+        grep -qxF -- "$job" job/ids 2>/dev/null || note "$job"
         rm -f job/queueing
     fi
 }

@@ -662,10 +662,13 @@ futile() {
     [ "$same" -ge 2 ]
 }
 
+# note NUMBER: add the number of a job to those of this run.
+note() { { if [ -f job/ids ]; then cat job/ids; fi; printf '%s\n' "$1"; } | put job/ids; }
+
 # queue COMMAND WORD...: have another job queued, and write down its number. It is found by its form,
 # as a site may have the command say more; a job without one is found by its name.
 queue() {
-    now >job/queueing
+    now | put job/queueing || :
     answer=$("$@") || return 1
     for form in 'Submitted batch job ([0-9]+)( .*)?' '([0-9]+)(;[A-Za-z0-9_.-]+)?'; do
         next=$(printf '%s\n' "$answer" | tr -d '\r' | sed -nE "s/^[[:blank:]]*${form}[[:blank:]]*\$/\\1/p" | sort -u)
@@ -673,14 +676,14 @@ queue() {
     done
     case $next in
     '' | *[!A-Za-z0-9_.[\]-]*) printf 'job.sh: another job is queued; %s names no number: %s\n' "$1" "$answer" >>log.txt ;;
-    *) printf '%s\n' "$next" >>job/ids && rm -f job/queueing ;;
+    *) note "$next" && rm -f job/queueing ;;
     esac
 }
 
 # noted: write down the number of this job, where whoever queued it was killed before doing so.
 noted() {
     if [ -e job/queueing ]; then
-        grep -qxF -- "$job" job/ids 2>/dev/null || printf '%s\n' "$job" >>job/ids
+        grep -qxF -- "$job" job/ids 2>/dev/null || note "$job"
         rm -f job/queueing
     fi
 }

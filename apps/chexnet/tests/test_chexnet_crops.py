@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from packed_images import png
 from written_findings import pack
 
@@ -26,7 +27,8 @@ def drawn(count: int, seed: int = 0) -> np.ndarray:
 def test_random_parts_lie_inside_and_have_the_published_areas_and_shapes(
     shape: tuple[int, int],
 ) -> None:
-    boxes = np.stack([crops.random_part(one, np.array(shape)).numpy() for one in drawn(300)])
+    part = tf.function(crops.random_part)  # ten times as fast as operation by operation
+    boxes = np.stack([part(one, tf.constant(shape)).numpy() for one in drawn(300)])
     assert boxes.min() >= 0
     assert boxes.max() <= 1 + 1e-6
     top, left, bottom, right = boxes.T
