@@ -56,6 +56,11 @@ def ratios(piece: Piece[Benchmark]) -> Plot:
     )
 
 
+def _figure(value: float) -> str:
+    """Return a rate with four digits, and all of them before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def part(page: str, piece: Piece[Benchmark]) -> tuple[str, list[Plot]]:
     """Return what the page has of one benchmark, and its plot if it compares anything."""
     content = piece.content
@@ -63,7 +68,7 @@ def part(page: str, piece: Piece[Benchmark]) -> tuple[str, list[Plot]]:
     facts = content.machine
     rates = markdown.table(
         ["rate", "unit", "least:", "median:", "largest:"],
-        [[rate.name, rate.unit, *(f"{value:,.4g}" for value in (rate.min, rate.median, rate.max))]
+        [[rate.name, rate.unit, *map(_figure, (rate.min, rate.median, rate.max))]
          for rate in content.rates],
     )
     where = [
