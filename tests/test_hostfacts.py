@@ -103,7 +103,7 @@ def test_each_gpu_that_the_driver_lists_counts(
         returncode=status, stdout="NVIDIA A100\nNVIDIA A100\nNVIDIA T4\n"
     )
     monkeypatch.setattr(hostfacts.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(process, "run", lambda *_, **__: said)
+    monkeypatch.setattr(process, "ask", lambda *_, **__: said)
     assert hostfacts._nvidia() == names
     monkeypatch.setattr(hostfacts.shutil, "which", lambda name: None)
     assert hostfacts._nvidia() == []

@@ -16,6 +16,7 @@ import pytest
 
 import wheels
 from trimaran import locks, paths
+from trimaran.engines import Setting, host
 from trimaran.engines.host import Host
 from trimaran.images import definition, wheelhouse
 from trimaran.reporting import Silent
@@ -27,6 +28,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from trimaran.cli.terminal import Terminal
+from trimaran.engines import Setting, host
 from trimaran.engines.host import Host
 from trimaran.images import definition, wheelhouse
 
@@ -164,3 +166,37 @@ def test_what_a_killed_build_left_is_listed_at_once(
     assert [(holding.name, holding.state) for holding in holdings.find()] == [
         ("part-0", "left over")
     ]
+
+
+FAULTS = """
+import resource
+bytearray(2**26)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    bytearray(2**26)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.parametrize("library", [None, Path("/usr/lib/libtcmalloc_minimal.so.4")])
+def test_without_tcmalloc_glibc_keeps_what_is_freed_for_the_next_step(
+    view: Path, monkeypatch: pytest.MonkeyPatch, library: Path | None
+) -> None:
+    """Memory that glibc gives back to the kernel comes again a page fault at a time."""
+    monkeypatch.setattr(host, "tcmalloc", lambda: library)
+    build()
+    built = Host().find(definition.read(TINY))
+    assert built is not None
+    env = Host()._command(built, [], Setting(workdir="/", env={})).env
+    assert env.get("LD_PRELOAD") == (str(library) if library else None)
+    assert (env.keys() >= host.KEEPING.keys()) is (library is None)
+    own = Host()._command(built, [], Setting(workdir="/", env={"MALLOC_MMAP_MAX_": "9"})).env
+    assert own["MALLOC_MMAP_MAX_"] == "9"
+
+
+def test_memory_that_is_kept_comes_without_page_faults() -> None:
+    def faults(env: dict[str, str]) -> int:
+        words = [sys.executable, "-c", FAULTS]
+        return int(subprocess.run(words, env=env, capture_output=True, check=True).stdout)
+
+    assert faults(host.KEEPING) * 10 < faults({})

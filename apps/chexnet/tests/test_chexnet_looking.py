@@ -176,7 +176,7 @@ def test_a_finding_that_is_none_and_an_image_that_is_none_are_named(
 ) -> None:
     (tmp_path / "x.png").write_bytes(b"nothing")
     words = ("predict", "--out", run, "--data", tmp_path / "x.png")
-    assert "x.png is no PNG, JPEG or DICOM file" in call(capsys, *words, code=3)
+    assert "x.png cannot be decoded" in call(capsys, *words, code=3)
     assert "trained on left, right" in call(capsys, *words, "--findings", "up", code=2)
 
 

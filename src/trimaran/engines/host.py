@@ -27,6 +27,13 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 PART = "part-"
 TCMALLOC = "libtcmalloc_minimal.so.4"
 
+KEEPING = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_MAX_": "0"}
+"""Tunables with which glibc keeps freed memory for the next step, up to 16 GiB, as tcmalloc does.
+
+mallopt(3), M_TRIM_THRESHOLD and M_MMAP_MAX. `OMP_WAIT_POLICY=passive`, which helps beside another
+process, is not set: it costs a seventh on an idle machine (site/docs/guides/threads.md).
+"""
+
 
 class Host:
     """Virtual environments in the cache, named after the content that they are made from."""
@@ -45,8 +52,8 @@ class Host:
         if tcmalloc() is None:
             return Condition(
                 "warn",
-                f"Python {PYTHON}; without tcmalloc training is several times slower here"
-                " (a step of ResNet-50 in fp32 on two cores: 1.6 img/s, with it 7.9)",
+                f"Python {PYTHON}; without tcmalloc training is slower here"
+                " (ResNet-50 in fp32 on two cores: 1.1 to 5 times, depending on the machine)",
                 "an administrator installs it (Debian: libtcmalloc-minimal4); images have it",
             )
         return Condition("ok", f"Python {PYTHON}, tcmalloc")
@@ -166,14 +173,14 @@ class Host:
             "HOME": setting.workdir,  # nothing of the user's own is read or written
             "LANG": "C.UTF-8",
             "PYTHONNOUSERSITE": "1",
-            **({"LD_PRELOAD": str(library)} if (library := tcmalloc()) else {}),
+            **({"LD_PRELOAD": str(library)} if (library := tcmalloc()) else KEEPING),
             **setting.env,
         }
         return Command((str(place / "bin/python"), *words), clean)
 
 
 def tcmalloc() -> Path | None:
-    """Return the host's tcmalloc: training is several times slower without."""
+    """Return the host's tcmalloc: training is slower without."""
     for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"):
         if (library := Path(folder, TCMALLOC)).exists():
             return library

@@ -19,7 +19,8 @@ CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_i
 VARIABLES = (
     "OMP_NUM_THREADS", "KMP_AFFINITY", "KMP_BLOCKTIME", "GOMP_CPU_AFFINITY", "LD_PRELOAD",
     "DNNL_VERBOSE", "TF_ENABLE_ONEDNN_OPTS", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME",
-    "OMPI_MCA_mpi_yield_when_idle",
+    "OMPI_MCA_mpi_yield_when_idle", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
+    "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_",
 )
 """Those that change how fast a training is, or how its sums are rounded."""
 
