@@ -5,7 +5,7 @@ evaluation is not summed over the ranks") as a replacement of text, with the qui
 fail with it. They are tables and not mutmut or cosmic-ray because those flip operators by the
 thousand and run a whole suite for each, which takes hours and says little of the method.
 
-    python scripts/mutants.py                       # all of them; some seconds each
+    python scripts/mutants.py                       # all of them; a second or two each
     python scripts/mutants.py --sample 10           # ten, chosen by the revision
     python scripts/mutants.py --only evaluate.py    # those whose file or words contain this
 
@@ -31,11 +31,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal, TypeVar, cast
 
 import yaml
 
@@ -44,8 +45,11 @@ from trimaran.hostfacts import host_facts
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = "tests/mutants.yaml"  # below the root, and below each app and trainkit
-LIMIT = 180.0  # seconds for one test; a pytest process takes about five
+WARM = Path(__file__).with_name("warm_pytest.py")
+LIMIT = 180.0  # seconds for one test
 Outcome = Literal["killed", "survived", "timed out", "does not run"]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class TableError(Exception):
@@ -143,53 +147,85 @@ def python(root: Path, test: str) -> str:
     return str(app_tests.interpreter(root, Path(test.partition("::")[0])))
 
 
-def pytest(root: Path, tree: Path, tests: Sequence[str], *options: str, limit: float) -> int | None:
-    """Return the exit status of pytest in `tree`, None if it took longer than `limit` seconds."""
-    words = [python(root, tests[0]), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(map(str, [tree / "src", *tree.glob("apps/*/src")])),
-        # Compiled files are told by size and second, which two faults may share.
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    environment.pop("TRIMARAN_ROOT", None)
-    log = tree / "pytest.log"
-    with log.open("wb") as file:
-        child = subprocess.Popen(
-            [*words, *options, *tests], cwd=tree, env=environment, stdin=subprocess.DEVNULL,
-            stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
-        )
+class Tree:
+    """A copy of the repository, with the processes that run its tests: one per interpreter."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root = root
+        self.folder = copy(root, folder)
+        self.log = folder / "pytest.log"
+        self._warm: dict[str, subprocess.Popen[str]] = {}
+
+    def pytest(self, tests: Sequence[str], limit: float) -> int | None:
+        """Return pytest's exit status, None if it took longer than `limit` seconds.
+
+        Raises:
+            TableError: the process that runs the tests has ended.
+        """
+        interpreter = python(self.root, tests[0])
+        process = self._process(interpreter)
+        asked = {
+            "folder": str(self.folder), "log": str(self.log), "limit": limit,
+            "path": [str(self.folder / "src"), *map(str, self.folder.glob("apps/*/src"))],
+            "words": ["-q", "-x", "-p", "no:cacheprovider", *tests],
+        }
         try:
-            return child.wait(limit)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:  # also what the test itself has started, and on Ctrl-C
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            print(json.dumps(asked), file=process.stdin, flush=True)
+            return cast("int | None", json.loads(cast("IO[str]", process.stdout).readline()))
+        except (OSError, ValueError) as error:
+            raise TableError(f"{interpreter} {WARM} has ended: see above") from error
+
+    def _process(self, interpreter: str) -> subprocess.Popen[str]:
+        if interpreter not in self._warm:
+            environment = os.environ | {
+                # Compiled files are told by size and second, which two faults may share.
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "OMP_NUM_THREADS": "1",
+            }
+            environment.pop("TRIMARAN_ROOT", None)
+            self._warm[interpreter] = subprocess.Popen(
+                [interpreter, str(WARM)], env=environment, text=True, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )
+        return self._warm[interpreter]
+
+    def close(self) -> None:
+        """End the processes, and the tests that they run."""
+        for process in self._warm.values():
+            process.communicate()  # the end of its input is what ends it
 
 
-def check_tests(root: Path, tree: Path, mutants: Sequence[Mutant], jobs: int) -> None:
+def check_tests(trees: Sequence[Tree], mutants: Sequence[Mutant]) -> None:
     """Run the tests of `mutants` without any fault.
 
     Raises:
         TableError: one fails, or the copy's sources are not those that the tests import.
     """
+    root = trees[0].root
     named = sorted({test_path(root, mutant) for mutant in mutants})
-    for environment in sorted({python(root, test) for test in named}):
-        tests = [test for test in named if python(root, test) == environment]
-        if pytest(root, tree, tests, "-n", str(jobs), limit=LIMIT * len(tests)) != 0:
-            tail = (tree / "pytest.log").read_text(errors="replace")[-3000:]
+    shares = [
+        share
+        for environment in sorted({python(root, test) for test in named})
+        for number in range(len(trees))
+        if (share := [one for one in named if python(root, one) == environment][number::len(trees)])
+    ]
+
+    def work(tree: Tree, tests: list[str]) -> None:
+        if tree.pytest(tests, LIMIT * len(tests)) != 0:
+            tail = tree.log.read_text(errors="replace")[-3000:]
             raise TableError(f"a test fails without any fault:\n{tail}")
 
+    for _ in on_trees(trees, work, shares):
+        pass
 
-def try_mutant(root: Path, tree: Path, mutant: Mutant, limit: float) -> Found:
+
+def try_mutant(tree: Tree, mutant: Mutant, limit: float) -> Found:
     """Return whether the test of `mutant` fails in `tree`, which is left as it was."""
-    path, started = tree / mutant.file, time.monotonic()
+    path, started = tree.folder / mutant.file, time.monotonic()
     right = path.read_text(encoding="utf-8")
     path.write_text(mutant.applied(right), encoding="utf-8")
     try:
-        status = pytest(root, tree, [test_path(root, mutant)], limit=limit)
+        status = tree.pytest([test_path(tree.root, mutant)], limit)
     finally:
         path.write_text(right, encoding="utf-8")
     # 1: tests failed. Other codes are pytest's own: no module can be loaded, no test is there.
@@ -198,23 +234,23 @@ def try_mutant(root: Path, tree: Path, mutant: Mutant, limit: float) -> Found:
     return Found(mutant, outcome, round(time.monotonic() - started, 1))
 
 
-def try_all(
-    root: Path, trees: Sequence[Path], mutants: Sequence[Mutant], limit: float
-) -> Iterator[Found]:
-    """Yield what came of each mutant, as it comes; each tree is used by one at a time."""
-    free: queue.Queue[Path] = queue.Queue()
+def on_trees(
+    trees: Sequence[Tree], work: Callable[[Tree, Item], Result], items: Sequence[Item]
+) -> Iterator[Result]:
+    """Yield what `work` returns for each item, as it comes; each tree is used by one at a time."""
+    free: queue.Queue[Tree] = queue.Queue()
     for tree in trees:
         free.put(tree)
 
-    def work(mutant: Mutant) -> Found:
+    def one(item: Item) -> Result:
         tree = free.get()
         try:
-            return try_mutant(root, tree, mutant, limit)
+            return work(tree, item)
         finally:
             free.put(tree)
 
     with concurrent.futures.ThreadPoolExecutor(len(trees)) as pool:
-        futures = [pool.submit(work, mutant) for mutant in mutants]
+        futures = [pool.submit(one, item) for item in items]
         try:
             for future in concurrent.futures.as_completed(futures):
                 yield future.result()
@@ -276,13 +312,17 @@ def run(root: Path, asked: argparse.Namespace, words: Sequence[str]) -> int:
     started, mutants = time.monotonic(), choose(load(root), asked, root)
     if not mutants:
         raise TableError(f"no entry of a {TABLE} has '{asked.only}'")
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-")))
         count = min(asked.jobs, len(mutants))
-        trees = [copy(root, Path(folder) / str(number)) for number in range(count)]
+        trees = [Tree(root, folder / str(number)) for number in range(count)]
+        for tree in trees:
+            stack.callback(tree.close)
         say(f"the tests of {len(mutants)} mutants, without any fault")
-        check_tests(root, trees[0], mutants, asked.jobs)
+        check_tests(trees, mutants)
         found: list[Found] = []
-        for one in try_all(root, trees, mutants, asked.limit):
+        work = partial(try_mutant, limit=asked.limit)
+        for one in on_trees(trees, work, mutants):
             found.append(one)
             say(
                 f"{len(found):4}/{len(mutants)}  {one.outcome:12} {one.seconds:6.1f} s  "

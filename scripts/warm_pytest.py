@@ -1,0 +1,78 @@
+"""Run pytest as often as asked, each time in a fork of a process that has the framework imported.
+
+Importing TensorFlow takes longer than most tests. `scripts/mutants.py` starts this with the
+interpreter of an environment, and writes one JSON object a line to it: the folder to run in, the
+words of pytest, the folders that modules are imported from, the file for what it prints, and how
+many seconds it may take. The answer is a line with pytest's exit status, `null` if it took longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+SLOW_TO_IMPORT = ("numpy", "torch", "tensorflow", "pydantic", "typer", "hypothesis")
+"""Never a package of this repository: a fork has to import its own copy, which is wrong."""
+
+
+def child(folder: str, words: Sequence[str], path: Sequence[str], log: str) -> int:
+    """Run pytest in this process; return its exit status."""
+    os.setsid()  # what the test starts ends with it
+    os.chdir(folder)
+    with Path(log).open("wb") as file, Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.path[:0] = [folder, *path]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    status = int(pytest.main([*words]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def ended(pid: int, limit: float) -> bool:
+    """Wait until the process ends, the time is over, or nobody is there to tell."""
+    handle = os.pidfd_open(pid)
+    try:
+        ready, _, _ = select.select([handle, sys.stdin], [], [], limit)
+    finally:
+        os.close(handle)
+    return handle in ready
+
+
+def tried(limit: float, folder: str, words: list[str], path: list[str], log: str) -> int | None:
+    """Return the exit status of pytest in a fork, None if it took longer than `limit` seconds."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(child(folder, words, path, log))
+        except BaseException:
+            os._exit(3)  # pytest's own number for an internal error
+    in_time = ended(pid, limit)
+    with contextlib.suppress(ProcessLookupError):  # also what the test itself has started
+        os.killpg(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return status if in_time else None
+
+
+def main() -> None:
+    """Answer each line of standard input, until there are no more."""
+    for name in SLOW_TO_IMPORT:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for line in iter(sys.stdin.readline, ""):
+        print(json.dumps(tried(**json.loads(line))), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
