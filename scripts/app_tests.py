@@ -2,7 +2,7 @@
 
     python scripts/app_tests.py setup           # the environments: .venv-apps-FRAMEWORK
     python scripts/app_tests.py setup torch     # that of one framework
-    python scripts/app_tests.py test            # types, then all tests
+    python scripts/app_tests.py test            # types, then all tests but the long ones
     python scripts/app_tests.py test --quick    # the tests that guard numbers
     python scripts/app_tests.py options         # write options.json of each app anew
 
@@ -199,22 +199,33 @@ def check_types(framework: Framework) -> None:
     )
 
 
-def run_tests(framework: Framework, *, quick: bool) -> None:
-    """Run the tests of trainkit and of the apps, those of each place by themselves.
+def suites(framework: Framework) -> Iterator[list[str]]:
+    """Yield the words by which pytest finds the tests of trainkit and of the apps, by place.
 
-    A folder above may have a `conftest.py` that is not the apps'. One thread for each of the two
-    processes: threads that wait for each other would be slow beside those of the other.
+    A folder above may have a `conftest.py` that is not the apps'.
     """
-    options = ["-n", "2", *(["-m", "not slow"] if quick else [])]
     for place in PLACES:
         folders = [path / "tests" for path in framework.packages if path.is_relative_to(place)]
         ignored = [f"--ignore={TRAINKIT}/tests/on_{name}" for name in framework.others]
         if folders:
-            run(
-                [str(framework.python), "-m", "pytest", *options, f"--confcutdir={place}",
-                 *ignored, *map(str, folders)],
-                framework.root, allowed=(0, NO_TESTS), OMP_NUM_THREADS="1",
-            )
+            yield [f"--confcutdir={place}", *ignored, *map(str, folders)]
+
+
+def run_tests(framework: Framework, *, quick: bool) -> bool:
+    """Run the tests of trainkit and of the apps, those of each place by themselves.
+
+    Returns whether they passed: those of another framework are tried, too.
+
+    One thread for each of the two processes: threads that wait for each other would be slow
+    beside those of the other.
+    """
+    chosen = ["-n", "2", "-m", "not slow" if quick else "not long"]
+    codes = {
+        status([str(framework.python), "-m", "pytest", *chosen, *words], framework.root,
+               OMP_NUM_THREADS="1")
+        for words in suites(framework)
+    }
+    return codes <= {0, NO_TESTS}
 
 
 def write_options(framework: Framework) -> None:
@@ -223,13 +234,16 @@ def write_options(framework: Framework) -> None:
         run([str(framework.python), "-m", "trainkit.testing.describe", str(app)], framework.root)
 
 
-def run(
-    words: Sequence[str], folder: Path, *, allowed: Sequence[int] = (0,), **variables: str
-) -> None:
-    """Run a program in `folder`; end with its exit status if that is none of `allowed`."""
-    status = subprocess.run(words, cwd=folder, env=os.environ | variables, check=False).returncode
-    if status not in allowed:
-        sys.exit(status if status > 0 else 128 - status)
+def status(words: Sequence[str], folder: Path, **variables: str) -> int:
+    """Run a program in `folder`; return its exit status, 128 and its number after a signal."""
+    code = subprocess.run(words, cwd=folder, env=os.environ | variables, check=False).returncode
+    return code if code >= 0 else 128 - code
+
+
+def run(words: Sequence[str], folder: Path, **variables: str) -> None:
+    """Run a program in `folder`; end with its exit status unless that is 0."""
+    if code := status(words, folder, **variables):
+        sys.exit(code)
 
 
 def tell(text: str, words: Sequence[str], folder: Path) -> None:
@@ -275,6 +289,7 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
     except AppsError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
+    passed = True
     for framework in found:
         with timed(f"{framework.name}: environment"):
             setup(framework)
@@ -285,8 +300,8 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
                 check_types(framework)
         if asked.verb == "test":
             with timed(f"{framework.name}: tests"):
-                run_tests(framework, quick=asked.quick)
-    return 0
+                passed &= run_tests(framework, quick=asked.quick)
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

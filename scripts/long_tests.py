@@ -1,6 +1,7 @@
 """Run the tests marked `long`, or `faults`, and write what came of each as evidence.
 
 They take minutes each and are no part of `make test`: the last result is committed instead.
+Those of an app run in the environment of its framework, all others with real engines.
 
     python scripts/long_tests.py
     python scripts/long_tests.py --marker faults  # what can happen to a run on a cluster
@@ -18,36 +19,17 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+import app_tests
 from trimaran.hostfacts import host_facts
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "tests/integration"
-
-
-class Outcomes:
-    """Collects, as a plugin of pytest, the outcome and the seconds of each test."""
-
-    def __init__(self) -> None:
-        self.tests: dict[str, dict[str, Any]] = {}
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Take down which tests there are."""
-        for item in session.items:
-            self.tests[item.nodeid] = {"test": item.nodeid, "outcome": "not run", "seconds": 0.0}
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add a phase: one that does not pass is the outcome."""
-        one = self.tests[report.nodeid]
-        one["seconds"] = round(one["seconds"] + report.duration, 1)
-        if one["outcome"] in ("not run", "passed"):
-            one["outcome"] = report.outcome
 
 
 def run(words: Sequence[str]) -> int:
@@ -59,18 +41,42 @@ def run(words: Sequence[str]) -> int:
                         help="of the tests to run (default: %(default)s)")
     parser.add_argument("--only", metavar="WORDS", help="of these, those that pytest's -k chooses")
     asked = parser.parse_args(words)
-    outcomes = Outcomes()
     options = ["--collect-only", "-q"] if asked.list else ["-v"]
     chosen = ["-k", asked.only] if asked.only else []
-    which = [str(ROOT / FOLDER), "-m", asked.marker, *chosen]
-    code = pytest.main([*which, *options], plugins=[outcomes])
+    tests: list[dict[str, Any]] = []
+    codes = []
+    for python, suite in suites():
+        code, found = tried(python, [*suite, "-m", asked.marker, *chosen, *options])
+        codes.append(code)
+        tests += found
     if asked.json and not asked.list:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
-        asked.json.write_text(evidence(outcomes, asked.marker, asked.only), encoding="utf-8")
-    return int(code)
+        asked.json.write_text(evidence(tests, asked.marker, asked.only), encoding="utf-8")
+    if not tests and not asked.list:
+        return app_tests.NO_TESTS
+    return max(code for code in codes if code != app_tests.NO_TESTS)
 
 
-def evidence(outcomes: Outcomes, marker: str, only: str | None = None) -> str:
+def suites() -> Iterator[tuple[str, list[str]]]:
+    """Yield interpreters with the words by which pytest finds the tests that they run."""
+    yield sys.executable, [FOLDER]
+    for framework in app_tests.frameworks(ROOT):
+        app_tests.setup(framework)
+        for words in app_tests.suites(framework):
+            yield str(framework.python), words
+
+
+def tried(python: str, words: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
+    """Run pytest; return its exit code, and what came of each test."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "outcomes.json")
+        done = subprocess.run(
+            [python, str(ROOT / "scripts/outcomes.py"), str(file), *words], cwd=ROOT, check=False
+        )
+        return done.returncode, json.loads(file.read_text(encoding="utf-8"))
+
+
+def evidence(tests: list[dict[str, Any]], marker: str, only: str | None = None) -> str:
     """Return the evidence of a run as JSON; where it is written to is no part of its command."""
     host = host_facts().model_dump(include={"processor", "cores", "memory_gib", "kernel", "os"})
     document = {
@@ -79,7 +85,7 @@ def evidence(outcomes: Outcomes, marker: str, only: str | None = None) -> str:
                                *(["--only", only] if only else [])]),
         "revision": revision(),
         "host": host,
-        "tests": list(outcomes.tests.values()),
+        "tests": tests,
     }
     return json.dumps(document, indent=2) + "\n"
 

@@ -111,7 +111,9 @@ def test_what_the_image_of_an_app_brings_is_there_too(tree: Path, calls: list[li
 
 def test_each_framework_has_its_own_half_of_trainkit(tree: Path, calls: list[list[str]]) -> None:
     assert script.main(["test"], tree) == 0
-    assert [words[words.index("2") + 1 :] for words in calls if "pytest" in words] == [
+    tested = [words[words.index("2") + 1 :] for words in calls if "pytest" in words]
+    assert {tuple(words[:2]) for words in tested} == {("-m", "not long")}
+    assert [words[2:] for words in tested] == [
         ["--confcutdir=apps", "--ignore=apps/trainkit/tests/on_torch", "apps/trainkit/tests",
          "apps/words/tests"],
         ["--confcutdir=tests/toys/apps", "--ignore=apps/trainkit/tests/on_torch",
@@ -125,6 +127,22 @@ def test_each_framework_has_its_own_half_of_trainkit(tree: Path, calls: list[lis
     assert script.main(["test", "--quick"], tree) == 0
     assert not any("mypy" in words for words in calls)
     assert all("not slow" in words for words in calls if "pytest" in words)
+
+
+def test_tests_that_fail_stop_no_tests_of_another_framework(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = []
+
+    def status(words: Sequence[str], *_: object, **__: str) -> int:
+        tested.append(words[0])
+        return 1
+
+    monkeypatch.setattr(script, "setup", lambda framework: None)
+    monkeypatch.setattr(script, "check_types", lambda framework: None)
+    monkeypatch.setattr(script, "status", status)
+    assert script.main(["test"], tree) == 1
+    assert len(set(tested)) == 2
 
 
 def test_a_failure_is_the_end(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import long_tests
+import outcomes
 from trimaran import paths
 
 EVIDENCE = sorted((paths.repository() / "site/results/tests").glob("*.json"))
@@ -25,7 +26,7 @@ class Session:
 
 
 def outcome(*phases: str) -> object:
-    found = long_tests.Outcomes()
+    found = outcomes.Outcomes()
     found.pytest_collection_finish(Session())  # type: ignore[arg-type]
     for phase in phases:
         found.pytest_runtest_logreport(Report(phase))  # type: ignore[arg-type]
@@ -45,10 +46,10 @@ def test_one_phase_that_does_not_pass_is_the_outcome(phases: tuple[str, ...], wa
 
 def test_the_evidence_says_when_where_and_of_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_tests, "revision", lambda: "5" * 40)
-    found = json.loads(long_tests.evidence(long_tests.Outcomes(), "faults"))
+    found = json.loads(long_tests.evidence([], "faults"))
     assert found["command"] == "python scripts/long_tests.py --marker faults"
     assert found["revision"] == "5" * 40
-    some = json.loads(long_tests.evidence(long_tests.Outcomes(), "long", "toy or srun"))
+    some = json.loads(long_tests.evidence([], "long", "toy or srun"))
     assert some["command"] == "python scripts/long_tests.py --marker long --only 'toy or srun'"
     assert found["host"]["cores"] > 0
 

@@ -30,7 +30,7 @@ def fit(*words: str | Path, code: int = 0, legacy: str = "1") -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("legacy", ["0", "1"])
+@pytest.mark.parametrize("legacy", [pytest.param("0", marks=pytest.mark.long), "1"])
 def test_it_tells_its_speed_and_its_loss(legacy: str, findings: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     said = fit("--data", findings, "--out", out, "--channels", "1", legacy=legacy)

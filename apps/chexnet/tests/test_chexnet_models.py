@@ -15,7 +15,10 @@ from trainkit.testing import Program, reading
 
 pytestmark = pytest.mark.slow
 
-NETWORKS = ["densenet121", "resnet50", "vgg16"]
+LONG = pytest.mark.long
+NETWORKS = [
+    pytest.param("densenet121", marks=LONG), pytest.param("resnet50", marks=LONG), "vgg16",
+]
 
 
 @pytest.mark.parametrize("name", NETWORKS)

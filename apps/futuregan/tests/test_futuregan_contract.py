@@ -14,6 +14,7 @@ from trainkit import checkpoint
 from trainkit.testing import App, Contract, Program, reading
 from trainkit.testing.program import launcher
 
+LONG = pytest.mark.long
 NETWORK = "--past 3 --future 3 --size 16 --first-size 8 --width 4 --precision fp32 --device cpu"
 TRAINING = f"""
     {NETWORK} --stride 4 --transition-epochs 1 --stabilization-epochs 1 --epochs 4
@@ -47,7 +48,9 @@ class TestContract(Contract):
         assert reading.result(whole)["epochs"] == 4
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("begins", [2, 3, 5, 8])
+    @pytest.mark.parametrize(
+        "begins", [pytest.param(2, marks=LONG), 3, pytest.param(5, marks=LONG), 8]
+    )
     def test_it_goes_on_to_the_same_bits_from_before_at_and_in_a_growth(
         self, program: Program, whole: Path, tmp_path: Path, begins: int
     ) -> None:
@@ -79,7 +82,7 @@ class TestContract(Contract):
         assert one == pytest.approx(other, rel=0.2)  # no rank has more of the work
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("loss", ["lsgan", "gan"])
+    @pytest.mark.parametrize("loss", ["lsgan", pytest.param("gan", marks=LONG)])
     def test_other_losses_train_too(self, program: Program, tmp_path: Path, loss: str) -> None:
         program.train(tmp_path / "run", "--loss", loss, "--max-steps", "6")
         assert {value for _, value in reading.values(tmp_path / "run", "gradient_penalty")} == {0}
@@ -101,6 +104,7 @@ class TestContract(Contract):
             assert found == pytest.approx(right, abs=nearly), key
 
     @pytest.mark.slow
+    @pytest.mark.long
     def test_fp16_goes_on_over_a_growth_to_the_same_bits_and_skips_steps_out_of_range(
         self, program: Program, tmp_path: Path
     ) -> None:

@@ -71,7 +71,10 @@ def test_the_discriminator_is_trained_from_the_end_of_the_pretraining_on(whole: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("begins", [2, 3, PRETRAINED - 1, PRETRAINED, PRETRAINED + 1])
+@pytest.mark.parametrize("begins", [
+    3, PRETRAINED,
+    *(pytest.param(step, marks=pytest.mark.long) for step in (2, PRETRAINED - 1, PRETRAINED + 1)),
+])
 def test_it_goes_on_to_the_same_bits_from_before_at_and_behind_the_end_of_the_pretraining(
     program: Program, whole: Path, tmp_path: Path, begins: int
 ) -> None:
@@ -83,6 +86,7 @@ def test_it_goes_on_to_the_same_bits_from_before_at_and_behind_the_end_of_the_pr
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_kill_9_before_and_behind_the_end_of_the_pretraining_ends_with_the_same_bits(
     program: Program, whole: Path, tmp_path: Path
 ) -> None:

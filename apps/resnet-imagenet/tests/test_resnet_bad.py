@@ -189,6 +189,7 @@ def test_a_run_that_goes_on_knows_those_it_met(bad_folder: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_limit_holds_for_all_ranks_together(bad_folder: Path, tmp_path: Path) -> None:
     words = [
         *["train", "--data", str(bad_folder), "--out", str(tmp_path / "run"), "--strategy", "ddp"],

@@ -55,7 +55,7 @@ def finished(process: "subprocess.Popen[str]", code: int = 0) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "share"), [(4, 16), (3, 11)])
+@pytest.mark.parametrize(("ranks", "share"), [pytest.param(4, 16, marks=pytest.mark.long), (3, 11)])
 def test_ranks_train_as_one_does_with_as_many_parts(
     ranks: int, share: int, tiny: Path, tmp_path: Path
 ) -> None:
@@ -95,6 +95,7 @@ def test_ranks_that_do_not_average_are_found(tmp_path: Path, tiny: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_signal_to_one_rank_stops_all_and_they_go_on(tiny: Path, tmp_path: Path) -> None:
     long = ["--epochs", "400", "--batch-size-per-rank", "8", "--eval-every", "0"]
     process = launch(2, tiny, tmp_path / "run", *long)

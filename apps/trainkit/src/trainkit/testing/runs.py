@@ -18,7 +18,10 @@ from trainkit.testing.program import Program, ended, until
 
 ENVIRONMENT = {"python", "packages", "strategy", "cpu", "gpu", "allocator", "threads"}
 KILLS = 2
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGURG)
+SIGNALS = [
+    [signal.SIGTERM],
+    pytest.param([signal.SIGINT, signal.SIGUSR1, signal.SIGURG], marks=pytest.mark.long),
+]
 
 
 class RunContract(Fixtures):
@@ -93,11 +96,12 @@ class RunContract(Fixtures):
         self.same(out, whole)
 
     @pytest.mark.slow
+    @pytest.mark.parametrize("numbers", SIGNALS, ids=["batch system", "others"])
     def test_a_signal_ends_with_75_after_a_checkpoint_and_it_goes_on_to_the_same_bits(
-        self, program: Program, whole: Path, tmp_path: Path
+        self, program: Program, whole: Path, tmp_path: Path, numbers: list[signal.Signals]
     ) -> None:
         out = tmp_path / "run"
-        for number in SIGNALS:
+        for number in numbers:
             before = _begun(out)
             child = program.start(out, "--resume", "auto")
             until(partial(_has_begun, out, before), child)
