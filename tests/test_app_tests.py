@@ -126,7 +126,11 @@ def test_each_framework_has_its_own_half_of_trainkit(tree: Path, calls: list[lis
     calls.clear()
     assert script.main(["test", "--quick"], tree) == 0
     assert not any("mypy" in words for words in calls)
-    assert all("not slow" in words for words in calls if "pytest" in words)
+    quick = [words for words in calls if "pytest" in words]
+    assert all("not slow" in words for words in quick)
+    assert [[word for word in words if word.startswith("apps/trainkit")] for words in quick] == [
+        ["apps/trainkit/tests/on_tensorflow"], [], ["apps/trainkit/tests"],
+    ]
 
 
 def test_tests_that_fail_stop_no_tests_of_another_framework(

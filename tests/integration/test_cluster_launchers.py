@@ -54,12 +54,14 @@ def alone(place: Place) -> list[float]:
 @pytest.mark.parametrize(
     ("launcher", "nodes", "tasks", "strategy"),
     [
-        ("srun", 2, 1, "ddp"), ("srun", 1, 2, "horovod"), ("torchrun", 2, 1, "ddp"),
-        ("horovodrun", 1, 2, "horovod"),
+        ("srun", 2, 1, "ddp"),
         pytest.param("mpirun", 2, 1, "horovod", marks=pytest.mark.engine("openmpi")),
+        pytest.param("srun", 1, 2, "horovod", marks=pytest.mark.long),
         pytest.param("srun", 2, 1, "horovod", marks=pytest.mark.long),
+        pytest.param("torchrun", 2, 1, "ddp", marks=pytest.mark.long),
         pytest.param("torchrun", 1, 2, "ddp", marks=pytest.mark.long),
         pytest.param("mpirun", 1, 2, "horovod", marks=pytest.mark.long),
+        pytest.param("horovodrun", 1, 2, "horovod", marks=pytest.mark.long),
     ],
 )
 def test_two_ranks_train_as_one_does_with_two_parts(

@@ -225,6 +225,7 @@ def test_other_engines_refuse_what_they_cannot_do(trimaran: Trimaran, tmp_path: 
         assert f"{option} needs" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.engine("podman")
 @pytest.mark.timeout(580)  # buildah builds both images first
 def test_podman_takes_a_venv_and_refuses_an_overlay(

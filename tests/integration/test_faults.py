@@ -135,6 +135,7 @@ def test_the_scheduler_is_restarted(place: Place, undisturbed: Run) -> None:
     run.check_whole(undisturbed)
 
 
+@pytest.mark.faults
 def test_it_is_preempted(place: Place, undisturbed: Run) -> None:
     place.site["partition"] = "low"
     run = place.submit()
@@ -237,6 +238,7 @@ def test_a_time_limit_reaches_the_ranks_of_every_launcher(
     assert run.step() == STEPS
 
 
+@pytest.mark.faults
 def test_the_disk_is_full_during_a_checkpoint(place: Place, undisturbed: Run) -> None:
     disk = place.root / "disk"
     end = small_disk(disk, 24)
@@ -268,6 +270,7 @@ def leaves_the_queue(place: Place) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.faults
 def test_the_run_directory_is_gone_before_it_starts(place: Place) -> None:
     hold = place.slurm("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60")
     run = place.submit()
@@ -277,6 +280,7 @@ def test_the_run_directory_is_gone_before_it_starts(place: Place) -> None:
     assert not run.out.exists()
 
 
+@pytest.mark.faults
 def test_the_run_directory_is_removed_while_it_trains(place: Place) -> None:
     run = place.submit()
     run.reach(12)
@@ -286,6 +290,7 @@ def test_the_run_directory_is_removed_while_it_trains(place: Place) -> None:
     assert not run.out.exists()
 
 
+@pytest.mark.faults
 def test_the_run_directory_becomes_read_only(place: Place, undisturbed: Run) -> None:
     hold = place.slurm("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60")
     run = place.submit()
@@ -315,6 +320,7 @@ def test_a_rank_hangs_and_is_named(place: Place, undisturbed: Run) -> None:
     run.check_whole(undisturbed)
 
 
+@pytest.mark.faults
 def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
     """A few images are, so that one rank meets the first of them alone."""
     from trimaran.data import cache, contracts
@@ -337,7 +343,7 @@ def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
     assert f"rank {1 - int(met)}: another rank ended" in run.log
 
 
-@pytest.mark.parametrize("mpi", ["none", "pmi2"])
+@pytest.mark.parametrize("mpi", ["none", pytest.param("pmi2", marks=pytest.mark.faults)])
 def test_the_wrong_mpi_is_told_with_the_remedy(place: Place, mpi: str) -> None:
     place.site["mpi"] = mpi
     run = place.submit("--set", "strategy=horovod")
@@ -347,6 +353,7 @@ def test_the_wrong_mpi_is_told_with_the_remedy(place: Place, mpi: str) -> None:
     assert run.step() == 0
 
 
+@pytest.mark.faults
 def test_the_same_run_is_submitted_twice(place: Place, undisturbed: Run) -> None:
     run = place.submit()
     run.reach(4)

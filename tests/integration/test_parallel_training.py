@@ -61,8 +61,10 @@ def alone(folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize(("strategy", "launcher"), [
-    ("ddp", TORCHRUN), ("ddp", MPIRUN), ("horovod", MPIRUN), ("horovod", HOROVODRUN),
-], ids=["ddp-torchrun", "ddp-mpirun", "horovod-mpirun", "horovod-horovodrun"])
+    ("ddp", TORCHRUN), ("horovod", MPIRUN),
+    pytest.param("ddp", MPIRUN, marks=pytest.mark.long),
+    pytest.param("horovod", HOROVODRUN, marks=pytest.mark.long),
+], ids=["ddp-torchrun", "horovod-mpirun", "ddp-mpirun", "horovod-horovodrun"])
 def test_two_ranks_have_the_losses_of_one(
     strategy: str, launcher: list[str], alone: list[float], folder: Path,
     request: pytest.FixtureRequest,
@@ -81,7 +83,7 @@ def test_horovod_halves_what_it_sends(alone: list[float], folder: Path) -> None:
 
 
 @pytest.mark.engine("mpich")
-@pytest.mark.parametrize("strategy", ["horovod", "ddp"])
+@pytest.mark.parametrize("strategy", ["horovod", pytest.param("ddp", marks=pytest.mark.long)])
 def test_ranks_of_the_hosts_mpich_train_together_or_not_at_all(strategy: str, folder: Path) -> None:
     """It cannot start the Open MPI inside, whose ranks would each believe to be alone."""
     apptainer = Apptainer()

@@ -52,6 +52,7 @@ def armored_key(keyring: Path, target: Path) -> str:
     return target.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.engine("apptainer")
 def test_the_signing_step_signs_and_leaves_no_key(
     engine_cache: Path, tmp_path: Path, tiny: definition.Image, monkeypatch: pytest.MonkeyPatch

@@ -78,6 +78,7 @@ def same(one, two) -> bool:
     return all(torch.equal(a, b) and torch.equal(x, y) for (a, x), (b, y) in pairs)
 
 
+@pytest.mark.slow
 def test_bad_records_are_named_once_and_their_neighbours_stand_in(
     bad_folder: Path, numbered: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_evaluation_stays_in_order(bad_folder: Path) -> None:
     assert seen == [TAKEN_BY.get(n, n) for n in range(100)]
 
 
+@pytest.mark.slow
 def test_ranks_and_resumed_runs_see_the_same_batches(bad_folder: Path) -> None:
     alone = list(loader(bad_folder, tolerant()).epoch(1))
     parts = [
@@ -147,6 +149,7 @@ def test_a_truncated_photograph_counts_as_bad(photographs: Path, tmp_path: Path)
     assert len(bad.found) == 1
 
 
+@pytest.mark.slow
 def test_a_defect_of_the_pipeline_is_no_bad_record(
     numbered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def test_packed_shards_hold_the_images_of_the_folder(kind: str) -> None:
         assert sorted(found) == sorted(expected)
 
 
+@pytest.mark.slow
 def test_a_database_cut_in_half_is_named_and_no_bus_error(tmp_path: Path) -> None:
     """Its entry was made for what is left of it; LMDB maps the file as long as it once was."""
     folder = shutil.copytree(DATA / "packed" / "lmdb", tmp_path / "data")

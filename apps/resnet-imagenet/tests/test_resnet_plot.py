@@ -67,6 +67,7 @@ def test_a_running_training_is_drawn_again_and_again(
     assert sorted(path.name for path in run.iterdir()) == ["metrics.jsonl", "plot.png"]
 
 
+@pytest.mark.slow
 def test_the_backend_of_a_notebook_does_not_matter(tmp_path: Path) -> None:
     run = write(tmp_path / "run", [1, 2], "success")
     words = ["plot", "--out", str(run), "--to", str(tmp_path / "plot.png")]

@@ -43,7 +43,7 @@ def test_ranks_of_horovod_equal_one_process(
     assert difference(one, alone) < CLOSE[compression]
 
 
-@pytest.mark.parametrize("compression", ["none", "fp16"])
+@pytest.mark.parametrize("compression", ["none", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_processes_of_ddp_equal_one_process(
     compression: str, alone: Weights, tmp_path: Path
 ) -> None:

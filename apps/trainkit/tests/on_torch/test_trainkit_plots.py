@@ -72,6 +72,7 @@ def test_runs_of_different_length_share_the_axes(tmp_path: Path) -> None:
     assert ends == [2.0, 4.0]
 
 
+@pytest.mark.slow
 def test_many_noisy_points_are_drawn_as_means_over_all_of_them(tmp_path: Path) -> None:
     runs = [write(tmp_path / "a", range(1, 3001))]
     faint, means = panels(*runs)["speed"]

@@ -62,6 +62,7 @@ class CommandContract(Fixtures):
             assert verb in self.app.options, line
             assert named - self.app.options[verb].keys() == set(), line
 
+    @pytest.mark.slow
     def test_a_wrong_value_of_an_option_is_refused_by_its_name(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
