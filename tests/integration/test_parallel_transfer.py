@@ -219,6 +219,7 @@ def test_a_rank_that_is_killed_ends_all_and_they_go_on_to_the_same_bits(
     assert values(went_on, "eval_auroc") == values(whole, "eval_auroc")
 
 
+@pytest.mark.long
 @ranks_by
 def test_a_signal_to_one_rank_stops_all_at_the_same_step_and_they_go_on(
     launcher: str, folder: Path
