@@ -369,6 +369,7 @@ def test_the_same_run_is_submitted_twice(place: Place, undisturbed: Run) -> None
     run.check_whole(undisturbed)
 
 
+@pytest.mark.faults
 @pytest.mark.alone  # the image is the user's
 def test_the_image_is_gone(place: Place, tmp_path: Path) -> None:
     hold = place.slurm("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60")

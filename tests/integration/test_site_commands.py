@@ -15,8 +15,12 @@ from showncommands import PAGES, ROOT, Block, blocks, copied, tried
 
 QUICKSTART = "make quickstart"
 """What `test_readme.py` runs, since the README shows it, too."""
-LONG = {"guides/strategies.md", "tutorials/own-recipe.md"}
-"""Pages whose commands are several whole trainings."""
+LONG = {
+    "guides/strategies.md", "tutorials/own-recipe.md",
+    "tutorials/air-gapped.md",  # as test_bundle.py
+    "tutorials/cluster.md",  # as with a small app, below
+}
+"""Pages whose commands are several whole trainings, or what another test does, too."""
 IMAGE = "resnet-imagenet-torch-cpu"
 SECONDS_TO_CANCEL = 8
 
