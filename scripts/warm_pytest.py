@@ -15,12 +15,13 @@ import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-SLOW_TO_IMPORT = ("numpy", "torch", "tensorflow", "pydantic", "typer", "hypothesis")
+SLOW_TO_IMPORT = ("numpy", "torch", "tensorflow", "pydantic", "typer")
 """Never a package of this repository: a fork has to import its own copy, which is wrong."""
 
 
@@ -57,6 +58,7 @@ def tried(limit: float, folder: str, words: list[str], path: list[str], log: str
         try:
             os._exit(child(folder, words, path, log))
         except BaseException:
+            traceback.print_exc()
             os._exit(3)  # pytest's own number for an internal error
     in_time = ended(pid, limit)
     with contextlib.suppress(ProcessLookupError):  # also what the test itself has started
