@@ -177,12 +177,9 @@ class Tree:
 
     def _process(self, interpreter: str) -> subprocess.Popen[str]:
         if interpreter not in self._warm:
-            environment = os.environ | {
-                # Compiled files are told by size and second, which two faults may share.
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "OMP_NUM_THREADS": "1",
-            }
-            environment.pop("TRIMARAN_ROOT", None)
+            environment = os.environ | {"OMP_NUM_THREADS": "1"}
+            for name in ("TRIMARAN_ROOT", "PYTHONDONTWRITEBYTECODE"):
+                environment.pop(name, None)
             self._warm[interpreter] = subprocess.Popen(
                 [interpreter, str(WARM)], env=environment, text=True, start_new_session=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -35,6 +35,9 @@ def child(folder: str, words: Sequence[str], path: Sequence[str], log: str) -> i
         os.dup2(file.fileno(), 2)
     sys.path[:0] = [folder, *path]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    # Compiled files are told by size and second, which two faults may share.
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     status = int(pytest.main([*words]))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -5,18 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
-from written_findings import image, pack
 
-# TensorFlow takes another number only before its first operation: the one that trainings of the
-# contract ask for, of which some run in this process, after any other test.
-tf.config.threading.set_intra_op_parallelism_threads(1)
-tf.config.threading.set_inter_op_parallelism_threads(1)
+
+def pytest_collection_modifyitems() -> None:
+    """Have TensorFlow compute in one thread, as the contract's trainings ask for.
+
+    It takes another number only before its first operation, and some of them run in this process,
+    after any other test.
+    """
+    import tensorflow as tf  # the process that only hands out tests does not need it
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 @pytest.fixture(scope="session")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Grey images of 32x32 pixels: a square on the left, on the right, both or none."""
+    from written_findings import image, pack
+
     folder = tmp_path_factory.mktemp("findings") / "squares"
     return pack(folder, {
         "train": [image(seed) for seed in range(27)],

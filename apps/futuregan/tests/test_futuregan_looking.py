@@ -327,6 +327,7 @@ class Full(io.BytesIO):
 
 
 @pytest.mark.parametrize("ending", ["png", "gif", "mp4"])
+@pytest.mark.slow
 def test_a_disk_that_is_full_in_the_middle_of_a_picture_leaves_nothing(
     ending: str, run: Path, sequences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -345,6 +346,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_picture_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_curves_are_drawn(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command(capsys, "plot", "--out", run)
     assert (code, out) == (0, f"{run / 'plot.png'}\n")

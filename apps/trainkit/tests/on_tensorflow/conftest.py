@@ -1,11 +1,11 @@
 """What the tests on TensorFlow share."""
 
-import tensorflow as tf
-
 
 def pytest_collection_finish() -> None:
-    """Set it after any `conftest.py` of an app that sets another number, in whatever order.
+    """Set it after an app's tests have set another number (`pytest_collection_modifyitems`).
 
     Ranks that are threads wait inside of operations, each in a thread of TensorFlow's own.
     """
+    import tensorflow as tf  # the process that only hands out tests does not need it
+
     tf.config.threading.set_inter_op_parallelism_threads(8)
