@@ -115,14 +115,14 @@ def test_waiting_is_from_the_last_gradient_on_and_adds_up(monkeypatch: pytest.Mo
         return given
 
     @tf.function
-    def step() -> list[tf.Tensor]:
-        gradient = tf.numpy_function(computed, [tf.ones(2)], tf.float32, stateful=False)
+    def step(inputs: tf.Tensor) -> list[tf.Tensor]:  # of a constant it would be computed before
+        gradient = tf.numpy_function(computed, [inputs], tf.float32, stateful=False)
         gradient.set_shape([2])
         return ranks.average([gradient])
 
     for total in (2.0, 4.0):
         clock.now += 1000.0
-        assert step()[0].numpy().tolist() == [1.0, 1.0]
+        assert step(tf.ones(2))[0].numpy().tolist() == [1.0, 1.0]
         assert ranks.communicating == total
 
 
