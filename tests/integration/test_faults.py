@@ -149,6 +149,7 @@ def test_it_is_preempted(place: Place, undisturbed: Run) -> None:
     run.check_whole(undisturbed)
 
 
+@pytest.mark.faults
 def test_it_is_killed_while_it_writes_a_checkpoint(place: Place, undisturbed: Run) -> None:
     run = place.submit("--set", "checkpoint-every=1")
     run.reach(12)

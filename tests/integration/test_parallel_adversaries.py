@@ -67,7 +67,7 @@ def train(out: Path, packed: Path, launcher: list[str], *more: str) -> dict[str,
 
 
 @pytest.mark.parametrize(("whole", "share"), [
-    (["--batch-size-per-rank=4", "--micro-batch=2"], "2"),
+    pytest.param(["--batch-size-per-rank=4", "--micro-batch=2"], "2", marks=pytest.mark.long),
     (["--batch-size-per-rank=2"], "1"),  # a group is of the clips of both ranks
 ], ids=["two clips on each", "one clip on each"])
 def test_two_ranks_have_the_losses_of_one(

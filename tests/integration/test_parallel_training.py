@@ -75,6 +75,7 @@ def test_two_ranks_have_the_losses_of_one(
     assert found == pytest.approx(alone, rel=1e-5)
 
 
+@pytest.mark.long
 def test_horovod_halves_what_it_sends(alone: list[float], folder: Path) -> None:
     found = train(folder / "fp16", MPIRUN, "--strategy=horovod", "--compression=fp16",
                   "--batch-size-per-rank=16")

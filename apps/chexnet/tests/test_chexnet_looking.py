@@ -210,6 +210,7 @@ def test_curves_are_drawn(run: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_training_begins_with_the_body_of_a_checkpoint(
     run: Path, findings: Path, tmp_path: Path
 ) -> None:
@@ -239,6 +240,7 @@ def test_a_training_goes_on_with_the_rate_of_a_checkpoint(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_images_of_one_class_each_are_learned_and_begun_with(
     findings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
