@@ -309,7 +309,7 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
                 check_types(framework)
         if asked.verb == "test":
             with timed(f"{framework.name}: tests"):
-                # In haste, the neutral half of trainkit is tested with one framework only.
+                # A quick run tests the half of trainkit that needs no framework only once.
                 neutral = not asked.quick or framework == found[-1]
                 passed &= run_tests(framework, quick=asked.quick, neutral=neutral)
     return 0 if passed else 1

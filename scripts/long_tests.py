@@ -52,9 +52,7 @@ def run(words: Sequence[str]) -> int:
     if asked.json and not asked.list:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
         asked.json.write_text(evidence(tests, asked.marker, asked.only), encoding="utf-8")
-    if not tests and not asked.list:
-        return app_tests.NO_TESTS
-    return max(code for code in codes if code != app_tests.NO_TESTS)
+    return max((code for code in codes if code != app_tests.NO_TESTS), default=app_tests.NO_TESTS)
 
 
 def suites() -> Iterator[tuple[str, list[str]]]:

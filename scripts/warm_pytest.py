@@ -35,7 +35,8 @@ def child(folder: str, words: Sequence[str], path: Sequence[str], log: str) -> i
         os.dup2(file.fileno(), 2)
     sys.path[:0] = [folder, *path]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
-    # Compiled files are told by size and second, which two faults may share.
+    # Python takes a compiled file for that of a source of equal size and equal second of change,
+    # and two faults that are tried in turn may have both in common: none is written.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     status = int(pytest.main([*words]))
@@ -45,7 +46,10 @@ def child(folder: str, words: Sequence[str], path: Sequence[str], log: str) -> i
 
 
 def ended(pid: int, limit: float) -> bool:
-    """Wait until the process ends, the time is over, or nobody is there to tell."""
+    """Return whether the process ended within `limit` seconds.
+
+    False, too, once standard input is closed: then nobody waits for the answer any more.
+    """
     handle = os.pidfd_open(pid)
     try:
         ready, _, _ = select.select([handle, sys.stdin], [], [], limit)
@@ -71,12 +75,13 @@ def tried(limit: float, folder: str, words: list[str], path: list[str], log: str
 
 
 def main() -> None:
-    """Answer each line of standard input, until there are no more."""
+    """Read requests from standard input and write the answers, a line each, until it ends."""
     for name in SLOW_TO_IMPORT:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for line in iter(sys.stdin.readline, ""):
-        print(json.dumps(tried(**json.loads(line))), flush=True)  # noqa: T201
+        sys.stdout.write(json.dumps(tried(**json.loads(line))) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

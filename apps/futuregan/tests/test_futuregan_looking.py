@@ -326,8 +326,8 @@ class Full(io.BytesIO):
         return super().write(content)
 
 
-@pytest.mark.parametrize("ending", ["png", "gif", "mp4"])
 @pytest.mark.slow
+@pytest.mark.parametrize("ending", ["png", "gif", "mp4"])
 def test_a_disk_that_is_full_in_the_middle_of_a_picture_leaves_nothing(
     ending: str, run: Path, sequences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
