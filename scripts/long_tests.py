@@ -16,17 +16,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import app_tests
-from trimaran.hostfacts import host_facts
+from suite_evidence import evidence
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "tests/integration"
@@ -51,7 +49,10 @@ def run(words: Sequence[str]) -> int:
         tests += found
     if asked.json and not asked.list:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
-        asked.json.write_text(evidence(tests, asked.marker, asked.only), encoding="utf-8")
+        # Where it is written to is no part of its command.
+        command = ["--marker", asked.marker, *(["--only", asked.only] if asked.only else [])]
+        text = evidence(ROOT, "long_tests.py", command, tests=tests)
+        asked.json.write_text(text, encoding="utf-8")
     return max((code for code in codes if code != app_tests.NO_TESTS), default=app_tests.NO_TESTS)
 
 
@@ -72,30 +73,6 @@ def tried(python: str, words: Sequence[str]) -> tuple[int, list[dict[str, Any]]]
             [python, str(ROOT / "scripts/outcomes.py"), str(file), *words], cwd=ROOT, check=False
         )
         return done.returncode, json.loads(file.read_text(encoding="utf-8"))
-
-
-def evidence(tests: list[dict[str, Any]], marker: str, only: str | None = None) -> str:
-    """Return the evidence of a run as JSON; where it is written to is no part of its command."""
-    host = host_facts().model_dump(include={"processor", "cores", "memory_gib", "kernel", "os"})
-    document = {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M +0000"),
-        "command": shlex.join(["python", "scripts/long_tests.py", "--marker", marker,
-                               *(["--only", only] if only else [])]),
-        "revision": revision(),
-        "host": host,
-        "tests": tests,
-    }
-    return json.dumps(document, indent=2) + "\n"
-
-
-def revision() -> str:
-    """Return the commit of the tree, with a + if it has other content."""
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True  # noqa: S607
-        ).stdout.strip()
-
-    return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else "")
 
 
 if __name__ == "__main__":

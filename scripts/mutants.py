@@ -19,11 +19,9 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import contextlib
-import json
 import os
 import queue
 import random
-import shlex
 import shutil
 import signal
 import subprocess
@@ -33,19 +31,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import IO, Literal, TypeVar, cast
+from typing import Literal, TypeVar
 
 import yaml
 
 import app_tests
-from trimaran.hostfacts import host_facts
+from suite_evidence import evidence, revision
+from warm_pytest import WarmPytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = "tests/mutants.yaml"  # below the root, and below each app and trainkit
-WARM = Path(__file__).with_name("warm_pytest.py")
 LIMIT = 180.0  # seconds for one test
 Outcome = Literal["killed", "survived", "timed out", "does not run"]
 Item = TypeVar("Item")
@@ -148,48 +145,32 @@ def python(root: Path, test: str) -> str:
 
 
 class Tree:
-    """A copy of the repository, with the processes that run its tests: one per interpreter."""
+    """A copy of the repository, and the processes that run its tests: one per interpreter."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = root
         self.folder = copy(root, folder)
         self.log = folder / "pytest.log"
-        self._warm: dict[str, subprocess.Popen[str]] = {}
+        self._warm: dict[str, WarmPytest] = {}
 
     def pytest(self, tests: Sequence[str], limit: float) -> int | None:
         """Return pytest's exit status, None if it took longer than `limit` seconds.
 
-        Raises:
-            TableError: the process that runs the tests has ended.
+        Slow tests are left out: a fault has to be noticed by the quick ones.
         """
         interpreter = python(self.root, tests[0])
-        process = self._process(interpreter)
-        asked = {
-            "folder": str(self.folder), "log": str(self.log), "limit": limit,
-            "path": [str(self.folder / "src"), *map(str, self.folder.glob("apps/*/src"))],
-            "words": ["-q", "-x", "-p", "no:cacheprovider", *tests],
-        }
-        try:
-            print(json.dumps(asked), file=process.stdin, flush=True)
-            return cast("int | None", json.loads(cast("IO[str]", process.stdout).readline()))
-        except (OSError, ValueError) as error:
-            raise TableError(f"{interpreter} {WARM} has ended: see above") from error
-
-    def _process(self, interpreter: str) -> subprocess.Popen[str]:
         if interpreter not in self._warm:
-            environment = os.environ | {"OMP_NUM_THREADS": "1"}
-            for name in ("TRIMARAN_ROOT", "PYTHONDONTWRITEBYTECODE"):
-                environment.pop(name, None)
-            self._warm[interpreter] = subprocess.Popen(
-                [interpreter, str(WARM)], env=environment, text=True, start_new_session=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )
-        return self._warm[interpreter]
+            self._warm[interpreter] = WarmPytest(interpreter)
+        return self._warm[interpreter].run(
+            folder=str(self.folder), log=str(self.log), limit=limit,
+            path=[str(self.folder / "src"), *map(str, self.folder.glob("apps/*/src"))],
+            words=["-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *tests],
+        )
 
     def close(self) -> None:
         """End the processes, and the tests that they run."""
         for process in self._warm.values():
-            process.communicate()  # the end of its input is what ends it
+            process.close()
 
 
 def check_tests(trees: Sequence[Tree], mutants: Sequence[Mutant]) -> None:
@@ -255,17 +236,6 @@ def on_trees(
             pool.shutdown(cancel_futures=True)
 
 
-def revision(root: Path) -> str:
-    """Return the commit of `root`, with a `+` where something was changed since."""
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], cwd=root, capture_output=True, text=True, check=True,  # noqa: S607
-        )
-        return done.stdout.strip()
-
-    return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else "")
-
-
 def choose(mutants: list[Mutant], asked: argparse.Namespace, root: Path) -> list[Mutant]:
     """Return the mutants that were asked for."""
     if asked.only:
@@ -279,23 +249,18 @@ def choose(mutants: list[Mutant], asked: argparse.Namespace, root: Path) -> list
 
 def report(root: Path, found: Sequence[Found], seconds: float, words: Sequence[str]) -> str:
     """Return the evidence of a run as JSON."""
-    host = host_facts().model_dump(include={"processor", "cores", "memory_gib", "kernel", "os"})
-    document = {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M +0000"),
-        "command": shlex.join(["python", "scripts/mutants.py", *words]),
-        "revision": revision(root),
-        "host": host,
-        "seconds": round(seconds, 1),
-        "outcomes": Counter(one.outcome for one in found),
-        "mutants": [
+    return evidence(
+        root, "mutants.py", words,
+        seconds=round(seconds, 1),
+        outcomes=Counter(one.outcome for one in found),
+        mutants=[
             {
                 "file": one.mutant.file, "what": one.mutant.what, "test": one.mutant.test,
                 "outcome": one.outcome, "seconds": one.seconds,
             }
             for one in sorted(found, key=lambda one: (one.mutant.file, one.mutant.what))
         ],
-    }
-    return json.dumps(document, indent=2) + "\n"
+    )
 
 
 def say(text: str) -> None:
@@ -352,7 +317,7 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
     """Try what the words ask for; return the exit code."""
     try:
         return run(root, options(words), words)
-    except (TableError, app_tests.AppsError) as error:
+    except (TableError, app_tests.AppsError, ChildProcessError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     except KeyboardInterrupt:

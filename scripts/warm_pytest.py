@@ -1,9 +1,8 @@
 """Run pytest as often as asked, each time in a fork of a process that has the framework imported.
 
-Importing TensorFlow takes longer than most tests. `scripts/mutants.py` starts this with the
-interpreter of an environment, and writes one JSON object a line to it: the folder to run in, the
-words of pytest, the folders that modules are imported from, the file for what it prints, and how
-many seconds it may take. The answer is a line with pytest's exit status, `null` if it took longer.
+Importing TensorFlow takes longer than most tests. `WarmPytest` starts this script with the
+interpreter of an environment, and writes one JSON object a line to it: the arguments of `tried`.
+The answer is a line with pytest's exit status, `null` if it took too long.
 """
 
 from __future__ import annotations
@@ -14,15 +13,47 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, Any, cast
 
 import pytest
 
 SLOW_TO_IMPORT = ("numpy", "torch", "tensorflow", "pydantic", "typer")
 """Never a package of this repository: a fork has to import its own copy, which is wrong."""
+
+
+class WarmPytest:
+    """This script, running with the interpreter of an environment."""
+
+    def __init__(self, interpreter: str) -> None:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        for name in ("TRIMARAN_ROOT", "PYTHONDONTWRITEBYTECODE"):
+            environment.pop(name, None)
+        self._interpreter = interpreter
+        self._process = subprocess.Popen(
+            [interpreter, __file__], env=environment, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )
+
+    def run(self, **asked: Any) -> int | None:
+        """Return what `tried` returns there.
+
+        Raises:
+            ChildProcessError: the process has ended.
+        """
+        try:
+            print(json.dumps(asked), file=self._process.stdin, flush=True)
+            return cast("int | None", json.loads(cast("IO[str]", self._process.stdout).readline()))
+        except (OSError, ValueError) as error:
+            raise ChildProcessError(f"{self._interpreter} {__file__} ended: see above") from error
+
+    def close(self) -> None:
+        """End it, and the test that it runs."""
+        self._process.communicate()  # the end of its input is what ends it
 
 
 def child(folder: str, words: Sequence[str], path: Sequence[str], log: str) -> int:
@@ -58,8 +89,16 @@ def ended(pid: int, limit: float) -> bool:
     return handle in ready
 
 
-def tried(limit: float, folder: str, words: list[str], path: list[str], log: str) -> int | None:
-    """Return the exit status of pytest in a fork, None if it took longer than `limit` seconds."""
+def tried(folder: str, words: list[str], path: list[str], log: str, limit: float) -> int | None:
+    """Run pytest in a fork; return its exit status.
+
+    Args:
+        folder: where it runs.
+        words: its arguments.
+        path: folders that modules are imported from, before all others.
+        log: the file for what it prints.
+        limit: seconds that it may take; the result is None if it takes longer.
+    """
     pid = os.fork()
     if pid == 0:
         try:

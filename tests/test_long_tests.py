@@ -44,14 +44,23 @@ def test_one_phase_that_does_not_pass_is_the_outcome(phases: tuple[str, ...], wa
     }
 
 
-def test_the_evidence_says_when_where_and_of_what(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_tests, "revision", lambda: "5" * 40)
-    found = json.loads(long_tests.evidence([], "faults"))
-    assert found["command"] == "python scripts/long_tests.py --marker faults"
-    assert found["revision"] == "5" * 40
-    some = json.loads(long_tests.evidence([], "long", "toy or srun"))
-    assert some["command"] == "python scripts/long_tests.py --marker long --only 'toy or srun'"
-    assert found["host"]["cores"] > 0
+def test_the_evidence_says_when_where_and_of_what(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test of another environment is in it, too; where nothing is chosen, nothing has failed."""
+    one = {"test": "test_x.py::test_a", "outcome": "passed", "seconds": 1.0}
+    found = iter([(0, [one]), (5, []), (1, [one])])
+    monkeypatch.setattr(long_tests, "suites", lambda: [("python", [])] * 3)
+    monkeypatch.setattr(long_tests, "tried", lambda *_: next(found))
+    file = tmp_path / "x.json"
+    assert long_tests.run(["--only", "toy or srun", "--json", str(file)]) == 1
+    written = json.loads(file.read_text())
+    assert written["command"] == "python scripts/long_tests.py --marker long --only 'toy or srun'"
+    assert len(written["revision"].rstrip("+")) == 40
+    assert written["host"]["cores"] > 0
+    assert written["tests"] == [one, one]
+    monkeypatch.setattr(long_tests, "tried", lambda *_: (5, []))
+    assert long_tests.run(["--only", "nothing"]) == 5
 
 
 @pytest.mark.parametrize("path", EVIDENCE, ids=lambda path: path.stem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from written_findings import image, pack
 
 
 def pytest_collection_modifyitems() -> None:
@@ -22,8 +23,6 @@ def pytest_collection_modifyitems() -> None:
 @pytest.fixture(scope="session")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Grey images of 32x32 pixels: a square on the left, on the right, both or none."""
-    from written_findings import image, pack
-
     folder = tmp_path_factory.mktemp("findings") / "squares"
     return pack(folder, {
         "train": [image(seed) for seed in range(27)],
