@@ -189,7 +189,7 @@ def test_without_tcmalloc_glibc_keeps_what_is_freed_for_the_next_step(
     assert built is not None
     env = Host()._command(built, [], Setting(workdir="/", env={})).env
     assert env.get("LD_PRELOAD") == (str(library) if library else None)
-    assert (env.keys() >= host.KEEPING.keys()) is (library is None)
+    assert (env.keys() >= host.GLIBC_TUNABLES.keys()) is (library is None)
     own = Host()._command(built, [], Setting(workdir="/", env={"MALLOC_MMAP_MAX_": "9"})).env
     assert own["MALLOC_MMAP_MAX_"] == "9"
 
@@ -199,4 +199,4 @@ def test_memory_that_is_kept_comes_without_page_faults() -> None:
         words = [sys.executable, "-c", FAULTS]
         return int(subprocess.run(words, env=env, capture_output=True, check=True).stdout)
 
-    assert faults(host.KEEPING) * 10 < faults({})
+    assert faults(host.GLIBC_TUNABLES) * 10 < faults({})

@@ -71,6 +71,7 @@ def test_two_ranks_train_as_one_does_with_two_parts(
     assert found == pytest.approx(alone, rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_scaling_series_has_a_table_and_a_plot(place: Place) -> None:
     place.write(args=SHORT)
     out = place.root / "series"

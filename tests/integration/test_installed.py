@@ -164,6 +164,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.engine("apptainer")
 @pytest.mark.engine("registry")
 def test_it_builds_an_image_and_pulls_it_elsewhere(

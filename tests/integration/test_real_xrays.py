@@ -45,6 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("xrays") / "xrays"
 
 
+@pytest.mark.long
 def test_x_rays_are_packed_learned_and_looked_at(folder: Path, tmp_path: Path) -> None:
     radiology.write(folder)
     images, packed, out = folder / "images", folder / "packed", tmp_path / "out"

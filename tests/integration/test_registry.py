@@ -436,6 +436,7 @@ def test_a_login_comes_from_the_login_commands_and_is_told_to_nobody(
         assert not [text for text in said if secret in text]
 
 
+@pytest.mark.long
 @pytest.mark.engine("podman")
 class TestOci:
     @pytest.fixture(autouse=True)

@@ -27,7 +27,8 @@ from trimaran.reporting import Silent
 from trimaran.supply import rebuild, sbom
 
 pytestmark = [
-    pytest.mark.engine("apptainer"), pytest.mark.engine("podman"), pytest.mark.timeout(900)
+    pytest.mark.long, pytest.mark.engine("apptainer"), pytest.mark.engine("podman"),
+    pytest.mark.timeout(900),
 ]
 
 LABELS: Reasons = {
@@ -168,7 +169,7 @@ def test_the_bill_of_materials_of_both_lists_the_same_packages_by_their_locked_h
     assert len(from_the_locks) == len(debian.read(tiny.folder / "debian.lock")) + 1  # and six
 
 
-@pytest.mark.parametrize("engine", [Apptainer, pytest.param(Podman, marks=pytest.mark.long)])
+@pytest.mark.parametrize("engine", [Apptainer, Podman])
 def test_a_second_build_from_the_same_lock_and_date_is_the_same_image_byte_by_byte(
     engine: type[Apptainer | Podman], tiny: definition.Image, sif: BuiltImage, oci: BuiltImage
 ) -> None:
@@ -178,7 +179,6 @@ def test_a_second_build_from_the_same_lock_and_date_is_the_same_image_byte_by_by
     assert engine().find(tiny) in (sif, oci)  # the first one is where it was
 
 
-@pytest.mark.long
 def test_build_check_of_an_app_image_says_that_it_is_equal(
     tmp_path_factory: pytest.TempPathFactory, engine_cache: Path
 ) -> None:

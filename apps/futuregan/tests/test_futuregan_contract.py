@@ -49,7 +49,7 @@ class TestContract(Contract):
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
-        "begins", [pytest.param(2, marks=LONG), 3, pytest.param(5, marks=LONG), 8]
+        "begins", [3, *(pytest.param(step, marks=LONG) for step in (2, 5, 8))]
     )
     def test_it_goes_on_to_the_same_bits_from_before_at_and_in_a_growth(
         self, program: Program, whole: Path, tmp_path: Path, begins: int
@@ -82,13 +82,14 @@ class TestContract(Contract):
         assert one == pytest.approx(other, rel=0.2)  # no rank has more of the work
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("loss", ["lsgan", pytest.param("gan", marks=LONG)])
+    @pytest.mark.long
+    @pytest.mark.parametrize("loss", ["lsgan", "gan"])
     def test_other_losses_train_too(self, program: Program, tmp_path: Path, loss: str) -> None:
         program.train(tmp_path / "run", "--loss", loss, "--max-steps", "6")
         assert {value for _, value in reading.values(tmp_path / "run", "gradient_penalty")} == {0}
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("half", ["bf16", "fp16"])
+    @pytest.mark.parametrize("half", ["bf16", pytest.param("fp16", marks=LONG)])
     def test_half_precision_begins_as_fp32_does(
         self, program: Program, tmp_path: Path, half: str
     ) -> None:

@@ -27,8 +27,8 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 PART = "part-"
 TCMALLOC = "libtcmalloc_minimal.so.4"
 
-KEEPING = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_MAX_": "0"}
-"""Tunables with which glibc keeps freed memory for the next step, up to 16 GiB, as tcmalloc does.
+GLIBC_TUNABLES = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_MAX_": "0"}
+"""Variables with which glibc keeps freed memory, up to 16 GiB, for the next step, as tcmalloc does.
 
 mallopt(3), M_TRIM_THRESHOLD and M_MMAP_MAX. `OMP_WAIT_POLICY=passive`, which helps beside another
 process, is not set: it costs a seventh on an idle machine (site/docs/guides/threads.md).
@@ -173,7 +173,7 @@ class Host:
             "HOME": setting.workdir,  # nothing of the user's own is read or written
             "LANG": "C.UTF-8",
             "PYTHONNOUSERSITE": "1",
-            **({"LD_PRELOAD": str(library)} if (library := tcmalloc()) else KEEPING),
+            **({"LD_PRELOAD": str(library)} if (library := tcmalloc()) else GLIBC_TUNABLES),
             **setting.env,
         }
         return Command((str(place / "bin/python"), *words), clean)
