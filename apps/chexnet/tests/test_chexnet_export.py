@@ -15,8 +15,6 @@ from chexnet import __main__ as app
 from chexnet import export, network, restore
 from chexnet.findings import NOTICE
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(params=["small"])
 def model(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> restore.Restored:
@@ -45,6 +43,7 @@ def by_saved_model(path: Path, images: NDArray[np.float32]) -> NDArray[np.float3
 FORMS = {"onnx": by_onnx, "savedmodel": by_saved_model}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["small", "mobilenetv2"], indirect=True)
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_written_answers_as_the_network_and_is_never_overwritten(
@@ -64,6 +63,7 @@ def test_what_is_written_answers_as_the_network_and_is_never_overwritten(
     assert [path.name for path in tmp_path.iterdir()] == ["network"]
 
 
+@pytest.mark.slow
 def test_it_says_what_it_is(model: restore.Restored, tmp_path: Path) -> None:
     import onnx
 
@@ -88,6 +88,7 @@ def test_what_answers_otherwise_is_not_kept(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_package_that_is_missing_is_named(
     model: restore.Restored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
