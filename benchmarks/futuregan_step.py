@@ -48,9 +48,10 @@ def parser() -> argparse.ArgumentParser:
                      help="side of the frames and clips per step (default: 32:16 64:4)")
     top.add_argument("--width", type=cli.positive, default=32,
                      help="features up to 32 pixels, published: 512 (default: %(default)s)")
-    top.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"),
+    top.add_argument("--precisions", nargs="+", choices=("fp32", "tf32", "bf16"),
                      default=("fp32", "bf16"), metavar="PRECISION",
-                     help="of ours; plain is fp32 (default: fp32 bf16)")
+                     help="of ours; plain is fp32, on a GPU with convolutions in TF32, as is "
+                          "PyTorch's default (default: fp32 bf16)")
     top.add_argument("--device", choices=DEVICES, default="cpu")
     top.add_argument("--window", type=cli.positive, default=2,
                      help="steps per window; the first window warms up (default: %(default)s)")
@@ -79,9 +80,10 @@ def size(
     plain = ("--size", str(side), "--width", str(options.width), "--batch", str(clips),
              "--device", DEVICES[options.device])
     work, without = gflop(plain, environment), gflop((*plain, "--no-penalty"), environment)
+    arithmetic = "fp32" if options.device == "cpu" else "fp32 with convolutions in TF32"
     stocks = [
         contestants.program(
-            f"plain loop at {side} px: eager, fp32, {name}, default malloc",
+            f"plain loop at {side} px: eager, {arithmetic}, {name}, default malloc",
             machine.stock_environment(os.environ), "baselines.stock_futuregan", *plain, *more,
             "--window", str(steps.window), "--windows", str(steps.windows), unit=UNIT,
         )
@@ -110,7 +112,8 @@ def size(
         ]
     return Plan(racing, comparisons, [
         f"{side} px: {work:.3g} GFLOP per clip (FlopCounterMode), {work - without:.3g} of them for "
-        f"the gradient penalty, which stays in fp32; batch {clips}, width {options.width}"
+        f"the gradient penalty, which bf16 leaves in fp32 (on a GPU TF32); batch {clips}, width "
+        f"{options.width}"
     ])
 
 
@@ -118,7 +121,7 @@ def top_rate(
     precision: str, work: float, without: float, side: int, device: str,
     environment: Mapping[str, str],
 ) -> Contestant:
-    """Return the ceiling: products of matrices, in fp32 those of the gradient penalty.
+    """Return the ceiling: products of matrices; the gradient penalty is not in bf16.
 
     Args:
         precision: of all others.
@@ -129,10 +132,11 @@ def top_rate(
         environment: its variables.
     """
     words = ["--device", device]
-    if precision != "fp32":
+    mixed = precision == "bf16"
+    if mixed:
         words += ["--fp32-gflop-per-sample", str(work - without)]
     return contestants.ceiling(
-        precision, environment, *words, gflop=work if precision == "fp32" else without,
+        precision, environment, *words, gflop=without if mixed else work,
         what=f"clip at {side} px", unit=UNIT,
     )
 

@@ -146,6 +146,27 @@ def test_contestants_alternate(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("run-*"))
 
 
+@pytest.mark.parametrize("complete", [0, 1, 2])
+def test_an_interrupt_keeps_the_complete_rounds(tmp_path: Path, complete: int) -> None:
+    pair = [program("a", "print('{\"rate\": 4}')"), program("b", "print('{\"rate\": 2}')")]
+    runner, said = parts("runner"), []
+
+    def interrupt(line: str) -> None:
+        said.append(line)
+        if line.startswith(f"round {complete + 1}/3  a"):
+            raise KeyboardInterrupt
+
+    if complete == 0:
+        with pytest.raises(KeyboardInterrupt):
+            runner.alternate(pair, 3, tmp_path, interrupt)
+        return
+    rates = runner.alternate(pair, 3, tmp_path, interrupt)
+    assert {name: spread.values for name, spread in rates.items()} == {
+        "a": (4,) * complete, "b": (2,) * complete,
+    }
+    assert f"the {complete} complete of 3 rounds" in said[-1]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [("print('no rate')", "no rate"), ("raise SystemExit('lost')", "code 1")],

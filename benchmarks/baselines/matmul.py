@@ -14,11 +14,14 @@ import torch
 from sidebyside.timing import print_rate
 
 SIZES = {"cpu": (512, 1024, 2048, 4096), "cuda": (4096, 8192, 16384)}
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
+              "fp16": torch.float16}
 
 
-def rate(size: int, dtype: torch.dtype, device: str, seconds: float) -> float:
+def rate(size: int, precision: str, device: str, seconds: float) -> float:
     """Return the operations per second of products of `size` x `size`, for about `seconds`."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    dtype = PRECISIONS[precision]
     a = torch.randn(size, size, device=device).to(dtype)
     b = torch.randn(size, size, device=device).to(dtype)
     out = torch.empty(size, size, device=device, dtype=dtype)
@@ -44,16 +47,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="per size")
     parser.add_argument("--gflop-per-sample", type=float, default=1.0)
     parser.add_argument("--fp32-gflop-per-sample", type=float, default=0.0,
-                        help="those that have to be in fp32, besides the others")
+                        help="operations on fp32 numbers besides those (on a GPU in TF32)")
     options = parser.parse_args()
 
     def seconds(gflop: float, precision: str) -> float:
-        sizes, dtype = SIZES[options.device], PRECISIONS[precision]
-        best = max(rate(n, dtype, options.device, options.seconds) for n in sizes) if gflop else 1
+        if not gflop:
+            return 0.0
+        sizes = SIZES[options.device]
+        best = max(rate(size, precision, options.device, options.seconds) for size in sizes)
         return gflop * 1e9 / best
 
+    rest = "tf32" if options.device == "cuda" else "fp32"
     print_rate(1 / (seconds(options.gflop_per_sample, options.precision)
-                    + seconds(options.fp32_gflop_per_sample, "fp32")))
+                    + seconds(options.fp32_gflop_per_sample, rest)))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from sidebyside.report import Plan, Report
 from sidebyside.runner import BenchmarkError, alternate
 
 EXIT_CODES = """exit codes: 0 done (goals met or not), 2 bad arguments, 4 a contestant failed,
-69 what the benchmark needs is not on this machine, 130 interrupted"""
+69 what the benchmark needs is not on this machine, 130 interrupted in the first round (later,
+the complete rounds are reported)"""
 
 
 def positive(text: str) -> int:
@@ -78,6 +80,7 @@ def run(
         arguments: default: the command line's.
     """
     parsed = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit loses no round either
     try:
         check(name, parser, parsed)
         os.sched_setaffinity(0, parsed.cores)  # inherited by every contestant

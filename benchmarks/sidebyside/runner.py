@@ -66,6 +66,8 @@ def alternate(
 ) -> dict[str, Spread]:
     """Run every contestant once per round, in order; return the rates by name.
 
+    An interrupt (SIGINT) after the first round ends the measurement: the complete rounds count.
+
     Args:
         contestants: with different names.
         rounds: at least 1.
@@ -74,14 +76,22 @@ def alternate(
 
     Raises:
         BenchmarkError: one failed; the message has the end of its output.
+        KeyboardInterrupt: in the first round.
     """
     values: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
-    for number in range(1, rounds + 1):
-        for contestant in contestants:
-            rate = once(contestant, folder)
-            values[contestant.name].append(rate)
-            say(f"round {number}/{rounds}  {contestant.name}: {rate:.2f} {contestant.unit}")
-    return {name: Spread(tuple(rates)) for name, rates in values.items()}
+    try:
+        for number in range(1, rounds + 1):
+            for contestant in contestants:
+                rate = once(contestant, folder)
+                values[contestant.name].append(rate)
+                say(f"round {number}/{rounds}  {contestant.name}: {rate:.2f} {contestant.unit}")
+    except KeyboardInterrupt:
+        complete = min(map(len, values.values()))
+        if complete == 0:
+            raise
+        say(f"interrupted: the figures are those of the {complete} complete of {rounds} rounds")
+    complete = min(map(len, values.values()))
+    return {name: Spread(tuple(rates[:complete])) for name, rates in values.items()}
 
 
 def once(contestant: Contestant, folder: Path) -> float:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -85,10 +86,9 @@ def test_no_path_writes_nothing() -> None:
 
 
 def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
-    log = MetricsLog(tmp_path / "metrics.jsonl")
-    with pytest.raises(ValueError, match="JSON"):
+    refused = pytest.raises(ValueError, match="JSON")
+    with closing(MetricsLog(tmp_path / "metrics.jsonl")) as log, refused:
         log.event(metrics.TRAIN_LOSS, float("nan"))
-    log.close()
     assert lines(tmp_path / "metrics.jsonl") == []
 
 

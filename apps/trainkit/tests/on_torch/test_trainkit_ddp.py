@@ -83,7 +83,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("compression", ["none", pytest.param("fp16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("compression", ["none", "fp16"])
 def test_sums_means_and_gradients_are_those_of_all_ranks(compression: str) -> None:
     """Started as Open MPI starts ranks: torchrun takes longer than the test."""
     job = {"PMIX_NAMESPACE": f"{os.getpid()}-{compression}", "OMP_NUM_THREADS": "1"}
