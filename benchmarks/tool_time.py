@@ -80,19 +80,25 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 def begin(directory: Path, recipe_name: str, engine: str, job: JobRecord | None) -> RunRecord:
     """Begin a run that nothing runs."""
-    from trimaran.engines import Command
+    from trimaran.launch.specification import Node
     from trimaran.recipes import library
-    from trimaran.recipes.command import app_arguments
-    from trimaran.runs import rundir
+    from trimaran.runs import inputs, launching, rundir
+    from trimaran.runs.extending import Extension
+    from trimaran.runs.launching import Places
     from trimaran.runs.record import DataRecord, ImageRecord
+    from trimaran.runs.sitefacts import SiteFacts
 
     recipe = library.load(recipe_name)
     data = [DataRecord(name=name, path="/data", sha256="0" * 64) for name in recipe.recipe.data]
-    words = app_arguments(recipe.recipe, {}, data="/data", out=str(directory))
     image = ImageRecord(name=recipe.recipe.image.name, engine=engine, reference="/none",
                         digest=None, inputs="0" * 64)
-    command = Command(("python", "-m", "resnet_imagenet", *words), dict(recipe.recipe.env))
-    return rundir.start(directory, recipe, {}, image, data, command, job=job)
+    spec = launching.specification(
+        recipe.recipe, {}, image.image, Node("python", "/none"),
+        Places({one.name: inputs.mount(recipe.recipe, one.name, one.path) for one in data},
+               str(directory)),
+        module="resnet_imagenet", extension=Extension(), site=SiteFacts(),
+    )
+    return rundir.start(directory, recipe, {}, image, data, spec, job=job)
 
 
 def submitted(folder: Path, count: int) -> None:

@@ -9,14 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import paths
-from trimaran.engines import BuiltImage, Command, Condition, Description, Setting
+from trimaran.engines import BuiltImage, Condition, Description, Setting
 from trimaran.engines.building import Container, Job
 from trimaran.engines.selection import Row
 from trimaran.engines.store import Record
 from trimaran.files import sha256
+from trimaran.launch.specification import Command, CommandLine, LaunchSpec, Node
+from trimaran.launch.words import join
 from trimaran.reporting import Reporter
 
-ROW = Row("barge:Barge", ("barge",), shown=":{}")
+ROW = Row("barge:Barge", "barge:render", ("barge",))
+
+
+def render(spec: LaunchSpec) -> CommandLine:
+    """Return the command of a run."""
+    shown = [join(mount.source, ":", mount.target) for mount in spec.mounts]
+    node = spec.node
+    return CommandLine((node.program, "run", *shown, node.image, *spec.arguments), spec.environment)
 
 
 class Barge(Container):
@@ -76,13 +85,9 @@ class Barge(Container):
         env = self.environment(network=setting.network)
         return Command((self.executable, "python", *words), env)
 
-    def command(
-        self, built: BuiltImage, args: Sequence[str], setting: Setting,
-        launcher: Sequence[str] = (),
-    ) -> Command:
-        """Return the command of a run."""
-        shown = [f"{bind.source}:{bind.target}" for bind in setting.binds]
-        return Command((self.executable, "run", *shown, built.reference, *args), dict(setting.env))
+    def node(self, built: BuiltImage) -> Node:
+        """Return where program and image are."""
+        return Node(self.executable, built.reference)
 
     def described(self, built: BuiltImage) -> Description:
         """Return that it has no labels."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -10,14 +11,16 @@ import yaml
 from samples import GOOD, write_outcome
 from trimaran.data import contracts
 from trimaran.data.contracts import Images
-from trimaran.engines import Command
 from trimaran.files import sha256
+from trimaran.launch.specification import LaunchSpec, Node
 from trimaran.recipes import library
-from trimaran.recipes.command import app_arguments
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import links, rundir
+from trimaran.runs import inputs, launching, links, rundir
+from trimaran.runs.extending import Extension
+from trimaran.runs.launching import Places
 from trimaran.runs.record import DataRecord, ImageRecord, JobRecord, RunRecord
+from trimaran.runs.sitefacts import SiteFacts
 
 IMAGE = ImageRecord(
     name="resnet-imagenet-torch-cpu", engine="host", reference="/venv", digest=None,
@@ -40,16 +43,19 @@ def write_recipe(checkout: Path, **more: object) -> RecipeFile:
     return library.load("resnet-imagenet/cpu-smoke")
 
 
-def command(recipe: RecipeFile, changed: dict[str, Argument], image: ImageRecord) -> Command:
-    """Return a command as the engine of `image` gives it, as far as a verdict looks at it."""
-    head, place, out = ["/venv/bin/python", "-m", "app"], DATA.path, "/somewhere/run"
-    prefix = ""
-    if image.engine == "apptainer":
-        head, place, out = ["/usr/bin/apptainer", "run", image.reference], "/data", "/out"
-        prefix = "APPTAINERENV_"
-    env = {f"{prefix}{key}": value for key, value in recipe.recipe.env.items()}
-    words = app_arguments(recipe.recipe, changed, data=place, out=out)
-    return Command((*head, *words), {"K": "v", **env})
+def launch(
+    recipe: RecipeFile, changed: dict[str, Argument], image: ImageRecord,
+    data: DataRecord = DATA, *, extension: Extension | None = None, site: SiteFacts | None = None,
+) -> LaunchSpec:
+    """Return the launch specification of a run in /somewhere."""
+    program = "/venv/bin/python" if image.engine == "host" else f"/usr/bin/{image.engine}"
+    places = Places(
+        {data.name: inputs.mount(recipe.recipe, data.name, data.path)}, "/somewhere/run"
+    )
+    return launching.specification(
+        recipe.recipe, changed, image.image, Node(program, image.reference, environment={"K": "v"}),
+        places, module="app", extension=extension or Extension(), site=site or SiteFacts(),
+    )
 
 
 def start(
@@ -58,8 +64,8 @@ def start(
     changed: dict[str, Argument] | None = None,
     image: ImageRecord = IMAGE,
 ) -> RunRecord:
-    exact = command(recipe, changed or {}, image)
-    return rundir.start(directory, recipe, changed or {}, image, [DATA], exact)
+    spec = launch(recipe, changed or {}, image)
+    return rundir.start(directory, recipe, changed or {}, image, [DATA], spec)
 
 
 def finish(
@@ -99,9 +105,13 @@ def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
             "ended": f"2026-01-01T0{number}:30:00Z", "exit_status": status, "step": after,
             "reason": why, "files": rundir.hashes(directory) if status == 0 else {},
         }))
-    command = record.command.model_copy(update={"argv": ["srun", *record.command.argv]})
+    assert record.launch is not None
+    spec = replace(record.launch, task_starter=("srun",))
+    command = record.command.model_copy(update={"argv": list(launching.command(spec).argv)})
     job = JobRecord(scheduler="slurm", cluster="ours",
                     script_sha256=sha256(directory / links.SCRIPT))
-    submitted = record.model_copy(update={"job": job, "status": "queued", "command": command})
+    submitted = record.model_copy(
+        update={"job": job, "status": "queued", "command": command, "launch": spec}
+    )
     rundir._write(directory, submitted)
     return submitted

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trimaran import process
-from trimaran.engines import Bind, BuiltImage, Setting
+from trimaran.engines import BuiltImage, Setting
 from trimaran.engines.apptainer import Apptainer
+from trimaran.launch.specification import Mount
 
 # A rank that waits lets others compute, those of a test beside it, too.
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
@@ -18,26 +19,25 @@ HOROVODRUN = ["horovodrun", "--gloo", "--network-interfaces", "lo", "--disable-c
 """What starts two ranks of a module."""
 
 
-def run_inside(built: BuiltImage, out: Path, arguments: Sequence[str], *binds: Bind) -> str:
+def run_inside(built: BuiltImage, out: Path, arguments: Sequence[str], *mounts: Mount) -> str:
     """Run `arguments` in the image, one thread per rank, with the folder `out` as /out.
 
     Returns:
         What they said.
     """
-    argv, env = inside(built, out, arguments, *binds)
+    argv, env = inside(built, out, arguments, *mounts)
     done = process.run(argv, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def inside(
-    built: BuiltImage, out: Path, arguments: Sequence[str], *binds: Bind
+    built: BuiltImage, out: Path, arguments: Sequence[str], *mounts: Mount
 ) -> tuple[list[str], Mapping[str, str]]:
     """Return the command, and its environment, that runs `arguments` so."""
-    command = Apptainer().command(
+    command = Apptainer().python(
         built, ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", *arguments],
-        Setting([*binds, Bind(out, "/out", writable=True)], {"OMP_NUM_THREADS": "1"}, "/out"),
+        Setting([*mounts, Mount(str(out), "/out", writable=True)], {"OMP_NUM_THREADS": "1"},
+                "/out"),
     )
-    argv = ["exec" if word == "run" else word for word in command.argv]
-    argv.insert(argv.index(built.reference) + 1, "/opt/trimaran/bin/python")
-    return argv, command.env
+    return list(command.argv), command.env

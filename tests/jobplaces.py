@@ -169,7 +169,7 @@ def make(
     begun = JobRecord(scheduler=job.cluster.scheduler, cluster="test", name=job.name,
                       script_sha256=hashlib.sha256(text.encode()).hexdigest())
     rundir.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
-                 job.command(), site=job.site_facts(), job=begun)
+                 job.launch(), site=job.site_facts(), job=begun)
     (job.directory / "log.txt").touch()
     place = Place(root, job)
     place.install(script.render(job))

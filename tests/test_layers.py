@@ -25,7 +25,7 @@ BELOW: dict[str, set[str]] = {"ground": set()}
 for name, *below in (
     ("net", "ground"),
     ("data", "net"), ("recipes", "data"),
-    ("images", "net"), ("engines", "images"), ("supply", "engines"),
+    ("images", "net"), ("launch", "images"), ("engines", "launch"), ("supply", "engines"),
     ("runs", "supply", "recipes"),
     ("bundles", "runs"), ("cluster", "runs"), ("compare", "runs"), ("evidence", "runs"),
     ("survey", "runs"), ("cli", "bundles", "cluster", "compare", "evidence", "survey"),

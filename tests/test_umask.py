@@ -19,8 +19,8 @@ from trimaran.bundles import archive
 from trimaran.bundles.archive import text_member
 from trimaran.data import cache
 from trimaran.data.contracts import FormatName, Images
-from trimaran.engines import Command
 from trimaran.files import write_atomic
+from trimaran.launch.specification import LaunchSpec, Node
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.runs import rundir
@@ -88,7 +88,8 @@ def test_a_run_directory(checkout: Path, tmp_path: Path, umask: int) -> None:
     )
     used = DataRecord(name="fashion-mnist", path="/data", sha256="cd" * 32)
     recipe = library.load("resnet-imagenet/cpu-smoke")
-    record = rundir.start(directory, recipe, {}, image, [used], Command(("app",), {}))
+    record = rundir.start(directory, recipe, {}, image, [used],
+                         LaunchSpec(image.image, Node("app", "/venv")))
     with rundir.alone(directory):
         rundir.finish(directory, record, "completed", 0)
     assert other_rights(directory, umask) == []

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from trimaran.cluster.script import Job
 from trimaran.data.contracts import load as contract
 from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
-from trimaran.engines import BuiltImage, Command, gpu
-from trimaran.engines.apptainer import USERNS, Apptainer
+from trimaran.engines import BuiltImage, gpu
+from trimaran.engines.apptainer import Apptainer
 from trimaran.evidence.standing import Standing
-from trimaran.runs import pipeline
+from trimaran.launch import apptainer
+from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
+from trimaran.launch.words import Variable, Word, join, shell_source
+from trimaran.runs import initial, inputs, pipeline
+from trimaran.runs.launching import Places
 from trimaran.runs.pipeline import Request
-from trimaran.runs.record import DataRecord
 from trimaran.sites import Cluster
-
-_PLACE = Path("/stand-in")
-"""Where the folders of a reader are said to be, until variables of the shell take their place."""
 
 WIDTH = 96
 """Columns of what is shown; words of the app that go beyond begin a new line."""
@@ -76,58 +74,52 @@ def _initial(one: Standing) -> str:
 
 
 def _command(one: Standing, named: dict[str, str]) -> str:
-    recipe, engine = one.file.recipe, Apptainer("apptainer")
-    initial = _PLACE / f"initial{Path(_first(one)).suffix}" if recipe.initial else None
-    folders = {name: _PLACE / variable for name, variable in named.items()}
-    exact = command(one, engine, folders, initial, _PLACE / "SIF", _PLACE / "run")
-    words = [word for word in exact.argv if word != USERNS]  # what this machine alone may need
-    if (vendor := gpu.vendor(recipe.image.name)) is not None:
-        option = gpu.APPTAINER[vendor]
-        words = [word for word in words if word != option]
-        words.insert(words.index("--pwd"), option)
-    given = [f"{key}={value}" for key, value in exact.env.items() if key.startswith("APPTAINERENV")]
-    return _lines([given, *_parts(words, str(_PLACE / "SIF"))], named, initial)
+    """Return the command of a recipe with variables for the folders of a reader."""
+    recipe = one.file.recipe
+    first = []
+    if recipe.initial is not None:
+        place = f"{initial.INSIDE}{PurePath(_first(one)).suffix}"
+        first = [Mount(Variable("INITIAL", simple=True), place)]
+    data = {name: inputs.mount(recipe, name, Variable(variable, simple=True))
+            for name, variable in named.items()}
+    vendor = gpu.vendor(recipe.image.name)
+    node = Node("apptainer", Variable("SIF"),
+                options=() if vendor is None else (gpu.APPTAINER[vendor],))
+    out = join(Variable("PWD", simple=True), "/run")
+    spec = launch(one, node, Places(data, out, first))
+    line = apptainer.render(spec)
+    return " \\\n    ".join(
+        row for part in _parts(spec, line) for row in _wrapped(list(map(shell_source, part)))
+    )
 
 
-def command(
-    one: Standing, engine: Apptainer, folders: Mapping[str, Path], initial: Path | None,
-    image: Path, out: Path,
-) -> Command:
-    """Return the exact command of a recipe: of `trimaran run`, else of a job without a site file.
+def launch(one: Standing, node: Node, places: Places) -> LaunchSpec:
+    """Return the launch specification of a recipe on a machine that `node` describes.
 
-    Args:
-        folders: of the data sets, by name.
-        initial: what it begins with.
-        image: the SIF.
-        out: the run directory.
+    It is that of `trimaran run`, else of a job without a site file.
     """
-    request = Request(one.file, engine, {}, initial=initial, queued=True)
-    built = BuiltImage(one.file.recipe.image.name, "apptainer", str(image), None, "", 0)
+    request = Request(one.file, Apptainer("apptainer"), {}, queued=True)
+    built = BuiltImage(one.file.recipe.image.name, "apptainer", "", None, "", 0)
     if one.starts_here:
-        return pipeline.command(request, built, folders, out)
-    data = [DataRecord(name=name, path=str(path), sha256="") for name, path in folders.items()]
-    return Job(request, Cluster(), built, data, out).command()
+        return pipeline.specify(request, built, node, places)
+    job = Job(request, Cluster(), built, [], Path())
+    return job.started(job.task(node, places))
 
 
-def _parts(words: list[str], image: str) -> list[list[str]]:
-    """Divide a command into lines: isolation, each folder, the image, and what runs inside."""
-    parts: list[list[str]] = [[]]  # the first is of srun, where it starts the ranks
-    place = words.index(image)
-    for word in words[: place]:
+def _parts(spec: LaunchSpec, line: CommandLine) -> list[list[Word]]:
+    """Divide a command into lines: variables, isolation, each folder, the image, what it runs."""
+    # What srun or another launcher gets comes first, and has a line of its own.
+    parts: list[list[Word]] = [
+        [join(f"{name}=", value) for name, value in line.environment.items()], []
+    ]
+    place = line.words.index(spec.node.image)
+    for word in line.words[:place]:
         if word in _STARTS:
             parts.append([])
         parts[-1].append(word)
-    inside = words[place + 1 :]
-    cut = next((n for n, word in enumerate(inside) if word.startswith("--data")), 1)
-    return [*parts, [image], inside[:cut], inside[cut:]]
-
-
-def _lines(parts: list[list[str]], named: dict[str, str], initial: Path | None) -> str:
-    own = {str(_PLACE / "SIF"): "$SIF", str(_PLACE / "run"): "$PWD/run",
-           **{str(_PLACE / name): f"${name}" for name in named.values()},
-           **({str(initial): "$INITIAL"} if initial else {})}
-    lines = [line for part in parts for line in _wrapped([_word(word, own) for word in part])]
-    return " \\\n    ".join(lines)
+    inside = list(line.words[place + 1 :])
+    verb = len(inside) - len(spec.arguments) + 1
+    return [*parts, [spec.node.image], inside[:verb], inside[verb:]]
 
 
 def _wrapped(words: list[str]) -> list[str]:
@@ -138,16 +130,6 @@ def _wrapped(words: list[str]) -> list[str]:
         else:
             lines.append(word)
     return lines
-
-
-def _word(word: str, own: dict[str, str]) -> str:
-    """Return a word as the shell reads it, with variables for what is the reader's own."""
-    for place, variable in sorted(own.items(), reverse=True):
-        before, found, after = word.partition(place)
-        if found:
-            return f"{shlex.quote(before) if before else ''}\"{variable}\"" + (
-                shlex.quote(after) if after else "")
-    return shlex.quote(word)
 
 
 def first(one: Standing) -> str | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from commandline import of_run
 from samples import write_outcome
 from trimaran import hostfacts
 from trimaran.bundles import runscript
@@ -142,7 +143,7 @@ def test_it_runs_what_trimaran_run_would(place: Place, monkeypatch: pytest.Monke
         monkeypatch.delenv(name, raising=False)
     engine = Apptainer(str(place.engine))
     image = replace(given.built, reference=str(place.bundle / "image.sif"))
-    exact = pipeline.command(
+    exact = of_run(
         pipeline.Request(given.recipe, engine, ODD), image, {DATA: place.data}, out
     )
     # Equal to the byte because these paths need quotes in CSV; run.sh always has them.
@@ -170,7 +171,7 @@ def test_an_image_for_gpus_sees_those_of_the_other_machine(
     assert place.run("--data", place.data.name, "--out", "o,ut").returncode == 0
     image = replace(given.built, reference=str(place.bundle / "image.sif"))
     request = pipeline.Request(given.recipe, Apptainer(str(place.engine)), {})
-    exact = pipeline.command(request, image, {DATA: place.data}, place.root / "o,ut")
+    exact = of_run(request, image, {DATA: place.data}, place.root / "o,ut")
     assert place.recorded("argv") == list(exact.argv[1:])
     assert ("--nv" in exact.argv) is driver
 

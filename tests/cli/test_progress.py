@@ -128,7 +128,7 @@ LONG = {
     "images/lock.py": ["_resolve"],
     "runs/pipeline.py": ["_pinned_image"],
     "supply/rebuild.py": ["check"],
-    "runs/resume.py": ["_command"],
+    "runs/resume.py": ["_launch"],
     "engines/building.py": ["_intact", "_build_one"],
     "engines/apptainer.py": ["_built"],
     "engines/host.py": ["test"],

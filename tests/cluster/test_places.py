@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from hostile import is_harmless
 from jobplaces import ENGINE, make, write_program
 from trimaran import cli
-from trimaran.runs import shell
+from trimaran.launch.words import quote
 
 TWO_NODES = "resnet-imagenet/cpu-2node-smoke"
 MARKS = ["\u202e", "\u200f", "\u2066", "\u061c", "\u2028", "\ufeff", "\u00ad", "\U000e0001"]
@@ -76,7 +76,7 @@ def test_what_it_does_not_replace_is_taken(scheduler: str, name: str, own_place:
 @pytest.mark.parametrize("mark", MARKS)
 def test_what_is_not_seen_is_written_out_in_a_script(mark: str) -> None:
     text = f"/a {mark}'b$(touch owned)"
-    source = shell.quote(text)
+    source = quote(text)
     assert is_harmless(source)
     done = subprocess.run(["sh", "-c", f"printf %s {source}"], capture_output=True, check=True)
     assert done.stdout.decode() == text

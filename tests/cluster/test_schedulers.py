@@ -16,10 +16,11 @@ import pytest
 
 from trimaran.cluster.lsf import Lsf
 from trimaran.cluster.pbs import Pbs
-from trimaran.cluster.scheduler import NODES, TASKS, Scheduler, Shape, State
+from trimaran.cluster.scheduler import Scheduler, Shape, State
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.cluster.slurm import Slurm
 from trimaran.errors import RunError, UsageError
+from trimaran.launch.words import plain
 from trimaran.sites import Cluster
 
 NODES_448 = Shape(448, 2, 24, 0, "02:00:00", sockets=2, ranks_told=True)
@@ -48,10 +49,8 @@ def test_the_published_run_on_448_nodes_has_a_rank_on_each_socket() -> None:
 
 
 def test_a_single_task_of_a_node_is_not_bound() -> None:
-    assert not [
-        word for word in Slurm().ranks(Shape(2, 1, 4, 0, "1:00:00"), Cluster(), NODES, TASKS)
-        if word.startswith("--cpu-bind")
-    ]
+    words = Slurm().ranks(Shape(2, 1, 4, 0, "1:00:00"), Cluster(), "2", "2")
+    assert not [word for word in words if plain(word).startswith("--cpu-bind")]
 
 
 def test_jsrun_gives_each_task_a_resource_set_of_its_own() -> None:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from commandline import of_run
 from jobplaces import CHECKPOINT, RECIPE, SRUN, Place, describe, make, shaped, warn
 from trimaran.cluster import script
 from trimaran.cluster.scheduler import Scheduler, Shape
 from trimaran.errors import UsageError
 from trimaran.recipes import library
-from trimaran.runs import agreement, links, pipeline, rundir
+from trimaran.runs import agreement, links, rundir
 from trimaran.sites import Cluster
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -78,7 +79,7 @@ def variant(name: str) -> str:
 def test_each_rank_gets_the_exact_command_and_what_its_launcher_says(place: Place) -> None:
     code, said = place.run()
     assert code == 0, said
-    exact = pipeline.command(place.job.request, place.job.built, place.job.folders, place.out)
+    exact = of_run(place.job.request, place.job.built, place.job.folders, place.out)
     assert place.recorded("argv") == list(exact.argv[1:])
     passed = dict(entry.split("=", 1) for entry in place.recorded("env"))
     assert passed["APPTAINERENV_SLURM_PROCID"] == "1"

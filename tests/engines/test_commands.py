@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from commandline import command
 from trimaran import hostfacts, paths
-from trimaran.engines import Bind, BuiltImage, Setting, commands, oci, store
+from trimaran.engines import BuiltImage, commands, oci, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import archives, bases, definition, identity
+from trimaran.launch import apptainer
+from trimaran.launch.specification import LaunchSpec, Mount
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -29,29 +32,29 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
 
 
 def test_the_command_is_exact(engine: Apptainer) -> None:
-    command = engine.command(
-        BUILT, ["train", "--epochs=1"],
-        Setting([Bind(Path("/d a,ta"), "/data"), Bind(Path("/run"), "/out", writable=True)],
-                {"OMP_NUM_THREADS": "2"}, "/out"),
+    exact = command(
+        engine, BUILT, ["train", "--epochs=1"],
+        [Mount("/d a,ta", "/data"), Mount("/run", "/out", writable=True)],
+        {"OMP_NUM_THREADS": "2"}, "/out",
     )
-    assert command.argv == (
+    assert exact.argv == (
         "/opt/apptainer/bin/apptainer", "--quiet", "run", "--containall", "--no-home",
         "--cleanenv", "--no-eval", "--pwd", "/out",
         "--mount", 'type=bind,"source=/d a,ta",destination=/data,ro',
         "--mount", "type=bind,source=/run,destination=/out",
         "/images/tiny.sif", "train", "--epochs=1",
     )
-    assert command.env["APPTAINERENV_OMP_NUM_THREADS"] == "2"
+    assert exact.env["APPTAINERENV_OMP_NUM_THREADS"] == "2"
 
 
 def test_the_command_of_podman_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oci, "_missing", list)
     monkeypatch.setattr(oci, "_runtime", list)
-    command = oci.Podman().command(
-        replace(BUILT, reference="localhost/trimaran/tiny:0"), ["train"],
-        Setting([Bind(Path("/d"), "/data"), Bind(Path("/r"), "/out", True)], {"A": "b c"}, "/out"),
+    exact = command(
+        oci.Podman(), replace(BUILT, reference="localhost/trimaran/tiny:0"), ["train"],
+        [Mount("/d", "/data"), Mount("/r", "/out", True)], {"A": "b c"}, "/out",
     )
-    assert command.argv == (
+    assert exact.argv == (
         "podman", "--storage-driver", "vfs", "run", "--rm", "--network=none", "--read-only",
         "--workdir=/out", "--volume", "/d:/data:ro", "--volume", "/r:/out:rw", "--env", "A=b c",
         "localhost/trimaran/tiny:0", "train",
@@ -59,19 +62,19 @@ def test_the_command_of_podman_is_exact(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_launcher_starts_the_app_inside_one_container(engine: Apptainer) -> None:
-    built = replace(BUILT, name="resnet-imagenet-torch-cpu")
-    command = engine.command(
-        built, ["train"], Setting(workdir="/out"), ["mpirun", "-n", "2", "python"]
+    exact = command(
+        engine, BUILT, ["train"], workdir="/out", launcher=["mpirun", "-n", "2", "python"],
+        module="resnet_imagenet",
     )
-    assert command.argv[2] == "exec"
-    assert command.argv[-8:] == (
+    assert exact.argv[2] == "exec"
+    assert exact.argv[-8:] == (
         "/images/tiny.sif", "mpirun", "-n", "2", "python", "-m", "resnet_imagenet", "train",
     )
 
 
 def test_an_overlay_is_read_only(engine: Apptainer) -> None:
-    built = replace(BUILT, overlay=Path("/my overlay"))
-    words = engine.command(built, [], Setting()).argv
+    spec = LaunchSpec(BUILT.image, engine.node(BUILT), overlay="/my overlay")
+    words = apptainer.render(spec).command().argv
     assert words[-3:] == ("--overlay", "/my overlay:ro", "/images/tiny.sif")
 
 
@@ -81,16 +84,16 @@ def test_the_process_gets_no_setting_of_the_user(
     for name in ("APPTAINER_BIND", "APPTAINERENV_LD_PRELOAD", "PYTHONPATH", "LD_LIBRARY_PATH"):
         monkeypatch.setenv(name, "/leak")
     monkeypatch.setenv("https_proxy", "http://me:password@proxy")  # would be kept in run.json
-    command = engine.command(BUILT, [], Setting())
-    assert "/leak" not in command.env.values()
-    assert set(command.env) <= {"PATH", *commands.PASSED_ON}
+    exact = command(engine, BUILT, [])
+    assert "/leak" not in exact.env.values()
+    assert set(exact.env) <= {"PATH", *commands.PASSED_ON}
 
 
 def test_root_without_capabilities_runs_in_a_user_namespace_and_cannot_build(
     engine: Apptainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: True)
-    assert "--userns" in engine.command(BUILT, [], Setting()).argv
+    assert "--userns" in command(engine, BUILT, []).argv
     with pytest.raises(BuildError) as caught:
         engine.build(TINY, base=None, offline=True, reporter=Silent())
     assert "ordinary user" in str(caught.value.hint)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from commandline import command
 from trimaran import hostfacts
-from trimaran.engines import BuiltImage, Setting, gpu
+from trimaran.engines import BuiltImage, gpu
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError
@@ -20,7 +21,7 @@ FOR_GPUS = [name for name in definition.names() if gpu.vendor(name)]
 def options(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
     monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: False)
     built = BuiltImage(name, "apptainer", "/x.sif", "sha256:0", "0", 1)
-    argv = Apptainer("/bin/apptainer").command(built, [], Setting()).argv
+    argv = command(Apptainer("/bin/apptainer"), built, []).argv
     return [word for word in argv if word in gpu.APPTAINER.values()]
 
 
@@ -49,7 +50,7 @@ def test_other_images_never_see_them(
 
 def podman_options(name: str) -> list[str]:
     built = BuiltImage(name, "podman", "x", "sha256:0", "0", 1)
-    argv = Podman().command(built, [], Setting()).argv
+    argv = command(Podman(), built, []).argv
     return [argv[at + 1] for at, word in enumerate(argv) if word == "--device"]
 
 

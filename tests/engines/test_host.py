@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 import wheels
+from commandline import command
 from trimaran import locks, paths
-from trimaran.engines import Setting, host
+from trimaran.engines import host
 from trimaran.engines.host import Host
 from trimaran.images import definition, wheelhouse
 from trimaran.reporting import Silent
@@ -28,7 +29,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from trimaran.cli.terminal import Terminal
-from trimaran.engines import Setting, host
+from trimaran.engines import host
 from trimaran.engines.host import Host
 from trimaran.images import definition, wheelhouse
 
@@ -187,10 +188,10 @@ def test_without_tcmalloc_glibc_keeps_what_is_freed_for_the_next_step(
     build()
     built = Host().find(definition.read(TINY))
     assert built is not None
-    env = Host()._command(built, [], Setting(workdir="/", env={})).env
+    env = command(Host(), built, []).env
     assert env.get("LD_PRELOAD") == (str(library) if library else None)
     assert (env.keys() >= host.GLIBC_TUNABLES.keys()) is (library is None)
-    own = Host()._command(built, [], Setting(workdir="/", env={"MALLOC_MMAP_MAX_": "9"})).env
+    own = command(Host(), built, [], env={"MALLOC_MMAP_MAX_": "9"}).env
     assert own["MALLOC_MMAP_MAX_"] == "9"
 
 

@@ -11,19 +11,20 @@ import yaml
 from typer.testing import CliRunner
 
 import barge
-from finished import DATA
+from commandline import command
+from finished import DATA, launch
 from samples import GOOD, write_outcome
 from trimaran import cli
-from trimaran.engines import Bind, BuiltImage, Condition, Setting, inventory, oci, selection
+from trimaran.engines import BuiltImage, Condition, inventory, oci, selection
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.here import here
 from trimaran.errors import BuildError, RunError, UsageError
 from trimaran.images import bases, definition, render, wheelhouse
+from trimaran.launch.specification import Mount
 from trimaran.recipes import library
-from trimaran.recipes.command import app_arguments
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
-from trimaran.runs import agreement, pipeline, report, rundir
+from trimaran.runs import pipeline, report, rundir
 from trimaran.runs.evidence import RunEvidence
 from trimaran.runs.extending import VENV_INSIDE
 from trimaran.runs.record import ImageRecord
@@ -107,14 +108,14 @@ def test_a_dry_run_shows_the_words_of_a_new_engine(engine: barge.Barge) -> None:
     assert "barge" in pipeline.script(planned)
 
 
-def finish(directory: Path, recipe: RecipeFile, engine: barge.Barge, **more: Bind) -> None:
+def finish(directory: Path, recipe: RecipeFile, engine: barge.Barge, *more: Mount) -> None:
     """Make the directory of a run of `recipe` in an image of `engine`, as it would leave it."""
     built = build(engine)
     image = ImageRecord(name=recipe.recipe.image.name, engine=built.engine, inputs=built.inputs,
                         reference=built.reference, digest=built.digest)
-    words = app_arguments(recipe.recipe, {}, data="/data", out=agreement.OUT_INSIDE)
-    command = engine.command(built, words, Setting(list(more.values()), recipe.recipe.env))
-    record = rundir.start(directory, recipe, {}, image, [DATA], command)
+    spec = launch(recipe, {}, image)
+    spec = replace(spec, node=engine.node(built), mounts=(*spec.mounts, *more))
+    record = rundir.start(directory, recipe, {}, image, [DATA], spec)
     write_outcome(directory, 0.95)
     rundir.finish(directory, record, "completed", 0)
 
@@ -138,27 +139,19 @@ def test_a_run_of_a_new_engine_is_judged_and_evidence(
 def test_a_run_of_a_new_engine_is_not_judged_if_its_files_disagree(
     engine: barge.Barge, recipe: RecipeFile, tmp_path: Path
 ) -> None:
-    finish(tmp_path / "run", recipe, engine, venv=Bind(Path("/v"), VENV_INSIDE))
-    with pytest.raises(RunError, match="adds venv to the image, listed is nothing"):
+    finish(tmp_path / "run", recipe, engine, Mount("/v", VENV_INSIDE))
+    with pytest.raises(RunError, match=r"(?s)its changes: mounts is .*/v"):
         report.write(tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["apptainer", "podman", "barge"])
-def test_the_row_of_an_engine_reads_its_commands(
+def test_the_row_of_an_engine_names_the_program_that_it_runs(
     engine: barge.Barge, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(oci, "_missing", list)
     monkeypatch.setattr("trimaran.engines.apptainer.program", lambda: "/opt/bin/apptainer")
-    row, writer = selection.row(name), selection.select(name)
-    built = replace(build(engine), overlay=Path("/over") if writer.mounts_images else None)
-    plain = writer.command(replace(built, overlay=None), [], Setting())
-    given = Setting([Bind(Path("/v"), VENV_INSIDE)], {"A": "b c"})
-    command = writer.command(built, [], given)
-    assert Path(command.argv[0]).name in row.programs
-    assert [row.sets("A", value, command) for value in ("b c", "b")] == [True, False]
-    assert [row.shows(VENV_INSIDE, one.argv) for one in (plain, command)] == [False, True]
-    found = [row.overlay in one.argv for one in (plain, command)]
-    assert found == [False, writer.mounts_images]
+    argv = command(selection.select(name), build(engine), []).argv
+    assert Path(argv[0]).name in selection.row(name).programs
 
 
 def test_what_an_engine_cannot_is_told_by_what_it_says_of_itself(

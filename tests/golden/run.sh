@@ -290,6 +290,64 @@ record() {
     "revision": "5555555555555555555555555555555555555555",
     "dirty": false
   },
+  "launch": {
+    "image": {
+      "name": "resnet-imagenet-torch-cpu",
+      "engine": "apptainer",
+      "reference": ${image_path},
+      "digest": "sha256:2222222222222222222222222222222222222222222222222222222222222222",
+      "inputs": "3333333333333333333333333333333333333333333333333333333333333333"
+    },
+    "node": {
+      "program": ${engine_path},
+      "image": ${image_path},
+      "global_options": [],
+      "options": ${engine_options},
+      "environment": ${engine_environment}
+    },
+    "mounts": [
+      {
+        "source": $(json "$data"),
+        "target": "/data",
+        "writable": false,
+        "image": false
+      },
+      {
+        "source": $(json "$out"),
+        "target": "/out",
+        "writable": true,
+        "image": false
+      }
+    ],
+    "environment": {
+      "OMP_NUM_THREADS": "2"
+    },
+    "workdir": "/out",
+    "module": "resnet_imagenet",
+    "launcher": [],
+    "arguments": [
+      "train",
+      "--data=/data",
+      "--out=/out",
+      "--model=resnet20",
+      "--epochs=3",
+      "--batch-size-per-rank=64",
+      "--base-lr=0.2",
+      "--warmup-epochs=0.5",
+      "--schedule=cosine",
+      "--momentum=0.9",
+      "--weight-decay=0.0005",
+      "--label-smoothing=0.0",
+      "--precision=auto",
+      "--threads=1",
+      "--seed=17"
+    ],
+    "overlay": null,
+    "task_starter": [],
+    "shared_node": false,
+    "site_options": [],
+    "site_environment": {}
+  },
   "command": {
     "argv": ${argv},
     "env": ${environment},
@@ -374,14 +432,17 @@ machine_flags
 # A path in --mount is quoted as CSV wants it.
 data_csv=$(replace "$data" '"' '""')
 out_csv=$(replace "$out" '"' '""')
-set -- \
-    PATH="$engine_folder":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
-    APPTAINERENV_OMP_NUM_THREADS=2
+set -- PATH="$engine_folder":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 if [ -n "${HOME+set}" ]; then set -- "$@" "HOME=$HOME"; fi
 if [ -n "${LANG+set}" ]; then set -- "$@" "LANG=$LANG"; fi
 if [ -n "${TMPDIR+set}" ]; then set -- "$@" "TMPDIR=$TMPDIR"; fi
 if [ -n "${XDG_RUNTIME_DIR+set}" ]; then set -- "$@" "XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR"; fi
 if [ -n "${SOURCE_DATE_EPOCH+set}" ]; then set -- "$@" "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH"; fi
+engine_environment=$(json_object "$@")
+engine_options=$(json_list ${userns:+--userns})
+engine_path=$(json "$engine")
+set -- "$@" \
+    APPTAINERENV_OMP_NUM_THREADS=2
 variables=$#
 environment=$(json_object "$@")
 if ! env -i "$@" "$engine" --quiet exec --containall --no-home --cleanenv \

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.engines import Bind, BuiltImage, Setting
+from commandline import command
+from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError
 from trimaran.images import definition, wheelhouse
+from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent
 
 pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
@@ -43,14 +45,14 @@ def apptainer(*words: str, env: dict[str, str] | None = None) -> subprocess.Comp
 
 
 def run(
-    built: BuiltImage, script: str, *, binds: tuple[Bind, ...], env: dict[str, str],
+    built: BuiltImage, script: str, *, mounts: tuple[Mount, ...], env: dict[str, str],
     extra: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    command = Apptainer().command(
-        built, ["-c", script], Setting(binds, env, "/out" if binds else "/")
+    exact = command(
+        Apptainer(), built, ["-c", script], mounts, env, "/out" if mounts else "/"
     )
     return subprocess.run(
-        command.argv, env={**command.env, **(extra or {})}, capture_output=True, text=True,
+        exact.argv, env={**exact.env, **(extra or {})}, capture_output=True, text=True,
         check=False, timeout=120,
     )
 
@@ -154,7 +156,7 @@ def test_nothing_of_the_host_is_seen_inside(built: BuiltImage, tmp_path: Path) -
         f" os.path.exists({str(home)!r}), os.environ['TINY'])"
     )
     done = run(
-        built, script, binds=(Bind(tmp_path / "out", "/out", writable=True),), env={},
+        built, script, mounts=(Mount(str(tmp_path / "out"), "/out", writable=True),), env={},
         extra={"HOSTVAR": "1", "HOME": str(home), "PYTHONPATH": str(local)},
     )
     assert done.stdout.strip() == "[] None False from the image", done.stderr
@@ -163,7 +165,7 @@ def test_nothing_of_the_host_is_seen_inside(built: BuiltImage, tmp_path: Path) -
 def test_values_reach_the_container_unchanged(built: BuiltImage) -> None:
     value = "a,b=c 'single' \"double\"\nsecond line $HOME `id` \\ ü"
     done = run(
-        built, "import os; print(ascii(os.environ['ODD']))", binds=(), env={"ODD": value}
+        built, "import os; print(ascii(os.environ['ODD']))", mounts=(), env={"ODD": value}
     )
     assert done.stdout.strip() == ascii(value), done.stderr
 
@@ -184,8 +186,8 @@ def attempt(path):
 print(open("/data/file").read(), os.getcwd())
 print(*(attempt(p) for p in ("/data/file", "/data/new", "/opt/new", "/out/new")))
 """
-    binds = (Bind(odd, "/data"), Bind(tmp_path / "out", "/out", writable=True))
-    done = run(built, script, binds=binds, env={})
+    mounts = (Mount(str(odd), "/data"), Mount(str(tmp_path / "out"), "/out", writable=True))
+    done = run(built, script, mounts=mounts, env={})
     assert done.stdout.splitlines() == [
         "content /out", "OSError30 OSError30 OSError30 written"
     ], done.stderr

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.engines import Bind, BuiltImage, Setting, store
+from commandline import command
+from trimaran.engines import BuiltImage, store
 from trimaran.engines.oci import Podman
 from trimaran.images import debian, definition
+from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent
 
 pytestmark = [pytest.mark.engine("podman"), pytest.mark.timeout(280)]
@@ -29,11 +31,11 @@ def same_cache(own_place: Path, engine_cache: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
 
 
-def run(built: BuiltImage, script: str, *binds: Bind, **env: str) -> str:
-    workdir = "/out" if binds else "/"
-    command = Podman().command(built, ["-c", script], Setting(binds, env, workdir))
+def run(built: BuiltImage, script: str, *mounts: Mount, **env: str) -> str:
+    workdir = "/out" if mounts else "/"
+    exact = command(Podman(), built, ["-c", script], mounts, env, workdir)
     done = subprocess.run(
-        command.argv, env={**command.env, "HOSTVAR": "1"}, capture_output=True, text=True,
+        exact.argv, env={**exact.env, "HOSTVAR": "1"}, capture_output=True, text=True,
         check=False, timeout=120,
     )
     assert done.returncode == 0, done.stderr
@@ -66,8 +68,8 @@ def test_environment_and_writing(built: BuiltImage, tmp_path: Path) -> None:
     )
     value = "a,b 'c' \"d\"\ne $HOME"
     printed = run(
-        built, script, Bind(tmp_path / "data", "/data"),
-        Bind(tmp_path / "out", "/out", writable=True), ODD=value,
+        built, script, Mount(str(tmp_path / "data"), "/data"),
+        Mount(str(tmp_path / "out"), "/out", writable=True), ODD=value,
     )
     assert printed.splitlines() == [f"{value!a} False", "30", "30"]
     assert (tmp_path / "out/new").exists()

@@ -12,9 +12,9 @@ from PIL import Image
 from inside import MPIRUN, TORCHRUN, run_inside
 from trimaran.data.packing import layouts, packer
 from trimaran.data.packing.plan import Options
-from trimaran.engines import Bind
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
+from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent
 
 CLIPS, STEPS = 9, 12
@@ -60,7 +60,7 @@ def train(out: Path, packed: Path, launcher: list[str], *more: str) -> dict[str,
     )
     out.mkdir()
     words = ["-m", "futuregan", "train", "--data=/data", "--out=/out/run", *WORDS.split(), *more]
-    run_inside(built, out, [*launcher, *words], Bind(packed, "/data"))
+    run_inside(built, out, [*launcher, *words], Mount(str(packed), "/data"))
     lines = [json.loads(line) for line in (out / "run/metrics.jsonl").read_text().splitlines()]
     assert {one["value"] for one in lines if one["key"] == "resolution"} == {8, 16}
     return {key: [one["value"] for one in lines if one["key"] == key] for key in KEYS}

@@ -11,9 +11,9 @@ from inside import HOROVODRUN, MPIRUN, TORCHRUN, run_inside
 from trimaran import process
 from trimaran.data import cache
 from trimaran.data.contracts import load
-from trimaran.engines import Bind
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
+from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent
 
 IMAGE = "resnet-imagenet-torch-cpu"
@@ -45,7 +45,7 @@ def train(out: Path, launcher: list[str], *more: str) -> list[float]:
     out.mkdir()
     arguments = [*launcher, "-m", "resnet_imagenet", "train", "--data=/data", "--out=/out/run",
                  *WORDS.split(), *more]
-    run_inside(built, out, arguments, Bind(packed, "/data"))
+    run_inside(built, out, arguments, Mount(str(packed), "/data"))
     return losses(out)
 
 

@@ -19,9 +19,10 @@ from typer.testing import CliRunner
 
 from inside import HOROVODRUN, MPIRUN, inside, run_inside
 from trimaran.cli import app
-from trimaran.engines import Bind, BuiltImage
+from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
+from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent
 
 STEPS = 6
@@ -61,7 +62,7 @@ def words(launcher: str | None, *more: str) -> list[str]:
     return [*start, "-m", "chexnet", "train", "--out=/out/run", *more]
 
 
-def train(out: Path, launcher: str | None, *more: str, bind: Bind | None = None) -> Path:
+def train(out: Path, launcher: str | None, *more: str, bind: Mount | None = None) -> Path:
     """Train in the image to the end, unless a test before this one did; return the run."""
     if not (out / "run/result.json").exists():
         out.mkdir(exist_ok=True)
@@ -139,7 +140,7 @@ def squares(folder: Path) -> Path:
 def test_two_ranks_have_the_auroc_of_one(launcher: str, folder: Path, squares: Path) -> None:
     """Both evaluate the same network, each rank on half of the images."""
     fixed = (*SHORT[1:], "--data=/squares", "--channels=1", "--no-statistics")
-    data = Bind(squares, "/squares")
+    data = Mount(str(squares), "/squares")
     alone = train(folder / "alone-fixed", None, *fixed, "--batch-size-per-rank=16", bind=data)
     found = train(folder / f"{launcher}-fixed", launcher, *fixed, "--batch-size-per-rank=8",
                   "--strategy=horovod", bind=data)

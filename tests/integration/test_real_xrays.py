@@ -15,9 +15,9 @@ import radiology
 from inside import run_inside
 from trimaran.cli import app
 from trimaran.data.packing import pictures
-from trimaran.engines import Bind
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
+from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent
 
 TRAINING = (
@@ -61,7 +61,7 @@ def test_x_rays_are_packed_learned_and_looked_at(folder: Path, tmp_path: Path) -
     out.mkdir()
 
     def chexnet(*words: str) -> str:
-        return run_inside(image, out, ["python", "-m", "chexnet", *words], Bind(folder, "/x"))
+        return run_inside(image, out, ["python", "-m", "chexnet", *words], Mount(str(folder), "/x"))
 
     weights = "/x/mobilenet_v2-b0353104.pth"
     chexnet("train", "--data=/x/packed", "--out=/out/run", f"--initial={weights}", *TRAINING)

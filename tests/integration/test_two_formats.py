@@ -17,7 +17,8 @@ import pytest
 from cyclonedx.validation.json import JsonStrictValidator
 
 import tinyapp
-from trimaran.engines import BuiltImage, Engine, Setting, inventory
+from commandline import command
+from trimaran.engines import BuiltImage, Engine, inventory
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.inventory import Inventory, Reasons
 from trimaran.engines.oci import STORAGE, Podman
@@ -126,9 +127,9 @@ def test_the_entry_point_does_the_same(
     ]
     printed = []
     for engine, built in pairs:
-        command = engine.command(built, words, Setting())
+        exact = command(engine, built, words)
         done = subprocess.run(
-            command.argv, env=dict(command.env), capture_output=True, text=True, check=False,
+            exact.argv, env=dict(exact.env), capture_output=True, text=True, check=False,
             timeout=120,
         )
         assert done.returncode == 0, done.stderr

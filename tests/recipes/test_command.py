@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samples import CARD, GOOD
-from trimaran.engines import Command
 from trimaran.errors import UsageError
+from trimaran.launch.specification import Command
 from trimaran.recipes.command import app_arguments, launcher, parse_changes, real_changes
 from trimaran.recipes.recipe import Recipe
 from trimaran.runs.rundir import paste_line

@@ -28,8 +28,9 @@ def change(path: Path, how: Change) -> None:
 
 
 def swap(record: dict[str, Any], old: str, new: str) -> None:
-    words = record["command"]["argv"]
-    words[words.index(old)] = new
+    """Replace a word wherever it is in the launch specification and in its command."""
+    for key in ("launch", "command"):
+        record[key] = json.loads(json.dumps(record[key]).replace(f'"{old}"', f'"{new}"'))
 
 
 RECORD: list[tuple[str, Change]] = [
@@ -44,14 +45,21 @@ RECORD: list[tuple[str, Change]] = [
     ("not that of the recipe with its changes", lambda r: swap(r, "--epochs=1", "--epochs=2")),
     ("not that of the recipe with its changes", lambda r: r["recipe"]["changed"].update(seed=2)),
     ("not that of the recipe with its changes", lambda r: swap(r, "--data=/data", "--data=/else")),
-    ("not that of the recipe with its changes", lambda r: r["command"].update(argv=[])),
+    ("the command is not that of the launch", lambda r: r["command"].update(argv=[])),
+    ("the command is not that of the launch", lambda r: r["command"]["env"].update(SEED="1")),
+    ("not that of the recipe with its changes: environment is .*SEED",
+     lambda r: r["launch"]["environment"].update(SEED="1")),
+    ("the launch gives no command", lambda r: r["launch"].update(
+        launcher=["mpirun", "python"], module=None)),
+    ("not that of the recipe with its changes: image is",
+     lambda r: r["launch"]["image"].update(digest="sha256:" + "00" * 32)),
     ("does not run /a.sif", lambda r: swap(r, "/a.sif", "/b.sif")),
     ("does not run apptainer", lambda r: swap(r, "/usr/bin/apptainer", "/usr/bin/podman")),
     ("the image has no digest", lambda r: r["image"].update(digest=None)),
     ("the engine host has no images", lambda r: r["image"].update(engine="host")),
-    ("adds overlay to the image, listed is nothing",
-     lambda r: r["command"]["argv"].insert(2, "--overlay")),
-    ("adds nothing to the image, listed is venv",
+    ("not that of the recipe with its changes: overlay is '/o', not None",
+     lambda r: r["launch"].update(overlay="/o")),
+    ("not that of the recipe with its changes: mounts is",
      lambda r: r.update(modified=[{"kind": "venv", "path": "/v", "sha256": "00" * 32}])),
     ("metrics.jsonl: SHA-256 [0-9a-f]{64}, run.json says 00",
      lambda r: r["files"].update({"metrics.jsonl": "00"})),
@@ -133,6 +141,16 @@ def test_a_run_of_an_older_version_is_judged(recipe: RecipeFile, own_place: Path
     assert "of an older version" in verdict.checked[-1]
 
 
+def test_a_run_of_before_there_were_launch_specifications_is_judged(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    finish(own_place / "run", recipe)
+    change(own_place / "run/run.json", lambda r: r.pop("launch"))
+    _, verdict = report.write(own_place / "run")
+    assert verdict.outcome == "PASS"
+    assert "its command was not compared" in verdict.checked[1]
+
+
 @pytest.mark.parametrize("of", ["nothing", "clips"])
 def test_a_run_without_data_or_of_clips_has_as_many_samples_as_it_likes(
     recipe: RecipeFile, own_place: Path, of: str
@@ -195,12 +213,12 @@ def test_a_command_without_the_recipes_variables_is_not_judged(
     assert report.write(own_place / "run")[1].outcome == "PASS"
 
     def without(record: dict[str, Any]) -> None:
-        variables = record["command"]["env"]
-        [name] = [name for name in variables if name.endswith("OMP_NUM_THREADS")]
-        del variables[name]
-        if given is not None:
-            variables[name] = given
+        for variables in (record["launch"]["environment"], record["command"]["env"]):
+            [name] = [name for name in variables if name.endswith("OMP_NUM_THREADS")]
+            del variables[name]
+            if given is not None:
+                variables[name] = given
 
     change(own_place / "run/run.json", without)
-    with pytest.raises(RunError, match="does not set OMP_NUM_THREADS=1, as the recipe does"):
+    with pytest.raises(RunError, match=r"its changes: environment is .*OMP_NUM_THREADS"):
         report.write(own_place / "run")

@@ -9,12 +9,12 @@ import yaml
 
 from samples import GOOD
 from trimaran import sites
-from trimaran.engines import Bind
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.oci import Podman
 from trimaran.errors import UsageError
 from trimaran.images import definition
+from trimaran.launch.specification import Mount
 from trimaran.recipes import library
 from trimaran.runs import extending, pipeline
 from trimaran.runs.extending import Extension
@@ -40,14 +40,14 @@ def test_nothing_asked_changes_nothing() -> None:
     extension = ask()
     assert extension == Extension()
     assert extension.modifications() == []
-    assert extension.binds() == []
+    assert extension.mounts() == []
     assert extension.environment({"PYTHONPATH": "/a"}) == {"PYTHONPATH": "/a"}
 
 
 def test_packages_of_a_venv_come_before_those_of_the_image(venv: Path) -> None:
     extension = ask(venv=venv)
     packages = venv / "lib/python3.11/site-packages"
-    assert extension.binds() == [Bind(packages, "/venv")]
+    assert extension.mounts() == [Mount(str(packages), "/venv")]
     assert extension.environment({"A": "b"}) == {"A": "b", "PYTHONPATH": "/venv"}
     assert extension.environment({"PYTHONPATH": "/own"}) == {"PYTHONPATH": "/venv:/own"}
     (added,) = extension.modifications()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from commandline import of_run
 from samples import GOOD
 from trimaran.bundles import pack
 from trimaran.engines import BuiltImage
@@ -49,7 +50,7 @@ def test_the_checkpoint_is_bound_read_only_and_given_to_the_app(
     request = pipeline.Request(second, engine, {}, initial=checkpoint)
     pipeline.check(request)
     built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "0", 1)
-    exact = pipeline.command(request, built, {"fashion-mnist": tmp_path}, tmp_path / "run")
+    exact = of_run(request, built, {"fashion-mnist": tmp_path}, tmp_path / "run")
     assert exact.argv[-1] == "--initial=/initial.npz"
     assert f"type=bind,source={checkpoint},destination=/initial.npz,ro" in exact.argv
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import datasets
+from commandline import of_run
 from finished import SIF
 from samples import CARD_FILE, GOOD
 from trimaran.bundles import runscript
@@ -77,7 +78,7 @@ def test_each_is_bound_read_only(
 ) -> None:
     recipe = write(checkout, names, "several" if names else "zero")
     folders = {name: Path("/here", name) for name in names}
-    exact = pipeline.command(
+    exact = of_run(
         pipeline.Request(recipe, APPTAINER, {}), built(), folders, Path("/run")
     )
     assert [word for word in exact.argv if word.startswith("--data=")] == argument
@@ -92,7 +93,7 @@ def test_several_images_are_bound_each_at_its_place(checkout: Path, own_place: P
         (own_place / name).write_bytes(b"hsqs")
     folders = inputs.given(recipe, ["b=b.sqsh", "a=a.sqsh"])
     request = pipeline.Request(recipe, APPTAINER, {}, folders=folders)
-    exact = pipeline.command(request, built(), inputs.places(recipe, folders), Path("/run"))
+    exact = of_run(request, built(), inputs.places(recipe, folders), Path("/run"))
     shown = [word for word in exact.argv if "destination=/data" in word]
     assert [("image-src=/" in word, f"{name}.sqsh" in word, f"/data/{name}" in word)
             for word, name in zip(shown, "ab", strict=True)] == [(True, True, True)] * 2
@@ -103,8 +104,7 @@ def test_several_images_are_bound_each_at_its_place(checkout: Path, own_place: P
 def test_the_host_shows_one_folder(checkout: Path) -> None:
     with pytest.raises(UsageError, match="reads several data sets, which the engine host cannot"):
         pipeline.check(pipeline.Request(write(checkout, ["a", "b"], "several"), Host(), {}))
-    recipe = write(checkout, [], "zero")
-    assert inputs.argument(recipe.recipe, {}, container=False) is None
+    assert inputs.argument({}, container=False) is None
 
 
 @pytest.mark.parametrize(("names", "words", "found"), [

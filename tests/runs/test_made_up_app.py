@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from finished import DATA, SIF, command
+from finished import DATA, SIF, launch
 from samples import GOOD
 from trimaran.cli.terminal import show_verdict
 from trimaran.compare.comparison import compare
@@ -58,7 +58,7 @@ def run(checkout: Path, directory: Path, psnr: float = 30.0, nodes: int = 1) -> 
     """Leave in `directory` what a run of the app leaves."""
     write(checkout, PSNR, MSE)
     recipe = library.on_nodes(library.load("sharpen/cpu-smoke"), nodes)
-    record = rundir.start(directory, recipe, {}, SIF, [DATA], command(recipe, {}, SIF))
+    record = rundir.start(directory, recipe, {}, SIF, [DATA], launch(recipe, {}, SIF))
     lines = [{"key": "run_start"}]
     for step, mse in enumerate((0.5, 0.0019, 0.02), start=1):
         where = {"step": step, "epoch_num": step}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,14 @@ import pytest
 import yaml
 
 import datasets
-from finished import DATA, SIF, command, finish, start
+from finished import DATA, SIF, finish, launch, start
 from samples import GOOD, write_outcome
 from trimaran.cli.terminal import show_verdict
-from trimaran.engines import Command
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import report, rundir
-from trimaran.runs.extending import Modification
+from trimaran.runs.extending import Extension, Modification
 
 
 @pytest.mark.parametrize(("accuracy", "outcome"), [(0.95, "PASS"), (0.5, "FAIL")])
@@ -74,10 +74,10 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     directory, file = own_place / "run", own_place / "results/evidence.json"
     image = SIF.model_copy(update={"reference": f"{own_place}/a.sif"})
     data = DATA.model_copy(update={"path": str(own_place)})
-    exact = command(recipe, {"seed": 3}, image)
+    spec = launch(recipe, {"seed": 3}, image, data)
+    node = replace(spec.node, environment={"HOME": str(own_place)})
     record = rundir.start(
-        directory, recipe, {"seed": 3}, image, [data],
-        Command(exact.argv, {"HOME": str(own_place)}),
+        directory, recipe, {"seed": 3}, image, [data], replace(spec, node=node)
     )
     write_outcome(directory, 0.95)
     rundir.finish(directory, record, "completed", 0)
@@ -95,10 +95,9 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
 
 def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place: Path) -> None:
     directory = own_place / "run"
-    head, *words = command(recipe, {}, SIF).argv
-    venv = "type=bind,source=/my/venv,destination=/venv,ro"
+    spec = launch(recipe, {}, SIF, extension=Extension(packages=Path("/my/venv")))
     record = rundir.start(
-        directory, recipe, {}, SIF, [DATA], Command((head, "--mount", venv, *words), {}),
+        directory, recipe, {}, SIF, [DATA], spec,
         [Modification(kind="venv", path="/my/venv", sha256="ef" * 32)],
     )
     write_outcome(directory, 0.9)

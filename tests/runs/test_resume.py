@@ -16,29 +16,30 @@ import pytest
 import yaml
 
 from samples import GOOD
-from trimaran.engines import BuiltImage, Command, Setting
+from trimaran.engines import BuiltImage
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.images import definition
+from trimaran.launch.specification import Node
 from trimaran.recipes import library
 from trimaran.reporting import Silent
-from trimaran.runs import extending, initial, inputs, pipeline, rundir, training
+from trimaran.runs import extending, initial, inputs, launching, pipeline, rundir, training
 from trimaran.runs import resume as resumption
 from trimaran.runs.record import DataRecord, ImageRecord, RunRecord
 from trimaran.sites import Site
 
 IMAGE = "resnet-imagenet-torch-cpu"
-APP = """
+APP = """#!INTERPRETER
 import json, sys
-out = sys.argv[1]
+[out] = [word.partition("=")[2] for word in sys.argv if word.startswith("--out=")]
 with open(out + "/calls", "a") as calls:
-    print(*sys.argv[2:], file=calls)
+    print(*sys.argv[1:], file=calls)
 if "--resume=auto" not in sys.argv:
     sys.exit(75)
 sys.path.insert(0, TESTS)
 from samples import write_outcome
 from pathlib import Path
 write_outcome(Path(out), 0.95)
-""".replace("TESTS", repr(str(Path(__file__).parents[1])))
+""".replace("TESTS", repr(str(Path(__file__).parents[1]))).replace("INTERPRETER", sys.executable)
 
 
 class Engine:
@@ -47,10 +48,12 @@ class Engine:
     name = "host"
     container = False
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.built: BuiltImage | None = BuiltImage(IMAGE, "host", "/venv", None, "ab" * 32, 0)
         self.fault: str | None = None
-        self.words = [sys.executable, "-c", APP]
+        self.program = str(folder / "app")
+        (folder / "app").write_text(APP)
+        (folder / "app").chmod(0o755)
 
     def find(self, image: definition.Image, digest: str | None = None) -> BuiltImage | None:
         return self.built
@@ -58,8 +61,8 @@ class Engine:
     def damage(self, image: definition.Image, digest: str | None = None) -> str | None:
         return self.fault
 
-    def command(self, built: BuiltImage, args: Any, setting: Setting, launcher: Any) -> Command:
-        return Command((*self.words, setting.workdir, *args), {"PATH": os.environ["PATH"]})
+    def node(self, built: BuiltImage) -> Node:
+        return Node(self.program, built.reference, environment={"PATH": os.environ["PATH"]})
 
 
 def data(place: Path) -> DataRecord:
@@ -72,9 +75,10 @@ def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(GOOD))
-    made = Engine()
+    made = Engine(own_place)
     monkeypatch.setattr(resumption, "select", lambda name: made)
     monkeypatch.setattr(definition, "load", lambda name: name)
+    monkeypatch.setattr(definition, "entry", lambda image: None)
     monkeypatch.setattr(inputs, "prepare", lambda *_, **__: [data(own_place)])
     return made
 
@@ -89,10 +93,12 @@ def begin(engine: Engine, directory: Path, **more: Any) -> RunRecord:
         name=IMAGE, engine="host", reference="/venv", digest=None, inputs=built.inputs,
     )
     facts = data(directory.parent)
-    exact = pipeline.command(request, built, {facts.name: Path(facts.path)}, directory)
-    record = rundir.start(directory, recipe, {"epochs": 2}, used, [facts], exact, **more)
+    launch = pipeline.specification(
+        request, built, {facts.name: Path(facts.path)}, directory
+    )
+    record = rundir.start(directory, recipe, {"epochs": 2}, used, [facts], launch, **more)
     with rundir.alone(directory) as lock, pytest.raises(RunError) as stopped:
-        training.perform(directory, record, exact, lock, Silent())
+        training.perform(directory, record, launching.command(launch), lock, Silent())
     assert f"it goes on with: trimaran resume {directory}" in str(stopped.value.hint)
     return rundir.load(directory)
 

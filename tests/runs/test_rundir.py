@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from finished import IMAGE, command, start
+from finished import IMAGE, launch, start
 from trimaran.engines.host import Host
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
-from trimaran.runs import inputs, pipeline, rundir
+from trimaran.runs import inputs, launching, pipeline, rundir
 
 
 def test_a_new_run_never_takes_an_existing_folder(recipe: RecipeFile, own_place: Path) -> None:
@@ -84,7 +84,7 @@ def test_run_json_is_written_at_the_start_and_completed_at_the_end(
 ) -> None:
     directory = own_place / "run"
     record = start(directory, recipe, {"seed": 3})
-    exact = command(recipe, {"seed": 3}, IMAGE)
+    exact = launching.command(launch(recipe, {"seed": 3}, IMAGE))
     begun = json.loads((directory / "run.json").read_text())
     assert begun["status"] == "running"
     assert begun["ended"] is None
@@ -94,8 +94,8 @@ def test_run_json_is_written_at_the_start_and_completed_at_the_end(
         "nodes": None,
     }
     assert begun["command"] == {
-        "argv": list(exact.argv), "env": {"K": "v"},
-        "shell": f"env -i K=v {shlex.join(exact.argv)}",
+        "argv": list(exact.argv), "env": {"K": "v", "HOME": "/somewhere/run"},
+        "shell": f"env -i K=v HOME=/somewhere/run {shlex.join(exact.argv)}",
     }
     assert begun["host"]["cores"] >= 1
     (directory / "environment.json").write_text('{"torch": "2.13.0"}')

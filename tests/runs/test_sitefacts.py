@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from finished import DATA, SIF, command
+from finished import DATA, SIF, launch
 from samples import write_outcome
 from trimaran import sites
-from trimaran.engines import Command
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.runs import earlier, evidence, report, rundir
@@ -86,12 +85,8 @@ def test_whatever_else_a_site_file_adds_is_a_change(facts: dict[str, object], na
 
 def finish(directory: Path, recipe: RecipeFile, facts: SiteFacts) -> None:
     """Make the directory of a run in a container that has reached what the recipe expects."""
-    line = command(recipe, {}, SIF)
-    exact = Command(
-        (*line.argv[:2], *facts.flags, *line.argv[2:], *()),
-        {**{f"APPTAINERENV_{name}": value for name, value in facts.env.items()}, **line.env},
-    )
-    record = rundir.start(directory, recipe, {}, SIF, [DATA], exact, site=facts)
+    spec = launch(recipe, {}, SIF, site=facts)
+    record = rundir.start(directory, recipe, {}, SIF, [DATA], spec, site=facts)
     [use] = recipe.recipe.data.values()
     write_outcome(directory, 0.95, counts=use.samples)
     rundir.finish(directory, record, "completed", 0)
@@ -174,7 +169,7 @@ def test_a_record_that_its_command_contradicts_is_not_judged(
     record = json.loads(path.read_text())
     record["site"] |= lost
     path.write_text(json.dumps(record))
-    with pytest.raises(RunError, match=r"the site file added .*, which the command does not have"):
+    with pytest.raises(RunError, match=r"(?s)with its changes: (site_|mounts)"):
         report.judge(own_place / "run")
 
 

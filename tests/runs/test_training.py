@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from finished import launch
 from samples import GOOD
 from trimaran import paths, process
-from trimaran.engines import Command
 from trimaran.errors import Interrupted, RunError
+from trimaran.launch.specification import Command
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.runs import ends, rundir, training
@@ -42,7 +43,7 @@ def begun(checkout: Path, out: Path) -> Iterator[tuple[RunRecord, int]]:
     path.write_text(yaml.safe_dump(GOOD))
     data = DataRecord(name="fashion-mnist", path="/data", sha256="cd" * 32)
     recipe = library.load("resnet-imagenet/cpu-smoke")
-    record = rundir.start(out, recipe, {}, IMAGE, [data], app(""))
+    record = rundir.start(out, recipe, {}, IMAGE, [data], launch(recipe, {}, IMAGE))
     with rundir.alone(out) as lock:
         yield record, lock
 
@@ -130,7 +131,7 @@ def test_a_terminal_that_is_gone_does_not_keep_the_end_from_being_recorded(
         "import sys\n"
         "from pathlib import Path\n"
         "from trimaran.runs import rundir, training\n"
-        "from trimaran.engines import Command\n"
+        "from trimaran.launch.specification import Command\n"
         "from trimaran.cli.terminal import Terminal\n"
         "out = Path(sys.argv[1])\n"
         "code = 'import os, signal, time; os.kill(os.getppid(), signal.SIGHUP); time.sleep(60)'\n"

@@ -13,8 +13,12 @@ from typer.testing import CliRunner
 
 from generator import commands, sources
 from trimaran import cli
+from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import USERNS, Apptainer
 from trimaran.evidence.standing import Standing
+from trimaran.runs import initial as first
+from trimaran.runs import inputs, launching
+from trimaran.runs.launching import Places
 
 READ = sources.read()
 STANDINGS = READ.standings
@@ -44,8 +48,10 @@ def test_apptainer_alone_gets_the_words_of_a_run(name: str, own_place: Path) -> 
     found = words(commands.plain(one), own_place, variables)
 
     folders = {key: own_place / key for key in recipe.data}
-    exact = commands.command(one, Apptainer("apptainer"), folders, initial,
-                             Path("/images/a.sif"), own_place / "run")
+    engine = Apptainer("apptainer")
+    built = BuiltImage(recipe.image.name, "apptainer", "/images/a.sif", None, "", 0)
+    places = Places(inputs.mounts(recipe, folders), str(own_place / "run"), first.mounts(initial))
+    exact = launching.command(commands.launch(one, engine.node(built), places))
     given = [f"{key}={value}" for key, value in exact.env.items() if key.startswith("APPTAINERENV")]
     wanted = [*given, *exact.argv]
     own = [word for word in found if word not in ("--nv", "--rocm")]

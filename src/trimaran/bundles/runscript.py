@@ -1,26 +1,27 @@
 """`run.sh` of a bundle: the command and the record of a run, as a shell script without paths.
 
-The command comes from where `trimaran run` has it, and `run.json` from the same model:
-stand-ins take the place of what only the other machine knows, and become shell variables.
+The command comes from the launch specification of `trimaran run`, and `run.json` from the same
+model: shell variables stand for what only the other machine knows.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import secrets
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from trimaran import __version__
 from trimaran.data import contracts, places
-from trimaran.engines import BuiltImage, Command, commands
+from trimaran.engines import BuiltImage, commands
 from trimaran.engines.apptainer import Apptainer
+from trimaran.launch import apptainer
+from trimaran.launch.specification import Command, LaunchSpec
+from trimaran.launch.words import ShellJson, Variable, join, json_source, shell_source
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
 from trimaran.runs import inputs, pipeline, rundir, shell
+from trimaran.runs.launching import Places
 from trimaran.runs.record import DataRecord, GitRecord, ImageRecord, SignatureRecord
 from trimaran.runs.rundir import CARD, LOCK, RECIPE
 
@@ -64,7 +65,10 @@ def render(contents: Contents) -> str:
     Raises:
         UsageError: an argument or variable of the recipe has control characters.
     """
-    words, environment = _command(contents)
+    launch = _launch(contents)
+    line = apptainer.render(launch)
+    own = launch.node.environment
+    given = {name: value for name, value in line.environment.items() if name not in own}
     values = {
         "script": "run.sh",
         "version": __version__,
@@ -79,55 +83,62 @@ def render(contents: Contents) -> str:
         "signers": contents.recipe.recipe.image.signed_by,
         **shell.values(contents.built.name),
         "passed_on": commands.PASSED_ON,
-        "environment": environment,
-        "words": words,
-        "record": _record(contents),
+        "engine_environment": shell.assignments(own),
+        "engine_options": " ".join(map(shell_source, launch.node.options)),
+        "environment": shell.assignments(given),
+        "words": line.shell_words(),
+        "record": _record(contents, launch),
         "copies": (RECIPE, CARD),
         "lock": LOCK,
     }
     return shell.fill("trimaran.bundles", "run.sh.j2", values)
 
 
-def _command(contents: Contents) -> tuple[list[str], list[str]]:
-    """Return the words of the command and of its environment, as shell source."""
-    recipe = contents.recipe
-    # The comma has the engine quote the field of --mount, whatever the path will be.
-    own = shell.stand_in()
-
-    def exact(engine: Apptainer, built: BuiltImage) -> Command:
-        folders = {
-            name: Path(f"{own},data{inputs.below(recipe.recipe, name)}")
-            for name in contents.datasets
-        }
-        request = pipeline.Request(recipe, engine, dict(contents.changes))
-        return pipeline.command(request, built, folders, Path(f"{own},out"))
-
-    stand_ins = {f"{own},data": "data_csv", f"{own},out": "out_csv"}
-    return shell.command(contents.built, exact, stand_ins)
+def _launch(contents: Contents) -> LaunchSpec:
+    """Return the launch specification, with variables for what only the other machine knows."""
+    recipe = contents.recipe.recipe
+    data = {
+        name: inputs.mount(recipe, name, join(Variable("data"), inputs.below(recipe, name)))
+        for name in contents.datasets
+    }
+    request = pipeline.Request(contents.recipe, Apptainer("apptainer"), dict(contents.changes))
+    return pipeline.specify(
+        request, contents.built, shell.node(contents.built.name), Places(data, Variable("out"))
+    )
 
 
-def _record(contents: Contents) -> str:
+def _record(contents: Contents, launch: LaunchSpec) -> str:
     """Return `run.json` as the text of a here-document; the script has a variable for each gap."""
     image = ImageRecord(**vars(contents.built), signature=contents.signature)
     data = [DataRecord(name=name, path="", sha256=digest)
             for name, digest in contents.datasets.items()]
     record = rundir.new_record(
-        contents.recipe, dict(contents.changes), image, data, Command((), {}), contents.git
+        contents.recipe, dict(contents.changes), image, data, launch, Command((), {}), contents.git
     )
     document = record.model_dump(mode="json")
     document["host"]["python"] = None  # the run needs no tool
-    mark = secrets.token_hex(16)
     same = ("status", "started", "ended", "seconds", "exit_status", "files")
-    _leave_open(document, mark, {key: key for key in same})
-    _leave_open(document["image"], mark, {"reference": "image_path"})
-    for number, data in enumerate(document["data"]):
-        _leave_open(data, mark, {"path": f"data_path_{number}"})
-    _leave_open(document["command"], mark, {"argv": "argv", "env": "environment", "shell": "shell"})
-    _leave_open(document["host"], mark, {key: key for key in document["host"] if key != "python"})
-    text = re.sub(r"[\\$`]", r"\\\g<0>", json.dumps(document, indent=2))
-    return re.sub(f'"{mark}-([a-z0-9_]+)"', r"${\1}", text)
+    document |= {key: ShellJson(f"${{{key}}}") for key in same}
+    document["image"]["reference"] = ShellJson("${image_path}")
+    for number, one in enumerate(document["data"]):
+        one["path"] = ShellJson(f"${{data_path_{number}}}")
+    for key, variable in {"argv": "argv", "env": "environment", "shell": "shell"}.items():
+        document["command"][key] = ShellJson(f"${{{variable}}}")
+    document["host"] |= {key: ShellJson(f"${{{key}}}") for key in document["host"]
+                         if key != "python"}
+    document["launch"] = _launch_document(launch, document["launch"])
+    return json_source(document)
 
 
-def _leave_open(part: dict[str, object], mark: str, variables: Mapping[str, str]) -> None:
-    """Mark keys of `part` to be filled from the script's variables."""
-    part.update({key: f"{mark}-{variable}" for key, variable in variables.items()})
+def _launch_document(launch: LaunchSpec, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of `launch`, in which the script fills in what is known to it alone."""
+    document["image"]["reference"] = ShellJson("${image_path}")
+    document["node"] |= {
+        "program": ShellJson("${engine_path}"),
+        "image": ShellJson("${image_path}"),
+        "options": ShellJson("${engine_options}"),
+        "environment": ShellJson("${engine_environment}"),
+    }
+    for mount, written in zip(launch.mounts, document["mounts"], strict=True):
+        written["source"] = ShellJson(f"$(json {shell_source(mount.source)})")
+    return document

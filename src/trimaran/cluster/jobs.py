@@ -103,7 +103,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
                               script_sha256=hashlib.sha256(text.encode()).hexdigest(),
                               name=job.name)
             rundir.start(
-                directory, request.recipe, request.changes, used, data, job.command(),
+                directory, request.recipe, request.changes, used, data, job.launch(),
                 request.extension.modifications(), initial.record(request.initial),
                 job.site_facts(), begun,
             )

@@ -14,6 +14,7 @@ from trimaran.cluster import scheduler
 from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun
 from trimaran.errors import RunError, UsageError
 from trimaran.files import read_text
+from trimaran.launch.words import Text
 from trimaran.parsing import Malformed, parse_json
 from trimaran.process import Result
 
@@ -55,7 +56,7 @@ class Lsf(Scheduler):
         """Return the seconds of whole minutes: bsub takes no others."""
         return -(-cluster.signal_seconds // 60) * 60
 
-    def ranks(self, shape: Shape, cluster: Cluster, nodes: str, tasks: str) -> tuple[str, ...]:
+    def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
         """Return jsrun, with a resource set of its own for each task."""
         if shape.mpirun:
             return host_mpirun(shape, tasks)
@@ -67,7 +68,7 @@ class Lsf(Scheduler):
             "--bind", f"packed:{shape.cpus_per_task}", "--launch_distribution", "packed",
         )
 
-    def each_node(self, nodes: str) -> tuple[str, ...]:
+    def each_node(self, nodes: Text) -> tuple[Text, ...]:
         """Return jsrun, with one task a node."""
         return ("jsrun", "--nrs", nodes, "--rs_per_host", "1", "--tasks_per_rs", "1",
                 "--cpu_per_rs", "ALL_CPUS")

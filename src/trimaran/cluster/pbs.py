@@ -20,6 +20,7 @@ from trimaran.cluster.scheduler import (
     host_mpirun,
 )
 from trimaran.errors import RunError, UsageError
+from trimaran.launch.words import Text
 from trimaran.parsing import Malformed, parse_json
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ class Pbs(Scheduler):
             "-j oe", "-o job/", "-r y",
         ]
 
-    def ranks(self, shape: Shape, cluster: Cluster, nodes: str, tasks: str) -> tuple[str, ...]:
+    def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
         """Return the host's mpirun."""
         return host_mpirun(shape, tasks)
 
-    def each_node(self, nodes: str) -> tuple[str, ...]:
+    def each_node(self, nodes: Text) -> tuple[Text, ...]:
         """Return the host's mpirun, with one task a node."""
         return ("mpirun", "-n", nodes, "--map-by", "ppr:1:node", "--bind-to", "none")
 

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trimaran import process
 from trimaran.errors import RunError, UsageError
+from trimaran.launch.words import Text, Variable
 
 if TYPE_CHECKING:
     from trimaran.recipes.recipe import Recipe
     from trimaran.sites import Cluster
 
-NODES, TASKS = '"$nodes"', '"$tasks"'
-"""What the words of a launcher have in the script: an elastic run has fewer of them later."""
+NODES, TASKS = Variable("nodes"), Variable("tasks")
+"""The numbers of nodes and tasks in a script: an elastic run has fewer of them later."""
 
 ANSWER_SECONDS = 20.0
 """How long a command of a batch system may take, before it is said that it does not answer."""
@@ -119,11 +120,11 @@ class Scheduler(ABC):
         """
 
     @abstractmethod
-    def ranks(self, shape: Shape, cluster: Cluster, nodes: str, tasks: str) -> tuple[str, ...]:
+    def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
         """Return the words that start all tasks; `nodes` and `tasks` may be shell variables."""
 
     @abstractmethod
-    def each_node(self, nodes: str) -> tuple[str, ...]:
+    def each_node(self, nodes: Text) -> tuple[Text, ...]:
         """Return the words that start one task on each node."""
 
     @abstractmethod
@@ -252,7 +253,7 @@ WARN_MPIRUN = 'kill -URG "$child"'
 """How the host's mpirun has its ranks warned."""
 
 
-def host_mpirun(shape: Shape, tasks: str) -> tuple[str, ...]:
+def host_mpirun(shape: Shape, tasks: Text) -> tuple[Text, ...]:
     """Return the words of the host's Open MPI; the batch system tells it which nodes there are.
 
     Ranks place their own threads (`trainkit.affinity`), or the site's `env` does.

@@ -12,13 +12,18 @@ from pathlib import Path
 from trimaran import __version__
 from trimaran.cluster import lsf, pbs, slurm
 from trimaran.cluster.scheduler import NODES, TASKS, Scheduler, Shape
-from trimaran.engines import BuiltImage, Command, commands
-from trimaran.engines.apptainer import Apptainer, beside_others, csv_line, given
+from trimaran.engines import BuiltImage, commands
+from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
+from trimaran.launch import apptainer
+from trimaran.launch.apptainer import given
+from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
+from trimaran.launch.words import IfSet, Text, Variable, Word, join, quote, shell_source
 from trimaran.recipes import options, targets
 from trimaran.recipes.recipe import Recipe
-from trimaran.runs import links, pipeline, shell
+from trimaran.runs import initial, inputs, links, pipeline, shell
+from trimaran.runs.launching import Places
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import DataRecord
 from trimaran.runs.resume import OPTION
@@ -97,16 +102,19 @@ class Job:
         """Where the data sets are, by name."""
         return {one.name: Path(one.path) for one in self.data}
 
-    def command(self) -> Command:
-        """Return the exact command, as `run.json` has it."""
-        shape, facts = self.shape, self.site_facts()
-        starts = self.scheduler.ranks(shape, self.cluster, str(shape.nodes), str(shape.tasks))
-        line = self.task(self.engine, self.built)
-        at = line.argv.index("--pwd")
-        return Command(
-            (*starts, *line.argv[:at], *facts.flags, *line.argv[at:]),
-            {**given(facts.env), **line.env},
+    def launch(self) -> LaunchSpec:
+        """Return the launch specification, as `run.json` has it."""
+        places = Places(inputs.mounts(self.recipe, self.folders), str(self.directory), self.first)
+        return self.started(self.task(self.engine.node(self.built), places))
+
+    def started(self, task: LaunchSpec) -> LaunchSpec:
+        """Return the specification of a task with what starts all tasks and what the site adds."""
+        starts = self.scheduler.ranks(
+            self.shape, self.cluster, str(self.shape.nodes), str(self.shape.tasks)
         )
+        facts = self.site_facts()
+        return replace(task, task_starter=starts, site_options=tuple(facts.flags),
+                       site_environment=facts.env)
 
     def site_facts(self) -> SiteFacts:
         """Return what the site file adds, its cluster's entry included."""
@@ -117,15 +125,16 @@ class Job:
             "devices": list(self.cluster.devices),
         })
 
-    def task(self, engine: Apptainer, built: BuiltImage) -> Command:
-        """Return the command of one task, by an engine and an image that may be stand-ins."""
-        line = pipeline.command(
-            replace(self.request, engine=engine), built, self.folders, self.directory
-        )
+    @property
+    def first(self) -> list[Mount]:
+        """The checkpoint that the run begins with."""
+        return initial.mounts(self.request.initial)
+
+    def task(self, node: Node, places: Places) -> LaunchSpec:
+        """Return the launch specification of one task, without what the cluster adds."""
+        spec = pipeline.specify(self.request, self.built, node, places)
         # torchrun tells its agents apart by host name and process number: those of the host.
-        if self.shape.tasks_per_node == 1 and not self.meets:
-            return line
-        return Command(beside_others(line.argv), line.env)
+        return replace(spec, shared_node=self.shape.tasks_per_node > 1 or self.meets)
 
 
 def check(job: Job) -> None:
@@ -157,7 +166,7 @@ def render(job: Job) -> str:
     """
     check(job)
     recipe, cluster, shape, scheduler = job.recipe, job.cluster, job.shape, job.scheduler
-    words, environment = _command(job)
+    line = _command(job)
     elastic = recipe.resources.min_nodes is not None
     by_srun = scheduler.name == "slurm" and shape.ranks_told and not shape.mpirun
     unknown = options.faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume")
@@ -170,22 +179,22 @@ def render(job: Job) -> str:
         "scheduler": scheduler,
         "options": scheduler.options(job.name, shape, cluster, elastic),
         "shape": shape,
-        "commands": shell.quote(scheduler.folder()),
-        "out": shell.quote(job.directory),
-        "image": shell.quote(job.built.reference),
+        "commands": quote(scheduler.folder()),
+        "out": quote(job.directory),
+        "image": quote(job.built.reference),
         "hex": (job.built.digest or "unknown-until-it-is-built").removeprefix("sha256:"),
         "data": [
-            (f"data{number}", shell.quote(one.path), _digest(one))
+            (f"data{number}", quote(one.path), _digest(one))
             for number, one in enumerate(job.data, 1)
         ],
-        "modules": [shell.quote(name) for name in cluster.modules],
+        "modules": [quote(name) for name in cluster.modules],
         "loads": bool(cluster.modules) and "mpirun" in (starts[0], each[0]),
-        "apptainer": shell.quote(cluster.apptainer or job.engine.executable),
-        "local": cluster.local_storage and shell.quote(cluster.local_storage),
+        "apptainer": quote(cluster.apptainer or job.engine.executable),
+        "local": cluster.local_storage and quote(cluster.local_storage),
         "stage_data": cluster.stage_data,
         "check_mpi": cluster.mpi if by_srun else None,
         "network": [
-            shell.quote(f"{name}={value}") for name, value in given(cluster.env).items()
+            quote(f"{name}={value}") for name, value in given(cluster.env).items()
         ],
         "passed_on": commands.PASSED_ON,
         # Unquoted, so that the shell of each node expands `*`: their form allows nothing else.
@@ -199,24 +208,29 @@ def render(job: Job) -> str:
         "timer": _seconds(shape.walltime) - cluster.signal_seconds if scheduler.silent else None,
         "mps": recipe.resources.mps,
         "warn": scheduler.warn(shape),
-        "numbers": [shell.quote(line.replace("(?:", "(")) for line in scheduler.queued],  # for sed
+        "numbers": [quote(line.replace("(?:", "(")) for line in scheduler.queued],  # for sed
         "ranks": _launch(starts, elastic=elastic and not shape.restarts),
         "each_node": _launch(each, elastic=elastic and not shape.restarts),
         "each_node_beside": _launch((each[0], "--overlap", *each[1:])),
-        "environment": environment,
-        "words": words,
+        "environment": shell.assignments(line.environment),
+        "words": line.shell_words(),
         "facts": [name for name in HostFacts.model_fields if name != "python"],
         **shell.values(job.built.name),
     })
 
 
-def _command(job: Job) -> tuple[list[str], list[str]]:
-    """Return the words of a rank's command and of its environment, as shell source."""
-    staged = {
-        f"{csv_line([f'source={one.path}'])},": f"data{number}_field"
-        for number, one in enumerate(job.data, 1) if job.cluster.stage_data
-    }
-    return shell.command(job.built, job.task, staged, flags=job.cluster.flags)
+def _command(job: Job) -> CommandLine:
+    """Return the command of a rank on a node, which may have copies of the data of its own."""
+    mounts = inputs.mounts(job.recipe, job.folders)
+    if job.cluster.stage_data:
+        mounts = {
+            name: replace(mount, source=Variable(f"data{number}"))
+            for number, (name, mount) in enumerate(mounts.items(), 1)
+        }
+    places = Places(mounts, str(job.directory), job.first)
+    task = job.task(shell.node(job.built.name), places)
+    # The variables of the site file come from the script, before these.
+    return apptainer.render(replace(task, site_options=tuple(job.cluster.flags)))
 
 
 def _digest(data: DataRecord) -> str | None:
@@ -224,19 +238,12 @@ def _digest(data: DataRecord) -> str | None:
     return None if Path(data.path).is_file() else data.sha256
 
 
-def _launch(words: tuple[str, ...], *, elastic: bool = False) -> str:
-    """Return the words of a launcher as shell source: quoted, but for the script's variables."""
-    source = [_word(word) for word in words]
+def _launch(words: tuple[Text, ...], *, elastic: bool = False) -> str:
+    """Return the words of a launcher as shell source."""
+    more: list[Word] = []
     if elastic:  # what a step of a lost node had counts as taken for long
-        source[1:1] = ["--overlap", '${lost:+"--exclude=$lost"}']
-    return " ".join(source)
-
-
-def _word(word: str) -> str:
-    name, equals, value = word.partition("=")
-    if word in (NODES, TASKS):
-        return word
-    return f"{name}={value}" if equals and value in (NODES, TASKS) else shell.quote(word)
+        more = ["--overlap", IfSet("lost", join("--exclude=", Variable("lost")))]
+    return " ".join(map(shell_source, (words[0], *more, *words[1:])))
 
 
 def _seconds(walltime: str) -> int:

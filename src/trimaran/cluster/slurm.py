@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trimaran.cluster import scheduler
 from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun
 from trimaran.errors import RunError
+from trimaran.launch.words import Text, join
 
 if TYPE_CHECKING:
     from trimaran.sites import Cluster
@@ -45,7 +46,7 @@ class Slurm(Scheduler):
             *(["--no-kill"] if elastic else []),
         ]
 
-    def ranks(self, shape: Shape, cluster: Cluster, nodes: str, tasks: str) -> tuple[str, ...]:
+    def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
         """Return srun, with the flavour of MPI that the site has, each task on cores of its own."""
         if shape.mpirun:
             return host_mpirun(shape, tasks)
@@ -63,14 +64,14 @@ class Slurm(Scheduler):
             *end, f"--mpi={cluster.mpi if shape.ranks_told else 'none'}",
         )
 
-    def each_node(self, nodes: str) -> tuple[str, ...]:
+    def each_node(self, nodes: Text) -> tuple[Text, ...]:
         """Return srun, with one task a node."""
         return (*self._srun(nodes, nodes, 1), "--kill-on-bad-exit=1", "--mpi=none")
 
     @staticmethod
-    def _srun(nodes: str, tasks: str, per_node: int) -> tuple[str, ...]:
+    def _srun(nodes: Text, tasks: Text, per_node: int) -> tuple[Text, ...]:
         # A job's own variables reach its script; the tasks get them and the site's.
-        return ("srun", "--export=ALL", f"--nodes={nodes}", f"--ntasks={tasks}",
+        return ("srun", "--export=ALL", join("--nodes=", nodes), join("--ntasks=", tasks),
                 f"--ntasks-per-node={per_node}")
 
     def warn(self, shape: Shape) -> str:

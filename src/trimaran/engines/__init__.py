@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from trimaran.errors import BuildError
+from trimaran.images.reference import ImageReference
+from trimaran.launch.specification import Command, Mount, Node
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image
@@ -23,37 +24,16 @@ Form = Literal["sif", "oci"]
 
 
 @dataclass(frozen=True)
-class Bind:
-    """A host folder or file shown inside the container; read-only unless `writable`.
-
-    With `image` it is a file system image, and what is in that is shown.
-    """
-
-    source: Path
-    target: str
-    writable: bool = False
-    image: bool = False
-
-
-@dataclass(frozen=True)
 class Setting:
     """What a command finds: what is shown to it, its variables and its working directory.
 
     With `network` it may use the host's network.
     """
 
-    binds: Sequence[Bind] = ()
+    mounts: Sequence[Mount] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str = "/"
     network: bool = False
-
-
-@dataclass(frozen=True)
-class Command:
-    """What is executed, exactly: argument list and the whole environment of the process."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,26 +54,19 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class BuiltImage:
+class BuiltImage(ImageReference):
     """An image that exists on this machine and can be run.
 
     Attributes:
-        name: name of the image definition (`resnet-imagenet-torch-cpu`).
-        engine: name of the engine that holds it.
-        reference: SIF path, OCI image reference or virtual environment folder.
-        digest: `sha256:…` of the SIF file or of the OCI manifest; None on the host.
-        inputs: SHA-256 over everything that went into it (definition, locks, sources, base).
         size: bytes on disk.
-        overlay: folder or file system image that is laid over it, read-only (Apptainer).
     """
 
-    name: str
-    engine: str
-    reference: str
-    digest: str | None
-    inputs: str
     size: int
-    overlay: Path | None = None
+
+    @property
+    def image(self) -> ImageReference:
+        """The image itself, without what only this machine knows."""
+        return ImageReference(self.name, self.engine, self.reference, self.digest, self.inputs)
 
 
 class Engine(Protocol):
@@ -157,14 +130,8 @@ class Engine(Protocol):
     def described(self, built: BuiltImage) -> Description:
         """Return the image's labels and entry point."""
 
-    def command(
-        self, built: BuiltImage, args: Sequence[str], setting: Setting,
-        launcher: Sequence[str] = (),
-    ) -> Command:
-        """Return the exact command that runs the image's entry point with `args`.
-
-        With a `launcher` (see `command.launcher`) this starts it, in its tasks.
-        """
+    def node(self, built: BuiltImage) -> Node:
+        """Return what a run of the image takes from this machine (see `launch.LaunchSpec`)."""
 
 
 def require(engine: Engine, image: Image) -> BuiltImage:

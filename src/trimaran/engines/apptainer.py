@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from trimaran import hostfacts, paths, process
-from trimaran.engines import (
-    Bind,
-    BuiltImage,
-    Command,
-    Condition,
-    Description,
-    Setting,
-    commands,
-    gpu,
-    sif,
-)
+from trimaran.engines import BuiltImage, Condition, Description, Setting, commands, gpu, sif
 from trimaran.engines.building import Container, Job
 from trimaran.engines.store import Record
 from trimaran.engines.workplace import workplace
 from trimaran.errors import BuildError, RunError, TrimaranError
 from trimaran.files import set_aside, sha256
 from trimaran.images.parts import VENV
+from trimaran.launch.apptainer import ISOLATION, USERNS, given, mount_options
+from trimaran.launch.specification import Command, Node
+from trimaran.launch.words import plain
 from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
-
-_APART = "--containall"
-
-USERNS = "--userns"
-"""Apptainer's option to run in a user namespace even where it could do without."""
 
 SQUASHFS = "-comp gzip -Xcompression-level 1"
 """gzip, for every kernel can mount it; the default level 9 takes minutes for a few per cent."""
@@ -157,7 +143,7 @@ class Apptainer(Container):
                     env=self.environment(), check=BuildError)
 
     def _self_test(self, built: BuiltImage) -> list[str]:
-        return [self.executable, "--quiet", "test", *_isolation(),
+        return [self.executable, "--quiet", "test", *ISOLATION, *_namespace(),
                 *gpu.apptainer_options(built.name), "--pwd", "/", built.reference]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
@@ -165,8 +151,9 @@ class Apptainer(Container):
 
         Apptainer shares the host's network; `network` adds what reaches it through a proxy.
         """
-        argv = [self.executable, "--quiet", "exec", *_isolation(), "--pwd", setting.workdir,
-                *_mounts(setting.binds), built.reference, f"{VENV}/bin/python", *words]
+        argv = [self.executable, "--quiet", "exec", *ISOLATION, *_namespace(),
+                "--pwd", setting.workdir, *map(plain, mount_options(setting.mounts)),
+                built.reference, f"{VENV}/bin/python", *words]
         env = {**self.environment(network=setting.network), **given(setting.env)}
         return Command(tuple(argv), env)
 
@@ -179,69 +166,17 @@ class Apptainer(Container):
         found = parse_json(result.stdout)["data"]["attributes"]
         return Description(found["labels"], found["runscript"])
 
-    def command(
-        self, built: BuiltImage, args: Sequence[str], setting: Setting,
-        launcher: Sequence[str] = (),
-    ) -> Command:
-        """Return the exact command that runs the SIF's `%runscript` with `args`.
-
-        Variables travel as APPTAINERENV_*: `--env` splits its argument at commas.
-        """
-        argv = [self.executable, "--quiet", "exec" if launcher else "run", *_isolation(),
-                *gpu.apptainer_options(built.name), "--pwd", setting.workdir,
-                *_mounts(setting.binds)]
-        if built.overlay is not None:
-            argv += ["--overlay", f"{built.overlay}:ro"]
-        return Command(
-            (*argv, built.reference, *commands.launched(built, launcher), *args),
-            {**self.environment(network=False), **given(setting.env)},
+    def node(self, built: BuiltImage) -> Node:
+        """Return what a run of the image takes from this machine."""
+        return Node(
+            self.executable, built.reference,
+            options=(*_namespace(), *gpu.apptainer_options(built.name)),
+            environment=self.environment(network=False),
         )
 
 
-def _isolation() -> list[str]:
-    # --containall: own /tmp, /dev, processes and no host folders; --no-home: not even an
-    # empty home; --cleanenv: no variable of the host but those given on purpose.
-    # --no-eval: else a shell in the container expands `$` and backquotes in their values.
-    flags = [_APART, "--no-home", "--cleanenv", "--no-eval"]
-    if hostfacts.root_lacks_capabilities():
-        # As root, Apptainer would set limits that this root may not set; in a user
-        # namespace it does not try.
-        flags.append(USERNS)
-    return flags
-
-
-def beside_others(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a run for one of several ranks on a node, each in its own container.
-
-    They meet in the node's /dev/shm: with one of its own each, MPI and NCCL would go over the
-    network, or fail. Home, working folder and /tmp of the host stay out as ever.
-    """
-    shared = ["--no-mount", "home,cwd,tmp,hostfs", "--scratch", "/tmp"]  # noqa: S108
-    at = argv.index(_APART)
-    return (*argv[:at], *shared, *argv[at + 1 :])
-
-
-def given(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of Apptainer's own process that set `env` in the container."""
-    return {f"APPTAINERENV_{key}": value for key, value in env.items()}
-
-
-def _mounts(binds: Sequence[Bind]) -> list[str]:
-    return [word for bind in binds for word in ("--mount", _mount(bind))]
-
-
-def _mount(bind: Bind) -> str:
-    """Return the value of `--mount`: comma separated, with CSV quoting of what needs it."""
-    fields = ["type=bind", f"source={bind.source}", f"destination={bind.target}"]
-    if bind.image:
-        fields.append("image-src=/")
-    if not bind.writable:
-        fields.append("ro")
-    return csv_line(fields)
-
-
-def csv_line(fields: Sequence[str]) -> str:
-    """Return fields as `--mount` reads them: comma separated, quoted where need be."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(fields)
-    return text.getvalue()
+def _namespace() -> list[str]:
+    """Return the option that lets root run containers where it lacks capabilities."""
+    # As root, Apptainer would set limits that this root may not set; in a user
+    # namespace it does not try.
+    return [USERNS] if hostfacts.root_lacks_capabilities() else []

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trimaran import hostfacts, locks, process
-from trimaran.engines import BuiltImage, Command, Engine, Setting, commands, inventory, store
+from trimaran.engines import BuiltImage, Engine, Setting, commands, inventory, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
 from trimaran.images import bases, definition, identity
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
+from trimaran.launch.specification import Command
 from trimaran.reporting import Advance, Reporter
 
 if TYPE_CHECKING:

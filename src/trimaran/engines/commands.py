@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from trimaran import paths, process
-from trimaran.engines import BuiltImage
-from trimaran.errors import BuildError, UsageError
+from trimaran.errors import BuildError
 from trimaran.images import definition
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
+from trimaran.launch.words import Text, join, plain
 from trimaran.reporting import Reporter
 
 PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
@@ -51,11 +51,16 @@ def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
         network: False for a run, which needs none: what it gets is recorded, and the
             address of a proxy may hold a password.
     """
-    folders = [str(Path(program).parent) for program in programs]
-    folders += ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
-    env = {"PATH": os.pathsep.join(dict.fromkeys(folders))}
+    env = {"PATH": plain(search_path([str(Path(program).parent) for program in programs]))}
     passed_on = (*PASSED_ON, *(FOR_THE_NETWORK if network else ()))
     return env | {name: os.environ[name] for name in passed_on if name in os.environ}
+
+
+def search_path(first: Iterable[Text]) -> Text:
+    """Return a PATH of these folders and those of the system."""
+    folders = [*first, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+    separated = [part for folder in dict.fromkeys(folders) for part in (os.pathsep, folder)]
+    return join(*separated[1:])
 
 
 def label_arguments(base: Base) -> Mapping[str, str]:
@@ -74,16 +79,6 @@ def created() -> str:
     """Return the date of the image: SOURCE_DATE_EPOCH if set, else now."""
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return datetime.fromtimestamp(seconds, timezone.utc).strftime(MOMENT)
-
-
-def launched(built: BuiltImage, launcher: Sequence[str]) -> list[str]:
-    """Return the command that starts the app of `built` by `launcher`; [] without one."""
-    if not launcher:
-        return []
-    entry = definition.entry(definition.load(built.name))
-    if entry is None:
-        raise UsageError(f"{built.name} has no app to launch")
-    return [*launcher, "-m", entry.module]
 
 
 def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) -> None:

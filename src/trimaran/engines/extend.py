@@ -19,13 +19,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import BaseModel
 
 from trimaran import parsing, process
-from trimaran.engines import Bind, BuiltImage, Command, Engine, Setting, commands, require
+from trimaran.engines import BuiltImage, Engine, Setting, commands, require
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import sha256, write_atomic
 from trimaran.images import definition, indexes
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
+from trimaran.launch.specification import Command, Mount
 from trimaran.reporting import Reporter
 
 RECORD = "trimaran.json"
@@ -147,14 +148,14 @@ def _fill(
     """Make the environment in `out` and install into it; return what was installed."""
     work = out / "work"  # pip unpacks here: the container's own /tmp is small
     work.mkdir()
-    binds = [Bind(out, str(out), writable=True),
-             *(Bind(folder, str(folder)) for folder in dict.fromkeys(folders))]
+    mounts = [Mount(str(out), str(out), writable=True),
+              *(Mount(str(folder), str(folder)) for folder in dict.fromkeys(folders))]
     env = {"TMPDIR": str(work), **({} if offline else _network(work))}
     if folders:
         env["PIP_FIND_LINKS"] = " ".join(map(str, folders))
 
     def python(*words: str) -> None:
-        command = engine.python(built, words, Setting(binds, env, network=not offline))
+        command = engine.python(built, words, Setting(mounts, env, network=not offline))
         if errors := _errors(command, reporter):
             raise BuildError(
                 f"{' '.join(asked)} cannot be installed beside {built.name}:\n" + "\n".join(errors),

@@ -14,13 +14,14 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from trimaran import locks, paths, process
-from trimaran.engines import BuiltImage, Command, Condition, Description, Setting, environment
+from trimaran.engines import BuiltImage, Condition, Description, Setting, environment
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.files import set_aside
 from trimaran.images import definition, identity, wheelhouse
 from trimaran.images.definition import Image
 from trimaran.images.parts import PYTHONS, SYSTEM_PATH
+from trimaran.launch.specification import Command, Node
 from trimaran.reporting import Reporter, Silent
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -145,38 +146,30 @@ class Host:
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the environment's Python with `words`; return what it prints."""
         with tempfile.TemporaryDirectory(prefix="trimaran-inside-") as folder:
-            command = self._command(built, words, Setting(workdir=folder))
-            done = process.run(command.argv, env=command.env, cwd=Path(folder), check=BuildError)
+            argv = [str(Path(built.reference, "bin/python")), *words]
+            env = {**self._environment(built), "HOME": folder}
+            done = process.run(argv, env=env, cwd=Path(folder), check=BuildError)
         return done.stdout
 
     def described(self, built: BuiltImage) -> Description:
         """Refuse: an environment has no labels and no entry point."""
         raise no_images(self.name)
 
-    def command(
-        self, built: BuiltImage, args: Sequence[str], setting: Setting,
-        launcher: Sequence[str] = (),
-    ) -> Command:
-        """Return the command that runs the app in the environment, where binds are plain paths."""
-        entry = definition.entry(definition.load(built.name))
-        words = ["-m", entry.module] if entry else []
-        found = self._command(built, [*words, *args], setting)
-        if not launcher:
-            return found
-        # By name: PATH begins with the environment's own programs.
-        return Command((*launcher, *found.argv[1:]), found.env)
+    def node(self, built: BuiltImage) -> Node:
+        """Return what a run takes from this machine: the environment and its variables."""
+        return Node(
+            str(Path(built.reference, "bin/python")), built.reference,
+            environment=self._environment(built),
+        )
 
-    def _command(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        place = Path(built.reference)
-        clean = {
-            "PATH": f"{place / 'bin'}:{SYSTEM_PATH}",
-            "HOME": setting.workdir,  # nothing of the user's own is read or written
+    def _environment(self, built: BuiltImage) -> dict[str, str]:
+        """Return the variables of a process in the environment, besides its home."""
+        return {
+            "PATH": f"{Path(built.reference, 'bin')}:{SYSTEM_PATH}",
             "LANG": "C.UTF-8",
             "PYTHONNOUSERSITE": "1",
             **({"LD_PRELOAD": str(library)} if (library := tcmalloc()) else GLIBC_TUNABLES),
-            **setting.env,
         }
-        return Command((str(place / "bin/python"), *words), clean)
 
 
 def tcmalloc() -> Path | None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import process
-from trimaran.engines import BuiltImage, Command, Condition, Description, Setting, commands, gpu
+from trimaran.engines import BuiltImage, Condition, Description, Setting, commands, gpu
 from trimaran.engines.building import Job, Storage
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
@@ -20,6 +20,9 @@ from trimaran.files import check_space
 from trimaran.images import definition, stages
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
+from trimaran.launch.podman import run_options
+from trimaran.launch.specification import Command, Node
+from trimaran.launch.words import plain
 from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
@@ -183,16 +186,13 @@ class Podman(Storage):
         config = parse_json(self._podman("image", "inspect", built.reference))[0]["Config"]
         return Description(config.get("Labels") or {}, shlex.join(config.get("Entrypoint") or []))
 
-    def command(
-        self, built: BuiltImage, args: Sequence[str], setting: Setting,
-        launcher: Sequence[str] = (),
-    ) -> Command:
-        """Return the exact command that runs the image's entry point with `args`."""
-        argv = _run(setting, gpu.podman_options(built.name))
-        words = commands.launched(built, launcher)
-        if words:
-            argv += ["--entrypoint", words.pop(0)]
-        return Command((*argv, built.reference, *words, *args), self.environment(network=False))
+    def node(self, built: BuiltImage) -> Node:
+        """Return what a run of the image takes from this machine."""
+        return Node(
+            "podman", built.reference, global_options=(*STORAGE, *_runtime()),
+            options=tuple(gpu.podman_options(built.name)),
+            environment=self.environment(network=False),
+        )
 
     def _podman(self, *words: str) -> str:
         """Return what podman prints."""
@@ -244,14 +244,7 @@ def _runtime() -> list[str]:
 
 
 def _run(setting: Setting, options: Sequence[str] = ()) -> list[str]:
-    words = [
-        "podman", *STORAGE, *_runtime(), "run", "--rm",
-        f"--network={'host' if setting.network else 'none'}",
-        "--read-only",  # /out is the only writable place; /tmp is in memory
-        f"--workdir={setting.workdir}", *options,
-    ]
-    for bind in setting.binds:
-        words += ["--volume", f"{bind.source}:{bind.target}:{'rw' if bind.writable else 'ro'}"]
-    for key, value in setting.env.items():
-        words += ["--env", f"{key}={value}"]
-    return words
+    """Return `podman run` and its options, which isolate a container from the host."""
+    own = run_options(setting.workdir, setting.mounts, setting.env, options=options,
+                      network=setting.network)
+    return ["podman", *STORAGE, *_runtime(), *map(plain, own)]

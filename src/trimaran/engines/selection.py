@@ -7,51 +7,44 @@ Who only judges a run asks the row, and imports no engine.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from trimaran.engines import Command, Engine
+from trimaran.engines import Engine
 from trimaran.errors import UsageError, unknown_name
+from trimaran.launch.specification import CommandLine, LaunchSpec
 
 if TYPE_CHECKING:
     from trimaran.engines.building import Container
 
 
 class Row(NamedTuple):
-    """An engine: its class, and of a container how its commands read.
+    """An engine: its class, and what renders a launch specification as its command.
 
     Attributes:
         place: module and class.
-        programs: a command begins with one of these.
-        variable: in front of a variable of the command's own process that sets one in the
-            container; a word `NAME=VALUE` does, too.
-        shown: what a word has that shows something in the container, where `{}` is the place.
-        overlay: the option that lays something over the image.
+        renderer: module and function.
+        programs: names of the program that its command runs; of no container, none.
     """
 
     place: str
+    renderer: str
     programs: tuple[str, ...] = ()
-    variable: str = ""
-    shown: str | None = None
-    overlay: str | None = None
 
-    def sets(self, name: str, value: str, command: Command) -> bool:
-        """Return whether `command` gives the app this variable."""
-        own = command.env.get(f"{self.variable}{name}")
-        return value == own or f"{name}={value}" in command.argv
+    def render(self, spec: LaunchSpec) -> CommandLine:
+        """Return the command of `spec`.
 
-    def shows(self, place: str, words: Sequence[str]) -> bool:
-        """Return whether a command of these words shows something at `place`."""
-        return self.shown is not None and any(self.shown.format(place) in word for word in words)
+        Raises:
+            ValueError: the image has no app to launch.
+        """
+        line: CommandLine = pkgutil.resolve_name(self.renderer)(spec)
+        return line
 
 
 ENGINES = {
-    "apptainer": Row(
-        "trimaran.engines.apptainer:Apptainer", ("apptainer", "singularity"),
-        variable="APPTAINERENV_", shown="destination={}", overlay="--overlay",
-    ),
-    "podman": Row("trimaran.engines.oci:Podman", ("podman",), shown=":{}:"),
-    "host": Row("trimaran.engines.host:Host"),
+    "apptainer": Row("trimaran.engines.apptainer:Apptainer", "trimaran.launch.apptainer:render",
+                     ("apptainer", "singularity")),
+    "podman": Row("trimaran.engines.oci:Podman", "trimaran.launch.podman:render", ("podman",)),
+    "host": Row("trimaran.engines.host:Host", "trimaran.launch.host:render"),
 }
 """By name. A class is imported when it is asked for: most commands need one, or none."""
 

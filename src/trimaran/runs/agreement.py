@@ -10,21 +10,21 @@ from pathlib import Path
 
 from trimaran.data import contracts
 from trimaran.data.contracts import Contract
-from trimaran.engines import Command, selection
-from trimaran.errors import RunError
+from trimaran.engines import selection
+from trimaran.errors import RunError, UsageError
 from trimaran.files import read_plain
+from trimaran.launch.specification import LaunchSpec
 from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Card
-from trimaran.recipes.command import app_arguments, launcher, real_changes
+from trimaran.recipes.command import real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
-from trimaran.runs import chain, inputs, rundir, sitefacts
-from trimaran.runs.extending import VENV_INSIDE
+from trimaran.runs import chain, initial, inputs, launching, rundir
+from trimaran.runs.extending import Extension
+from trimaran.runs.launching import Places
 from trimaran.runs.record import RunRecord
 from trimaran.runs.rundir import METRICS, RESULT
+from trimaran.runs.sitefacts import SiteFacts
 from trimaran.runs.verdict import Event
-
-OUT_INSIDE = "/out"
-"""Where a container sees the run directory."""
 
 
 def check(
@@ -41,7 +41,7 @@ def check(
     result = _result(directory / RESULT)
     faults = [
         *ended(record), *_changed_files(directory, record), *_command(record, recipe),
-        *_image(record), *_site(record), *_metrics(record, recipe, card, events),
+        *_image(record), *_metrics(record, recipe, card, events),
         *_outcome(events, result, card),
         *(chain.faults(directory, record, recipe, last_step(events)) if record.job else []),
     ]
@@ -57,7 +57,9 @@ def check(
     hashes = "as run.json says" if record.files else "which run.json, of an older version, has not"
     return [
         "recipe.yaml has the SHA-256 that run.json names",
-        "the command in run.json is that of the recipe with its changes, in the image named there",
+        "the launch specification in run.json is that of the recipe with its changes, in the image"
+        " named there, and the command is what it renders to" if record.launch else
+        "run.json, of an older version, has no launch specification: its command was not compared",
         f"the run ended with exit status 0 and success at step {last_step(events)}: run.json,"
         f" {METRICS} and {RESULT} agree, in the last evaluation, too",
         *said,
@@ -111,63 +113,62 @@ def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
 
 
 def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
-    """Compare the words of the app, the launcher and the variables with the recipe's."""
-    words, inside = list(record.command.argv), selection.is_container(record.image.engine)
-    if record.initial is not None and words and words[-1].startswith("--initial="):
-        words.pop()
-    folders = {data.name: Path(data.path) for data in record.data}
-    if list(folders) != list(recipe.data):
-        yield (f"run.json: the run read {', '.join(folders) or 'no data'},"
+    """Compare the launch specification with the recipe's, and the command with both."""
+    names = [data.name for data in record.data]
+    if names != list(recipe.data):
+        yield (f"run.json: the run read {', '.join(names) or 'no data'},"
                f" the recipe has {', '.join(recipe.data) or 'none'}")
-    data, out = inputs.argument(recipe, folders, container=inside), OUT_INSIDE if inside else ""
-    wanted = app_arguments(recipe, record.recipe.changed, data=data, out=out)
-    found, place = words[-len(wanted):], wanted.index(f"--out={out}")
-    if not inside and len(found) > place and found[place].startswith("--out="):
-        found[place] = wanted[place]  # the folder may be elsewhere now
-    if found != wanted:
-        other = next((word for word in wanted if word not in found), wanted[0])
-        yield f"run.json: the command is not that of the recipe with its changes ({other})"
-    if lost := [word for word in launcher(recipe) if word not in words]:
-        yield f"run.json: the command does not start the recipe's tasks ({lost[0]})"
-    command = Command(tuple(words), record.command.env)
-    for name, value in recipe.env.items():
-        if not selection.row(record.image.engine).sets(name, value, command):
-            yield f"run.json: the command does not set {name}={value}, as the recipe does"
+        return
+    launch = record.launch
+    if launch is None:
+        return
+    for difference in launching.differences(launch, _expected(record, launch, recipe)):
+        yield f"run.json: the launch is not that of the recipe with its changes: {difference}"
+    try:
+        rendered = launching.command(launch)
+    except (ValueError, UsageError) as error:
+        yield f"run.json: the launch gives no command: {error}"
+        return
+    if (list(rendered.argv), dict(rendered.env)) != (record.command.argv, record.command.env):
+        yield "run.json: the command is not that of the launch"
+
+
+def _expected(record: RunRecord, launch: LaunchSpec, recipe: Recipe) -> LaunchSpec:
+    """Return the specification that follows from the recipe and the other records of the run.
+
+    From `launch` itself come what only the machine knew: where the run directory was, which of
+    the data sets were file system images, and the engine's own options.
+    """
+    images = {mount.source for mount in launch.mounts if mount.image}
+    added = {one.kind: Path(one.path) for one in record.modified}
+    first = Path(record.initial.path) if record.initial else None
+    places = Places(
+        {data.name: inputs.mount(recipe, data.name, data.path, image=data.path in images)
+         for data in record.data},
+        next((mount.source for mount in launch.mounts if mount.writable), ""),
+        initial.mounts(first),
+    )
+    return launching.specification(
+        recipe, record.recipe.changed, record.image.image, launch.node, places,
+        module=launch.module, extension=Extension(added.get("overlay"), added.get("venv")),
+        site=record.site or SiteFacts(),
+    )
 
 
 def _image(record: RunRecord) -> Iterator[str]:
-    """Compare engine, digest and what was added with the words of the command."""
-    image, words = record.image, record.command.argv
-    engine = selection.row(image.engine)
-    if not engine.programs:
+    """Compare engine and digest of the image with the program that ran it."""
+    image, launch = record.image, record.launch
+    programs = selection.row(image.engine).programs
+    if not programs:
         if image.digest is not None:
             yield f"run.json: the engine {image.engine} has no images, but there is a digest"
         return
     if image.digest is None:
         yield "run.json: the image has no digest"
-    starts = words if record.job else words[:1]  # of a job the launcher's words come first
-    if not any(Path(word).name in engine.programs for word in starts):
+    if launch is not None and Path(str(launch.node.program)).name not in programs:
         yield f"run.json: the command does not run {image.engine}"
-    if image.reference not in words:
+    if launch is not None and launch.node.image != image.reference:
         yield f"run.json: the command does not run {image.reference}"
-    added = {one.kind for one in record.modified}
-    found = {"overlay"} if engine.overlay in words else set()
-    if engine.shows(VENV_INSIDE, words):
-        found.add("venv")
-    if found != added:
-        yield (f"run.json: the command adds {', '.join(sorted(found)) or 'nothing'} to the image,"
-               f" listed is {', '.join(sorted(added)) or 'nothing'}")
-
-
-def _site(record: RunRecord) -> Iterator[str]:
-    """Compare what the site file added with the command."""
-    if record.site is None:
-        return
-    for one in sitefacts.lost(
-        record.site, Command(tuple(record.command.argv), record.command.env),
-        selection.row(record.image.engine).sets,
-    ):
-        yield f"run.json: the site file added {one}, which the command does not have"
 
 
 def _metrics(

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
 
-from trimaran.engines import Bind, Engine, selection
+from trimaran.engines import Engine, selection
 from trimaran.errors import UsageError, unreadable
 from trimaran.files import sha256
+from trimaran.launch.specification import Mount
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image
@@ -59,9 +60,9 @@ class Extension:
             found.append(_modification("venv", self.packages, self.packages))
         return found
 
-    def binds(self) -> list[Bind]:
+    def mounts(self) -> list[Mount]:
         """Return what has to be shown in the container."""
-        return [Bind(self.packages, VENV_INSIDE)] if self.packages else []
+        return [Mount(str(self.packages), VENV_INSIDE)] if self.packages else []
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return `env`, with the packages found before those of the image."""

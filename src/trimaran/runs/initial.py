@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from trimaran.data import weights
-from trimaran.engines import Bind
 from trimaran.errors import UsageError
 from trimaran.files import sha256
+from trimaran.launch.specification import Mount
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
 
@@ -95,9 +95,9 @@ def planned(recipe: RecipeFile, given: Path | None) -> tuple[Path | None, list[s
     return path, [] if there else [f"weights {known.name}: the run fetches them"]
 
 
-def bind(given: Path | None) -> list[Bind]:
+def mounts(given: Path | None) -> list[Mount]:
     """Return what has to be shown in the container: the file, read-only."""
-    return [Bind(given.absolute(), INSIDE + given.suffix)] if given else []
+    return [Mount(str(given.absolute()), INSIDE + given.suffix)] if given else []
 
 
 def record(given: Path | None) -> InitialRecord | None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from trimaran.data import cache, contracts
 from trimaran.data.places import getting
-from trimaran.engines import Bind, Engine, selection
+from trimaran.engines import Engine, selection
 from trimaran.errors import RunError, UsageError, nearest
+from trimaran.launch.specification import Mount
+from trimaran.launch.words import Text
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
@@ -122,16 +124,21 @@ def _prepared(
     return DataRecord(name=name, path=str(place.absolute()), sha256=digest)
 
 
-def binds(recipe: Recipe, folders: Mapping[str, Path]) -> list[Bind]:
-    """Return what has to be shown in the container: each data set, read-only."""
-    return [
-        Bind(folder.absolute(), INSIDE + below(recipe, name), image=cache.is_image(folder))
+def mounts(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Mount]:
+    """Return what has to be shown in the container: each data set, read-only, by name."""
+    return {
+        name: mount(recipe, name, str(folder.absolute()), image=cache.is_image(folder))
         for name, folder in folders.items()
-    ]
+    }
 
 
-def argument(recipe: Recipe, folders: Mapping[str, Path], *, container: bool) -> str | None:
+def mount(recipe: Recipe, name: str, source: Text, *, image: bool = False) -> Mount:
+    """Return how the data set `name`, which is at `source`, is shown in the container."""
+    return Mount(source, INSIDE + below(recipe, name), image=image)
+
+
+def argument(data: Mapping[str, Mount], *, container: bool) -> str | None:
     """Return the folder that the app is given, or None where it reads no data."""
-    if not folders:
+    if not data:
         return None
-    return INSIDE if container else str(next(iter(folders.values())).absolute())
+    return INSIDE if container else str(next(iter(data.values())).source)

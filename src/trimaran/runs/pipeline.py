@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trimaran import process
-from trimaran.engines import Bind, BuiltImage, Command, Engine, Setting
+from trimaran.engines import BuiltImage, Engine
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
+from trimaran.launch.specification import Command, LaunchSpec, Node
 from trimaran.recipes import options
-from trimaran.recipes.command import app_arguments, launcher
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
 from trimaran.reporting import Reporter
-from trimaran.runs import initial, inputs, report, rundir, training
-from trimaran.runs.agreement import OUT_INSIDE
+from trimaran.runs import initial, inputs, launching, report, rundir, training
 from trimaran.runs.extending import Extension
+from trimaran.runs.launching import Places
 from trimaran.runs.record import DataRecord, ImageRecord, RunRecord, SignatureRecord
 from trimaran.runs.sitefacts import SiteFacts
 from trimaran.runs.verdict import Verdict
@@ -98,7 +98,8 @@ def plan(request: Request) -> Plan:
             f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"
             f" {request.engine.name}; then print this again"
         )
-    return Plan(command(request, built, folders, directory), built, directory, tuple(missing),
+    exact = launching.command(specification(request, built, folders, directory))
+    return Plan(exact, built, directory, tuple(missing),
                 options.unchecked(request.recipe.recipe.app), first)
 
 
@@ -116,15 +117,15 @@ def execute(request: Request, reporter: Reporter) -> tuple[Path, RunRecord, Verd
     with rundir.claim(request.recipe, request.out) as (directory, lock):
         request, data, built, used = prepare(request, STEPS, reporter)
         folders = {one.name: Path(one.path) for one in data}
-        exact = command(request, built, folders, directory)
+        launch = specification(request, built, folders, directory)
         with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
             reporter.note(f"  {directory}")
             begun = rundir.start(
-                directory, request.recipe, request.changes, used, data, exact,
+                directory, request.recipe, request.changes, used, data, launch,
                 request.extension.modifications(), initial.record(request.initial),
                 site_facts(request),
             )
-            training.perform(directory, begun, exact, lock, reporter)
+            training.perform(directory, begun, launching.command(launch), lock, reporter)
         with reporter.step(4, STEPS, "verdict and report"):
             record, verdict = report.write(directory)
     return directory, record, verdict
@@ -255,28 +256,29 @@ def check(request: Request, *, to_print: bool = False) -> None:
             raise UsageError(f"binds of the site file: {source} is not there")
 
 
-def command(
+def specification(
     request: Request, built: BuiltImage, folders: Mapping[str, Path], directory: Path
-) -> Command:
-    """Return the exact command of a run: the only place where it is put together.
+) -> LaunchSpec:
+    """Return the launch specification of a run on this machine.
 
     `folders` are the packed data sets, or SquashFS images of them, shown read-only; the run
     `directory` is the only writable place.
     """
-    recipe, container = request.recipe.recipe, request.engine.container
-    out, first = Bind(directory, OUT_INSIDE, writable=True), initial.bind(request.initial)
-    own = (Bind(source, inside) for source, inside in request.site.binds.items())
-    binds = [*inputs.binds(recipe, folders), out, *first, *own, *request.extension.binds()]
+    places = Places(
+        inputs.mounts(request.recipe.recipe, folders), str(directory),
+        initial.mounts(request.initial),
+    )
+    return specify(request, built, request.engine.node(built), places)
 
-    def seen(bind: Bind) -> str:
-        return bind.target if container else str(bind.source)
 
-    data = inputs.argument(recipe, folders, container=container)
-    words = app_arguments(recipe, request.changes, data=data, out=seen(out))
-    words += [f"--initial={seen(bind)}" for bind in first]
-    return request.engine.command(
-        replace(built, overlay=request.extension.overlay), words,
-        Setting(binds, request.extension.environment(recipe.env), seen(out)), launcher(recipe),
+def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> LaunchSpec:
+    """Return the launch specification of `request` for a machine that `node` describes."""
+    known = built.name in definition.names()
+    entry = definition.entry(definition.load(built.name)) if known else None
+    return launching.specification(
+        request.recipe.recipe, request.changes, built.image, node, places,
+        module=None if entry is None else entry.module,
+        extension=request.extension, site=site_facts(request),
     )
 
 

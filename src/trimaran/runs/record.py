@@ -8,6 +8,8 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, computed_
 
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
+from trimaran.images.reference import ImageReference
+from trimaran.launch.specification import LaunchSpec
 from trimaran.recipes.options import Argument
 from trimaran.runs.extending import Modification
 from trimaran.runs.initial import InitialRecord
@@ -56,6 +58,11 @@ class ImageRecord(BaseModel):
     digest: str | None
     inputs: str
     signature: SignatureRecord | None = None
+
+    @property
+    def image(self) -> ImageReference:
+        """The image itself."""
+        return ImageReference(self.name, self.engine, self.reference, self.digest, self.inputs)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -119,8 +126,9 @@ class RunRecord(BaseModel):
 
     `seconds` are those of the training command: of all its parts, but for a part that was
     killed together with the tool and could not tell. `files` has the SHA-256 of what the app
-    left, from the moment on when it ended. `nodes` are those besides `host`. `site` is what
-    the site file added; a run of an older version has none.
+    left, from the moment on when it ended. `nodes` are those besides `host`. `launch` is the
+    specification that `command` was rendered from. `site` is what the site file added. A run of
+    an older version has neither `launch` nor `site`.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -132,6 +140,7 @@ class RunRecord(BaseModel):
     data: Annotated[list[DataRecord], BeforeValidator(as_list)]
     initial: InitialRecord | None = None
     git: GitRecord
+    launch: LaunchSpec | None = None
     command: CommandRecord
     site: SiteFacts | None = None
     job: JobRecord | None = None

@@ -42,6 +42,7 @@ class Evidence(BaseModel):
 # arguments stay known: they are the recipe's, which is there by its hash, and the changes.
 _PRIVATE: dict[str, IncEx | bool] = {
     "command": True,
+    "launch": True,
     "image": {"reference"},
     "data": {"__all__": {"path"}},
     "initial": {"path"},

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from trimaran.engines import BuiltImage, Command
+from trimaran.engines import BuiltImage
 from trimaran.engines.selection import select
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
+from trimaran.launch.specification import LaunchSpec
 from trimaran.recipes import options
 from trimaran.reporting import Reporter
-from trimaran.runs import initial, inputs, pipeline, report, rundir, training
+from trimaran.runs import initial, inputs, launching, pipeline, report, rundir, training
 from trimaran.runs.extending import Extension
 from trimaran.runs.pipeline import STEPS, Request
 from trimaran.runs.record import RunRecord
@@ -50,10 +51,10 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> tuple[RunRecord, 
         with reporter.step(1, STEPS, pipeline.data_title(request.recipe)):
             _check_data(request, record, reporter)
         with reporter.step(2, STEPS, f"image: {record.image.name} ({record.image.engine})"):
-            exact = _command(request, record, directory, reporter)
+            launch = _launch(request, record, directory, reporter)
         with reporter.step(3, STEPS, f"training goes on: {record.recipe.name}"):
             reporter.note(f"  {directory}")
-            again = Command((*exact.argv, OPTION), exact.env)
+            again = launching.command(launch.with_arguments(OPTION))
             training.perform(directory, rundir.go_on(directory, record), again, lock, reporter)
         with reporter.step(4, STEPS, "verdict and report"):
             return report.write(directory)
@@ -89,17 +90,18 @@ def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None
             raise UsageError(f"{data.path} has other data than those the run began with")
 
 
-def _command(
+def _launch(
     request: Request, record: RunRecord, directory: Path, reporter: Reporter
-) -> Command:
-    """Return the command of the run, put together again: its environment is today's.
+) -> LaunchSpec:
+    """Return the specification of the run, built again: the environment is today's.
 
     Raises:
         RunError: the image is gone, or the command would be another one.
     """
     with reporter.bar(f"verifying {record.image.name}", None):
         built = _image(request, record)
-    exact = pipeline.command(request, built, request.folders, directory)
+    launch = pipeline.specification(request, built, request.folders, directory)
+    exact = launching.command(launch)
     others = [word for word in exact.argv if word not in record.command.argv]
     if list(exact.argv) != record.command.argv:
         raise RunError(
@@ -108,7 +110,7 @@ def _command(
             hint="run directory, data, image and engine must be where they were, and the site file"
             " must have the same binds; `command.shell` in run.json is the run's",
         )
-    return exact
+    return launch
 
 
 def _image(request: Request, record: RunRecord) -> BuiltImage:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trimaran import __version__, paths, process
-from trimaran.engines import Command, commands
+from trimaran.engines import commands
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import (
     LINES_BYTES,
@@ -27,10 +27,11 @@ from trimaran.files import (
     writing,
 )
 from trimaran.hostfacts import host_facts
+from trimaran.launch.specification import Command, LaunchSpec
 from trimaran.parsing import parse_json
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import links
+from trimaran.runs import launching, links
 from trimaran.runs.extending import Modification
 from trimaran.runs.initial import InitialRecord
 from trimaran.runs.record import (
@@ -143,7 +144,7 @@ def start(
     changed: dict[str, Argument],
     image: ImageRecord,
     data: list[DataRecord],
-    command: Command,
+    launch: LaunchSpec,
     modified: Sequence[Modification] = (),
     initial: InitialRecord | None = None,
     site: SiteFacts | None = None,
@@ -156,7 +157,8 @@ def start(
     Raises:
         RunError: it cannot be written, or another run began there, on a file system without locks.
     """
-    record = new_record(recipe, changed, image, data, command, git_state(recipe.path.parent))
+    record = new_record(recipe, changed, image, data, launch, launching.command(launch),
+                        git_state(recipe.path.parent))
     record = record.model_copy(update={
         "status": "running" if job is None else "queued",
         "modified": list(modified), "initial": initial, "site": site, "job": job,
@@ -173,12 +175,13 @@ def start(
 
 def new_record(
     recipe: RecipeFile, changed: dict[str, Argument], image: ImageRecord, data: list[DataRecord],
-    command: Command, git: GitRecord,
+    launch: LaunchSpec, command: Command, git: GitRecord,
 ) -> RunRecord:
     """Return the `run.json` of a run that begins here and now."""
     return RunRecord(
         status="running", trimaran=__version__, recipe=recipe_record(recipe, changed),
-        image=image, data=data, git=git, host=host_facts(), started=datetime.now(timezone.utc),
+        image=image, data=data, launch=launch, git=git, host=host_facts(),
+        started=datetime.now(timezone.utc),
         command=CommandRecord(
             argv=list(command.argv), env=dict(command.env), shell=paste_line(command)
         ),

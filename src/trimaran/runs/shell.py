@@ -6,19 +6,16 @@ and write JSON, with sh and coreutils only.
 
 from __future__ import annotations
 
-import re
-import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from trimaran import hostfacts
-from trimaran.engines import BuiltImage, Command, commands, gpu
-from trimaran.engines.apptainer import USERNS, Apptainer
-from trimaran.errors import UsageError
-from trimaran.process import quoted
+from trimaran.engines import commands, gpu
+from trimaran.launch.apptainer import USERNS
+from trimaran.launch.specification import Node
+from trimaran.launch.words import IfSet, Text, Variable, join, shell_source
 from trimaran.runs.rundir import METRICS, RESULT
 
 
@@ -45,67 +42,20 @@ def values(image: str) -> dict[str, object]:
     }
 
 
-def stand_in() -> str:
-    """Return a path for what only the script knows: random, so that nothing is taken for it."""
-    return f"/{secrets.token_hex(16)}"
+def node(image: str) -> Node:
+    """Return what a script knows of its machine, for a run of `image`: by variables.
 
-
-def command(
-    built: BuiltImage,
-    exact: Callable[[Apptainer, BuiltImage], Command],
-    stand_ins: Mapping[str, str],
-    *,
-    flags: Sequence[str] = (),
-) -> tuple[list[str], list[str]]:
-    """Return the words of a command and of its environment, as shell source.
-
-    The engine's path and that of the image are variables of the script: `engine`,
-    `engine_folder` and `image`. What only the machine can say of the engine's flags, it says.
-
-    Args:
-        built: the image, wherever it is now.
-        exact: gives the command for an engine and an image.
-        stand_ins: more variables, by the text that stands for each in the command.
-        flags: more of the engine's, which the site needs.
+    The script sets `engine`, `engine_folder` and `image`. What only the machine can tell of
+    the engine's options, the functions of `machine_flags` find out.
     """
-    own = stand_in()
-    variables = {
-        f"{own}/apptainer": "engine", own: "engine_folder", f"{own}-image": "image", **stand_ins
-    }
-    line = exact(Apptainer(f"{own}/apptainer"), replace(built, reference=f"{own}-image"))
-    machine = {USERNS, *gpu.APPTAINER.values()}
-    at = line.argv.index("--pwd")
-    words = [_word(word, variables) for word in line.argv[:at] if word not in machine]
-    words.append(f"${{userns:+{USERNS}}}")
-    if (vendor := gpu.vendor(built.name)) is not None:
-        words.append(f"${{gpu:+{gpu.APPTAINER[vendor]}}}")
-    words += map(shlex.quote, flags)
-    words += [_word(word, variables) for word in line.argv[at:]]
-    environment = [
-        _word(f"{name}={value}", variables)
-        for name, value in line.env.items()
-        if name not in commands.PASSED_ON
-    ]
-    return words, environment
+    vendor = gpu.vendor(image)
+    shows_gpus = () if vendor is None else (IfSet("gpu", gpu.APPTAINER[vendor]),)
+    return Node(
+        Variable("engine"), Variable("image"), options=(IfSet("userns", USERNS), *shows_gpus),
+        environment={"PATH": commands.search_path([Variable("engine_folder")])},
+    )
 
 
-def quote(word: object) -> str:
-    """Return a word as shell source, on one line, by characters that are seen as they are.
-
-    Raises:
-        UsageError: it has control characters: a line of its own could be read by a batch system.
-    """
-    text = str(word)
-    if any(ord(character) < ord(" ") or ord(character) == 127 for character in text):
-        raise UsageError(f"control characters cannot be put into a script: {text!r}")
-    return quoted(text)
-
-
-def _word(word: str, variables: Mapping[str, str]) -> str:
-    """Return `word` as shell source: quoted, with variables in place of stand-ins."""
-    longest = sorted(variables, key=len, reverse=True)
-    parts = re.split("|".join(f"({re.escape(stand_in)})" for stand_in in longest), word)
-    source = [
-        f'"${variables[part]}"' if part in variables else quote(part) for part in parts if part
-    ]
-    return "".join(source) or "''"
+def assignments(environment: Mapping[str, Text]) -> list[str]:
+    """Return `NAME=VALUE` words of variables, as shell source."""
+    return [shell_source(join(f"{name}=", value)) for name, value in environment.items()]

@@ -8,11 +8,10 @@ threads run. Anything else could change what the app computes, as `--set` does.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from pydantic import BaseModel, Field, computed_field
 
-from trimaran.engines import Command
 from trimaran.sites import hides
 
 FLAGS = frozenset({
@@ -99,18 +98,6 @@ def is_network(name: str, value: str) -> bool:
     if VARIABLES.fullmatch(name) is None:
         return False
     return name in READ_ONLY or _PATH.search(value) is None
-
-
-def lost(
-    facts: SiteFacts, command: Command, sets: Callable[[str, str, Command], bool]
-) -> Iterator[str]:
-    """Yield what of `facts` a command does not have.
-
-    `sets` says whether it gives the app a variable (`Row.sets` of its engine).
-    """
-    yield from (flag for flag in facts.flags if flag not in command.argv)
-    yield from (name for name, value in facts.env.items() if not sets(name, value, command))
-    yield from (place for place in facts.binds if not any(place in word for word in command.argv))
 
 
 def _is_neutral(flag: str) -> bool:

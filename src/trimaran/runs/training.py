@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 
 from trimaran import locks, process
-from trimaran.engines import Command
 from trimaran.errors import Interrupted, RunError
 from trimaran.files import refusal, room
+from trimaran.launch.specification import Command
 from trimaran.reporting import Reporter
 from trimaran.runs import curves, ends, rundir
 from trimaran.runs.record import STOPPED, RunRecord, Status, status_after

@@ -13,12 +13,12 @@ from trimaran.cluster.forms.docker import docker
 from trimaran.cluster.forms.jobs_of_slurm import pyxis, shifter
 from trimaran.cluster.forms.kubernetes import kubernetes
 from trimaran.cluster.forms.parts import Parts
-from trimaran.engines import Bind, gpu
+from trimaran.engines import BuiltImage, gpu
 from trimaran.errors import UsageError, nearest
 from trimaran.images import definition
-from trimaran.recipes.command import app_arguments, launcher
+from trimaran.launch.specification import Node
 from trimaran.runs import initial, inputs, pipeline, rundir
-from trimaran.runs.agreement import OUT_INSIDE
+from trimaran.runs.launching import Places
 from trimaran.runs.pipeline import Request
 from trimaran.sites import Cluster
 
@@ -46,19 +46,14 @@ def render(form: str, request: Request, cluster: Cluster) -> str:
                          hint="registry: HOST/NAMESPACE in the site file, or TRIMARAN_REGISTRY")
     recipe = request.recipe.recipe
     image = definition.load(recipe.image.name)
-    entry = definition.entry(image)
-    if entry is None:
-        raise UsageError(f"{image.name} has no app to launch")
-    folders = inputs.places(request.recipe, request.folders)
-    data = inputs.argument(recipe, folders, container=True)
-    words = app_arguments(recipe, request.changes, data=data, out=OUT_INSIDE)
+    built = BuiltImage(image.name, "podman", f"{place}/{image.name}:{image.tag}", None, "", 0)
     out = rundir.new_directory(request.recipe, request.out)
     begins, lacking = initial.planned(request.recipe, request.initial)
-    first = initial.bind(begins)
-    words += [f"--initial={bind.target}" for bind in first]
+    folders = inputs.places(request.recipe, request.folders)
+    places = Places(inputs.mounts(recipe, folders), str(out), initial.mounts(begins))
+    launch = pipeline.specify(request, built, Node("", built.reference), places)
+    if launch.module is None:
+        raise UsageError(f"{image.name} has no app to launch")
     return FORMS[form](Parts(
-        request.recipe.name, recipe, cluster, f"{place}/{image.name}:{image.tag}",
-        launcher(recipe) or ["python"], ["-m", entry.module, *words],
-        [*inputs.binds(recipe, folders), *first, Bind(out, OUT_INSIDE, writable=True)],
-        gpu.vendor(image.name), tuple(lacking),
+        request.recipe.name, recipe, cluster, launch, gpu.vendor(image.name), tuple(lacking),
     ))

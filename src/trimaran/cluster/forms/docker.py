@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trimaran.cluster.forms.parts import Parts, source, text
-from trimaran.engines import Bind
 from trimaran.errors import UsageError
 from trimaran.images.parts import Gpu
+from trimaran.launch.specification import Mount
 from trimaran.process import shell_line
-from trimaran.runs.agreement import OUT_INSIDE
+from trimaran.runs.launching import OUT_INSIDE
 
 DEVICES: dict[Gpu, tuple[str, ...]] = {
     "nvidia": ("--gpus", "all"),
@@ -27,17 +27,17 @@ def docker(parts: Parts) -> str:
     argv = [
         "--network", "none", "--shm-size", "8g", "--workdir", OUT_INSIDE,
         *(DEVICES[parts.gpu] if parts.gpu else ()),
-        *(word for bind in parts.binds for word in ("--mount", _mount(bind))),
+        *(word for mount in parts.launch.mounts for word in ("--mount", _mount(mount))),
         *(word for name, value in parts.env.items() for word in ("--env", f"{name}={value}")),
         "--entrypoint", starter, parts.image, *words,
     ]
     return text(parts, "Docker", [
-        shell_line(["mkdir", "-p", str(parts.out)]),
+        shell_line(["mkdir", "-p", parts.out]),
         # Who runs it owns what it writes, and not root.
         f'docker run --rm --user "$(id -u):$(id -g)" {shell_line(argv)}',
     ])
 
 
-def _mount(bind: Bind) -> str:
-    ending = "" if bind.writable else ",readonly"
-    return f"type=bind,source={source(bind, ',', 'docker')},destination={bind.target}{ending}"
+def _mount(mount: Mount) -> str:
+    ending = "" if mount.writable else ",readonly"
+    return f"type=bind,source={source(mount, ',', 'docker')},destination={mount.target}{ending}"

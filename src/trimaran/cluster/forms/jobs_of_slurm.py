@@ -5,16 +5,17 @@ from __future__ import annotations
 from trimaran.cluster.forms.parts import Parts, source, text
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.errors import UsageError
+from trimaran.launch.words import plain
 from trimaran.process import quoted, shell_line
-from trimaran.runs.agreement import OUT_INSIDE
+from trimaran.runs.launching import OUT_INSIDE
 
 
 def pyxis(parts: Parts) -> str:
     """Return a script for sbatch with Pyxis' options of srun."""
     host, _, path = parts.image.partition("/")
     mounts = ",".join(
-        f"{source(bind, ',:', 'Pyxis')}:{bind.target}:{'rw' if bind.writable else 'ro'}"
-        for bind in parts.binds
+        f"{source(mount, ',:', 'Pyxis')}:{mount.target}:{'rw' if mount.writable else 'ro'}"
+        for mount in parts.launch.mounts
     )
     return _job(parts, "Enroot and Pyxis", [], [
         f"--container-image={host}#{path}", f"--container-mounts={mounts}",
@@ -27,8 +28,8 @@ def shifter(parts: Parts) -> str:
     """Return a script for sbatch that starts Shifter in each task."""
     image = f"docker:{parts.image}"
     volumes = ";".join(
-        f"{source(bind, ';:', 'Shifter')}:{bind.target}{'' if bind.writable else ':ro'}"
-        for bind in parts.binds
+        f"{source(mount, ';:', 'Shifter')}:{mount.target}{'' if mount.writable else ':ro'}"
+        for mount in parts.launch.mounts
     )
     return _job(parts, "Shifter", [f"--image={image}"], [
         "shifter", f"--image={image}", f"--volume={volumes}", f"--workdir={OUT_INSIDE}",
@@ -51,10 +52,10 @@ def _job(parts: Parts, title: str, options: list[str], container: list[str]) -> 
     return text(parts, title, [
         *(f"#SBATCH {option}" for option in (*own, *options)),
         "set -eu",
-        shell_line(["mkdir", "-p", str(parts.out)]),
+        shell_line(["mkdir", "-p", parts.out]),
         *(f"export {name}={quoted(value)}" for name, value in parts.env.items()),
         "MASTER_ADDR=$(uname -n)",
         "MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))",
         'export MASTER_ADDR MASTER_PORT PET_RDZV_ENDPOINT="$MASTER_ADDR:$MASTER_PORT"',
-        shell_line([*starts, *container, *parts.starter, *parts.app]),
+        shell_line([*map(plain, starts), *container, *parts.starter, *parts.app]),
     ])

@@ -5,6 +5,7 @@ The operator tells torchrun in each pod, by variables, of nodes, ranks and where
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 import yaml
@@ -12,8 +13,10 @@ import yaml
 from trimaran.cluster.forms.parts import Parts
 from trimaran.errors import UsageError
 from trimaran.images.parts import Gpu
+from trimaran.launch.specification import Mount
 from trimaran.recipes import cards
-from trimaran.runs.agreement import OUT_INSIDE
+from trimaran.runs import inputs
+from trimaran.runs.launching import OUT_INSIDE
 from trimaran.runs.resume import OPTION
 
 GPUS: dict[Gpu, str] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
@@ -56,7 +59,7 @@ def kubernetes(parts: Parts) -> str:
 
 
 def _replica(parts: Parts, count: int) -> dict[str, Any]:
-    claims = {("runs" if bind.writable else "data") for bind in parts.binds}
+    claims = {("runs" if mount.writable else "data") for mount in parts.launch.mounts}
     volumes: list[dict[str, Any]] = [
         {"name": name, "persistentVolumeClaim": {"claimName": f"trimaran-{name}"}}
         for name in sorted(claims)
@@ -76,16 +79,12 @@ def _container(parts: Parts) -> dict[str, Any]:
     limits = {"cpu": str(wanted.cpus_per_task * wanted.tasks_per_node)}
     if parts.gpu and wanted.gpus_per_node:
         limits[GPUS[parts.gpu]] = str(wanted.gpus_per_node)
-    # Data sets by name; after them, where the recipe begins with a file, that file.
-    sources = parts.binds[len(parts.recipe.data):-1]
-    places = [*parts.recipe.data, *(bind.source.name for bind in sources),
-              f"{parts.name}/{parts.out.name}"]
     mounts = [
         {
-            "name": "runs" if bind.writable else "data", "mountPath": bind.target,
-            "subPath": place, "readOnly": not bind.writable,
+            "name": "runs" if mount.writable else "data", "mountPath": mount.target,
+            "subPath": _place(parts, mount), "readOnly": not mount.writable,
         }
-        for bind, place in zip(parts.binds, places, strict=True)
+        for mount in parts.launch.mounts
     ]
     return {
         "name": "pytorch",  # the operator looks for this one
@@ -98,3 +97,13 @@ def _container(parts: Parts) -> dict[str, Any]:
         "volumeMounts": [*mounts, {"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
+
+
+def _place(parts: Parts, mount: Mount) -> str:
+    """Return where a mount is below its claim: data sets by name, runs by recipe and time."""
+    if mount.writable:
+        return f"{parts.name}/{PurePath(parts.out).name}"
+    for name in parts.recipe.data:
+        if mount.target == inputs.mount(parts.recipe, name, "").target:
+            return name
+    return PurePath(str(mount.source)).name

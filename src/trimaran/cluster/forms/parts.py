@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from trimaran.cluster.scheduler import Shape
-from trimaran.engines import Bind
 from trimaran.errors import UsageError
 from trimaran.images.parts import Gpu
+from trimaran.launch.specification import LaunchSpec, Mount
 from trimaran.recipes import targets
 from trimaran.recipes.recipe import Recipe
 from trimaran.sites import Cluster
@@ -21,10 +20,7 @@ class Parts:
 
     Attributes:
         name: of the recipe, for people.
-        image: address of the OCI image: HOST/NAMESPACE/NAME:TAG.
-        starter: what starts the tasks inside a container, up to and with the interpreter.
-        app: words for the interpreter: module, verb and arguments.
-        binds: folders of the host, and where they are seen; the last one is the run directory.
+        launch: its launch specification; the image is an address, HOST/NAMESPACE/NAME:TAG.
         gpu: whose GPUs the image is for, None without.
         lacking: what has to be made before.
     """
@@ -32,10 +28,7 @@ class Parts:
     name: str
     recipe: Recipe
     cluster: Cluster
-    image: str
-    starter: list[str]
-    app: list[str]
-    binds: list[Bind]
+    launch: LaunchSpec
     gpu: Gpu | None
     lacking: tuple[str, ...] = ()
 
@@ -50,9 +43,24 @@ class Parts:
         return {**self.recipe.env, **self.cluster.env}
 
     @property
-    def out(self) -> Path:
+    def image(self) -> str:
+        """The address of the OCI image."""
+        return self.launch.image.reference
+
+    @property
+    def starter(self) -> tuple[str, ...]:
+        """What starts the ranks inside a container, up to and with the interpreter."""
+        return self.launch.launcher or ("python",)
+
+    @property
+    def app(self) -> tuple[str, ...]:
+        """What the interpreter is given: the module, its verb and its options."""
+        return ("-m", str(self.launch.module), *self.launch.arguments)
+
+    @property
+    def out(self) -> str:
         """The run directory."""
-        return self.binds[-1].source
+        return next(str(mount.source) for mount in self.launch.mounts if mount.writable)
 
     @property
     def shape(self) -> Shape:
@@ -60,18 +68,19 @@ class Parts:
         return Shape.of(self.recipe, targets.load(self.recipe.target).node.sockets)
 
 
-def source(bind: Bind, forbidden: str, what: str) -> str:
-    """Return the folder of the host of a bind.
+def source(mount: Mount, forbidden: str, what: str) -> str:
+    """Return the folder of the host that a mount shows.
 
     Raises:
         UsageError: it is a file system image, or its path has what cannot be quoted there.
     """
-    if bind.image:
-        raise UsageError(f"{bind.source}: {what} mounts no SquashFS image",
+    path = str(mount.source)
+    if mount.image:
+        raise UsageError(f"{path}: {what} mounts no SquashFS image",
                          hint="give the folder with --data")
-    if any(character in forbidden or not character.isprintable() for character in str(bind.source)):
-        raise UsageError(f"{bind.source}: {what} has no way to quote {' or '.join(forbidden)}")
-    return str(bind.source)
+    if any(character in forbidden or not character.isprintable() for character in path):
+        raise UsageError(f"{path}: {what} has no way to quote {' or '.join(forbidden)}")
+    return path
 
 
 def text(parts: Parts, title: str, lines: list[str]) -> str:

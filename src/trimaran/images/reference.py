@@ -1,0 +1,25 @@
+"""Which image: one value for an image that is built, pulled, planned, recorded or published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ImageReference:
+    """An image in the hands of an engine.
+
+    Attributes:
+        name: name of the image definition (`resnet-imagenet-torch-cpu`).
+        engine: name of the engine that holds it.
+        reference: SIF path, OCI image reference or virtual environment folder.
+        digest: `sha256:...` of the SIF file or of the OCI manifest; None on the host, and for
+            an image that is not built yet.
+        inputs: SHA-256 over everything that went into it (definition, locks, sources, base).
+    """
+
+    name: str
+    engine: str
+    reference: str
+    digest: str | None
+    inputs: str

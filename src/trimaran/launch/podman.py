@@ -1,0 +1,40 @@
+"""A launch specification as a command of Podman."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from trimaran.launch.specification import CommandLine, LaunchSpec, Mount
+from trimaran.launch.words import Word, join
+
+
+def render(spec: LaunchSpec) -> CommandLine:
+    """Return the command that runs the app of `spec`; without a launcher, by the entry point."""
+    node, inside = spec.node, spec.in_container
+    entry = ("--entrypoint", inside[0]) if inside else ()
+    return CommandLine(
+        (
+            node.program, *node.global_options,
+            *run_options(spec.workdir, spec.mounts, spec.environment, options=node.options),
+            *entry, node.image, *inside[1:], *spec.arguments,
+        ),
+        node.environment,
+    )
+
+
+def run_options(
+    workdir: str, mounts: Iterable[Mount], env: Mapping[str, str], *,
+    options: Sequence[Word] = (), network: bool = False,
+) -> list[Word]:
+    """Return `run` and its options, which isolate a container from the host."""
+    words: list[Word] = [
+        "run", "--rm", f"--network={'host' if network else 'none'}",
+        "--read-only",  # /out is the only writable place; /tmp is in memory
+        f"--workdir={workdir}", *options,
+    ]
+    for mount in mounts:
+        mode = "rw" if mount.writable else "ro"
+        words += ["--volume", join(mount.source, f":{mount.target}:{mode}")]
+    for key, value in env.items():
+        words += ["--env", f"{key}={value}"]
+    return words

@@ -1,0 +1,136 @@
+"""Words of a command, parts of which may be known only to the shell script that will run it.
+
+A `Text` is a string, a shell variable, or a sequence of both. Rendered as plain text it must be
+free of variables; rendered as shell source each string is quoted and each variable expands to
+exactly one word.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from trimaran.errors import UsageError
+from trimaran.process import quoted
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of the shell script, whose value is known where the script runs.
+
+    Attributes:
+        name: of the variable.
+        simple: whether its value surely has no comma and no quotation mark.
+    """
+
+    name: str
+    simple: bool = False
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Strings and variables, one after the other, as one word."""
+
+    parts: tuple[str | Variable, ...]
+
+
+Text: TypeAlias = str | Variable | Joined
+
+
+@dataclass(frozen=True)
+class IfSet:
+    """A word that a command has only where a variable of the script is set and not empty."""
+
+    variable: str
+    word: Text
+
+
+Word: TypeAlias = Text | IfSet
+
+
+@dataclass(frozen=True)
+class ShellJson:
+    """Shell source whose expansion is a JSON value: a leaf of a document that a script writes."""
+
+    source: str
+
+
+def join(*texts: Text) -> Text:
+    """Return the concatenation of `texts`: a string where none of them has a variable."""
+    parts: list[str | Variable] = []
+    for text in texts:
+        for part in pieces(text):
+            if isinstance(part, str) and parts and isinstance(parts[-1], str):
+                parts[-1] += part
+            elif part != "":
+                parts.append(part)
+    if not parts:
+        return ""
+    return parts[0] if len(parts) == 1 else Joined(tuple(parts))
+
+
+def pieces(text: Text) -> tuple[str | Variable, ...]:
+    """Return the strings and variables that `text` consists of, in order."""
+    return text.parts if isinstance(text, Joined) else (text,)
+
+
+def plain(word: Word) -> str:
+    """Return `word` as a string.
+
+    Raises:
+        ValueError: it has a variable, so that only the script knows it.
+    """
+    if not isinstance(word, str):
+        raise ValueError(f"known only where the command runs: {word}")
+    return word
+
+
+def shell_source(word: Word) -> str:
+    """Return `word` as shell source that expands to one word, or to none (`IfSet`).
+
+    Raises:
+        UsageError: it has control characters.
+    """
+    if isinstance(word, IfSet):
+        source = shell_source(word.word)
+        return f"${{{word.variable}:+{source}}}"
+    source = "".join(
+        f'"${part.name}"' if isinstance(part, Variable) else quote(part)
+        for part in pieces(word) if part != ""
+    )
+    return source or "''"
+
+
+def quote(word: object) -> str:
+    """Return a string as shell source, on one line, by characters that are seen as they are.
+
+    Raises:
+        UsageError: it has control characters: a batch system could read a line of its own.
+    """
+    text = str(word)
+    if any(ord(character) < ord(" ") or ord(character) == 127 for character in text):
+        raise UsageError(f"control characters cannot be put into a script: {text!r}")
+    return quoted(text)
+
+
+def json_source(value: object, indent: int = 0) -> str:
+    """Return a JSON document as lines of a here-document, in which `ShellJson` leaves expand."""
+    inner, outer = " " * (indent + 2), " " * indent
+    if isinstance(value, ShellJson):
+        return value.source
+    if isinstance(value, Mapping) and value:
+        rows = [f"{inner}{_literal(str(key))}: {json_source(item, indent + 2)}"
+                for key, item in value.items()]
+        return "{\n" + ",\n".join(rows) + f"\n{outer}}}"
+    if isinstance(value, Sequence) and not isinstance(value, str) and value:
+        rows = [f"{inner}{json_source(item, indent + 2)}" for item in value]
+        return "[\n" + ",\n".join(rows) + f"\n{outer}]"
+    return _literal(value)
+
+
+def _literal(value: object) -> str:
+    """Return a JSON value for a here-document, with what that expands escaped: `$`, backquotes."""
+    return re.sub(r"[\\$`]", r"\\\g<0>", json.dumps(value))

@@ -1,0 +1,30 @@
+"""The command that an engine runs, of the few parts that a test gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from trimaran.engines import BuiltImage, Engine, selection
+from trimaran.launch.specification import Command, LaunchSpec, Mount
+from trimaran.runs import launching, pipeline
+
+
+def command(
+    engine: Engine, built: BuiltImage, arguments: Sequence[str], mounts: Iterable[Mount] = (),
+    env: Mapping[str, str] | None = None, workdir: str = "/", launcher: Sequence[str] = (),
+    module: str | None = None,
+) -> Command:
+    """Return the command of a run of `built` with these arguments."""
+    spec = LaunchSpec(
+        image=built.image, node=engine.node(built), mounts=tuple(mounts), environment=env or {},
+        workdir=workdir, module=module, launcher=tuple(launcher), arguments=tuple(arguments),
+    )
+    return selection.row(engine.name).render(spec).command()
+
+
+def of_run(
+    request: pipeline.Request, built: BuiltImage, folders: Mapping[str, Path], directory: Path
+) -> Command:
+    """Return the command of a run, as `trimaran run` executes it."""
+    return launching.command(pipeline.specification(request, built, folders, directory))
