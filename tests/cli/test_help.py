@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import commandlines
 from trimaran import __version__, cli
+from trimaran.cli.common import GROUPS
 
 GOLDEN = Path(__file__).parents[1] / "golden/help.txt"
 
@@ -44,6 +45,17 @@ def text() -> str:
 
 def test_help_is_the_golden_file() -> None:
     assert text() == GOLDEN.read_text(), "run: make generate"
+
+
+def test_the_first_screen_lists_each_command_once_with_a_whole_sentence() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(words[0] for words in commands() if len(words) == 1)
+    for line in ask([]).splitlines():
+        assert len(line) <= 80
+        assert "..." not in line or "ARGS" in line
+    for name in grouped:
+        [row] = re.findall(rf"^  {name} +(.*)$", ask([]), re.MULTILINE)
+        assert re.fullmatch(r"[A-Z].*\.", row), row
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)

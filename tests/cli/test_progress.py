@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import os
 import re
 import time
@@ -55,6 +56,15 @@ def test_a_quick_look_leaves_no_line() -> None:
 
 def test_it_is_said_soon_enough() -> None:
     assert progress.SILENT_SECONDS < 5
+
+
+def test_lines_of_progress_become_rarer() -> None:
+    first = [*itertools.islice(progress.silences(), 6)]
+    assert first == [4, 8, 16, 32, 60, 60]
+    lines_in_ten_minutes = sum(at <= 600 for at in itertools.accumulate(
+        itertools.islice(progress.silences(), 100)
+    ))
+    assert lines_in_ten_minutes < 15
 
 
 def test_who_hears_something_else_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

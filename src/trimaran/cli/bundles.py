@@ -22,15 +22,16 @@ def bundle(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Tar file to make.")
     ],
     with_data: Annotated[
-        bool, typer.Option("--with-data", help="Pack the data set, too, not only its checksums.")
+        bool, typer.Option("--with-data", help="Also pack the data set, not only its checksums.")
     ] = False,
     settings: Settings = None,
     base: Base = None,
     offline: Offline = False,
 ) -> None:
-    """Pack a recipe, its image and what it needs into one file for a node without a network.
+    """Pack a recipe and its image for a node without network.
 
-    There, `sh run.sh` needs Apptainer, sh and coreutils; `trimaran report` judges the run later.
+    On that node, `sh run.sh` needs only Apptainer, sh and coreutils. `trimaran report` judges the
+    run later.
 
     Example: trimaran bundle resnet-imagenet/cpu-quickstart --with-data -o quickstart.tar
     """
@@ -56,16 +57,17 @@ def unbundle(
         typer.Option(metavar="DIR", help="Folder to make; by default named after the recipe."),
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Only check every file in it; unpack nothing.")
+        bool, typer.Option("--verify", help="Only check every file; unpack nothing.")
     ] = False,
     take_in: Annotated[
         bool,
-        typer.Option("--import", help="Also put image and data into the cache, for `run`."),
+        typer.Option("--import", help="Also put the image and the data into the cache, for `run`."),
     ] = False,
 ) -> None:
-    """Check a bundle and unpack it: every file against its SHA-256, or nothing at all.
+    """Check every file of a bundle by its SHA-256, and unpack it.
 
-    Exits with 4 when the bundle is damaged, 2 when the folder exists already.
+    If one file is damaged, nothing is unpacked. Exits with 4 when the bundle is damaged, with 2
+    when the folder already exists.
 
     Example: trimaran unbundle quickstart.tar --to quickstart
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trimaran.survey.holdings import Holding
 
 app = typer.Typer(
-    help="List what lies in the cache, and remove what is no longer used.\n\n"
+    help="List the cache, and remove what is no longer used.\n\n"
     "Example: trimaran cache list",
     no_args_is_help=True, rich_markup_mode=None,
 )
@@ -24,9 +24,10 @@ common.app.add_typer(app, name="cache")
 
 @command(app, "list")
 def cache_list(site: Site, as_json: Json = False) -> None:
-    """List images, environments, packages, bases and data in the cache, with their sizes.
+    """List the contents of the cache with their sizes.
 
-    On a node of a cluster also the copies that the user's jobs have on its own disk.
+    These are images, environments, packages, base images and data sets. On a compute node, copies
+    that the user's jobs keep on its own disk are listed, too.
 
     Example: trimaran cache list
     """
@@ -41,14 +42,14 @@ def cache_list(site: Site, as_json: Json = False) -> None:
 @command(app, "prune")
 def cache_prune(
     site: Site,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
-    """Remove what the definitions no longer use, and show it first.
+    """List and remove what the current definitions do not use.
 
-    Images of the current definitions, published and pinned ones, and all data stay. Let runs
-    of older definitions end first: what a process uses stays, but a run that was stopped cannot
-    be resumed without its image. On a node of a cluster also what jobs that have ended left on
-    its own disk.
+    Images of the current definitions, published and pinned images, and all data sets stay. Files
+    that a process uses stay, too. A stopped run cannot be resumed without its image: finish runs
+    of older definitions first. On a compute node, leftovers of ended jobs on its own disk are
+    removed.
 
     Example: trimaran cache prune --yes
     """

@@ -33,13 +33,14 @@ LAST = 50
 
 ClusterName = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="NAME", help="One of the site file's; default: its first."),
+    typer.Option("--cluster", metavar="NAME", help="Cluster of the site file; default: the first "
+                                                   "one."),
 ]
 NodeCounts = Annotated[
     str | None,
     typer.Option(
         metavar="N[,N]...",
-        help="Run it on so many nodes; several numbers: a scaling series, one job for each.",
+        help="Number of nodes; several numbers make a scaling series with one job each.",
     ),
 ]
 RunDirectories = Annotated[
@@ -55,7 +56,7 @@ def _complete_form(incomplete: str) -> list[str]:
 
 
 site_app = typer.Typer(
-    help="The site file: what holds on this machine.\n\nExample: trimaran site show",
+    help="Make or show the site file, which describes this machine.\n\nExample: trimaran site show",
     no_args_is_help=True, rich_markup_mode=None,
 )
 app.add_typer(site_app, name="site")
@@ -63,19 +64,19 @@ app.add_typer(site_app, name="site")
 
 @site_app.command("init")
 def init_site(
-    name: Annotated[str, typer.Option("--cluster", help="What to call the cluster.")] = "here",
+    name: Annotated[str, typer.Option("--cluster", help="Name of the cluster.")] = "here",
     file: Annotated[
         Path | None,
         typer.Option("--site", envvar="TRIMARAN_SITE", metavar="FILE", help="Site file to make."),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Ask nothing: take what the batch system says.")
+        bool, typer.Option("--yes", help="Accept all values of the batch system without questions.")
     ] = False,
 ) -> None:
-    """Make a site file with what this login node tells of its cluster; none is ever changed.
+    """Make a site file from what this login node reports.
 
-    What it tells, and what it cannot, is asked for on a terminal: Enter takes what is shown, or
-    leaves it out; another answer replaces it.
+    An existing file is never changed. On a terminal, each value is shown first: Enter accepts it,
+    another answer replaces it.
 
     Example: trimaran site init --cluster ourcluster
     """
@@ -103,7 +104,7 @@ def init_site(
 
 @command(site_app, "show")
 def show_site(site: Site) -> None:
-    """Print what the site file says, with the defaults of what it leaves out.
+    """Print the site file with the defaults that it leaves out.
 
     Example: trimaran site show
     """
@@ -129,13 +130,15 @@ def submit(
     form: Annotated[
         str | None,
         typer.Option(metavar="FORM", autocompletion=_complete_form,
-                     help="With --dry-run: for docker, pyxis, shifter or kubernetes instead."),
+                     help="With --dry-run: print it for docker, pyxis, shifter or kubernetes."),
     ] = None,
 ) -> None:
-    """Give a recipe to the cluster's batch system, and go on with it at its time limit.
+    """Submit a recipe to the cluster's batch system.
 
-    Slurm, PBS or LSF, as the site file says. Data and image are made here first. The nodes need
-    Apptainer and the run directory's file system, no Python. Its verdict: trimaran report RUN.
+    The site file names Slurm, PBS or LSF. Data and image are made first, on this machine. The
+    compute nodes need Apptainer and the file system of the run directory, but no Python. A job
+    that reaches its time limit is queued again and continues. `trimaran report RUN` prints the
+    verdict.
 
     Example: trimaran submit resnet-imagenet/cpu-2node-smoke
     """
@@ -191,11 +194,12 @@ def _counts(text: str) -> list[int]:
 
 @command(app)
 def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> None:
-    """Tell how submitted runs stand: queued, running, at which step, ended and why.
+    """Show the state of submitted runs: queued, running or ended.
 
-    All below runs/, here and on the clusters' scratch, unless some are named: those that go on, and
-    the 50 that were submitted last. Of a scaling series: all of its runs. A run whose batch system
-    does not answer is unknown, and ends it with 4 if it was named.
+    Without arguments: all runs below runs/, here and on the clusters' scratch, that are queued or
+    running, and the 50 that were submitted last. Of a scaling series, all runs are shown. The
+    state of a run whose batch system does not answer is unknown; if that run was named, the exit
+    code is 4.
 
     Example: trimaran status
     """
@@ -225,10 +229,10 @@ def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> No
 def logs(
     run: RunDirectory,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until the job ends.")
+        bool, typer.Option("--follow", "-f", help="Print new lines until the job ends.")
     ] = False,
 ) -> None:
-    """Print what a submitted run says.
+    """Print the log of a submitted run.
 
     Example: trimaran logs -f runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
@@ -243,10 +247,10 @@ def logs(
 
 @command(app)
 def cancel(site: Site, run: RunDirectory) -> None:
-    """End the job of a submitted run; its checkpoints stay, and `resume` goes on with it.
+    """Cancel the job of a submitted run; its checkpoints stay.
 
-    Of a scaling series: all that are queued or running. Of a run whose jobs have ended: what they
-    left on this machine's own disk is removed.
+    `trimaran resume` continues the run. Of a scaling series, all queued and running jobs are
+    cancelled. Copies that ended jobs of the run left on this machine's own disk are removed.
 
     Example: trimaran cancel runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """

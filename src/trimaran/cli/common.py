@@ -22,14 +22,37 @@ if TYPE_CHECKING:
     from trimaran.sites import Site
 
 EPILOG = (
+    "Example: trimaran list recipes\n\n"
     "Example: trimaran run resnet-imagenet/cpu-quickstart\n\n"
     "Exit codes: 0 PASS or done, 1 FAIL, 2 usage, 3 build, 4 run, 5 NO REFERENCE, 70 a fault of "
-    "Trimaran, 130 interrupted, 141 nobody reads the output."
+    "Trimaran, 130 interrupted, 141 broken pipe."
 )
 
 
-class Stoppable(TyperGroup):
-    """Runs commands so that Ctrl-C, SIGTERM and a closed terminal end them in order."""
+GROUPS = {
+    "Run and judge": ("run", "resume", "report", "compare"),
+    "Cluster": ("submit", "status", "logs", "cancel", "site"),
+    "Data": ("data",),
+    "Images": ("build", "test-image", "extend", "lock", "fetch", "render"),
+    "Supply chain": ("pull", "push", "sign", "verify", "sbom", "audit", "bundle", "unbundle"),
+    "Inspect and clean": ("list", "show", "inspect", "doctor", "cache", "schema"),
+}
+"""The headings of `trimaran --help`, each with its commands in the order of their use."""
+
+
+class TopLevel(TyperGroup):
+    """The commands of `trimaran`, whose help lists them in groups.
+
+    Ctrl-C, SIGTERM and a closed terminal end a command in order.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section for each group of commands."""
+        for heading, names in GROUPS.items():
+            with formatter.section(heading):
+                summaries = [(name, self.commands[name].get_short_help_str(formatter.width))
+                             for name in names]
+                formatter.write_dl(summaries, col_max=12)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; a stop is told, and leaves what was begun to clear up behind it."""
@@ -48,7 +71,7 @@ class Stoppable(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Stoppable,
+    cls=TopLevel,
     help="From a recipe to a verdict: run a reference training in a container and judge it.",
     epilog=EPILOG,
     no_args_is_help=True,
@@ -79,7 +102,7 @@ def _revision() -> str:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Take the options that stand before every command."""
@@ -124,7 +147,8 @@ RecipeName = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change an argument (again for more)."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Replace an argument of the recipe "
+                                                    "(repeatable)."),
 ]
 *_MOST, _LAST = (AUTO, *ENGINES)
 EngineName = Annotated[
@@ -150,7 +174,7 @@ Recipes = Annotated[
     list[Path] | None,
     typer.Option(
         "--recipes", envvar="TRIMARAN_RECIPES", metavar="DIR",
-        help="Find your own recipes, targets, apps and images in DIR, too (again for more).",
+        help="Also find your own recipes, targets, apps and images in DIR (repeatable).",
     ),
 ]
 CaBundle = Annotated[

@@ -23,7 +23,7 @@ from trimaran.errors import ExitCode
 
 @command(app, "lock", network=True)
 def lock_image(image: ImageName) -> None:
-    """Resolve an image's packages anew and write its lock files.
+    """Resolve the packages of an image and write its lock files.
 
     Example: trimaran lock torch-cpu
     """
@@ -38,11 +38,11 @@ def render_images(
         str | None,
         typer.Argument(help="One image; all by default.", autocompletion=complete("images")),
     ] = None,
-    check: Annotated[bool, typer.Option(help="Only say whether the files are current.")] = False,
+    check: Annotated[bool, typer.Option(help="Only check whether the files are current.")] = False,
 ) -> None:
-    """Write image.def and Dockerfile from image.yaml; without IMAGE also the overview of all.
+    """Write image.def and Dockerfile from image.yaml.
 
-    The overview is the picture and the table in containers/README.md.
+    Without IMAGE, the overview of all images in containers/README.md is written, too.
 
     Example: trimaran render --check
     """
@@ -63,14 +63,16 @@ def fetch(
     image: ImageName,
     offline: Offline = False,
     python: Annotated[
-        str | None, typer.Option(help="Only the wheels, for this Python, as the host engine uses.")
+        str | None, typer.Option(help="Download only the wheels for this Python, for the host "
+                                      "engine.")
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Lay out here, too, what a build without Trimaran needs."),
+        typer.Option(metavar="DIR", help="Also lay out the files that a build without Trimaran "
+                                         "needs."),
     ] = None,
 ) -> None:
-    """Download the locked packages of an image into the wheelhouse, verified.
+    """Download and verify the locked packages of an image.
 
     Example: trimaran fetch resnet-imagenet-torch-cpu
     """
@@ -97,13 +99,15 @@ def build(
         bool,
         typer.Option(
             "--check",
-            help="Build it once more, aside, and say what differs (exit code 3 if anything does).",
+            help="Build it again in a separate folder, and show what differs (exit code 3 if "
+                 "anything does).",
         ),
     ] = False,
 ) -> None:
-    """Build an image, and the framework image below it, from its wheelhouse; then test it.
+    """Build an image from its locked packages, and test it.
 
-    With SOURCE_DATE_EPOCH in the environment two builds from one lock give equal bytes.
+    The framework image below it is built first. With SOURCE_DATE_EPOCH in the environment, two
+    builds from one lock give equal bytes.
 
     Example: trimaran build resnet-imagenet-torch-cpu --engine apptainer
     """
@@ -159,7 +163,7 @@ def extend_image(
         list[str], typer.Argument(metavar="--pip PACKAGE...", show_default=False)
     ],
     pip: Annotated[
-        bool, typer.Option("--pip", help="What follows are Python packages, for pip.")
+        bool, typer.Option("--pip", help="The words that follow are Python packages, for pip.")
     ] = False,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="The virtual environment to make.")
@@ -168,15 +172,16 @@ def extend_image(
         list[Path] | None,
         typer.Option(
             metavar="DIR", exists=True, file_okay=False,
-            help="Take wheels from this folder, too (again for more).",
+            help="Also take wheels from this folder (repeatable).",
         ),
     ] = None,
     engine: EngineName = "auto",
     offline: Offline = False,
 ) -> None:
-    """Add packages beside a built image, without building it anew: an environment for run --venv.
+    """Install packages into an environment for `run --venv`.
 
-    The image stays as it is; a run with the environment is marked as modified and is no evidence.
+    The image itself does not change. A run with the environment is marked as modified and is no
+    evidence.
 
     Example: trimaran extend resnet-imagenet-torch-cpu --pip einops --out venv
     """

@@ -20,13 +20,14 @@ common.app.add_typer(app, name="data")
 
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Processes; by default one for each usable core."),
+    typer.Option(min=1, metavar="N", help="Number of processes; default: one for each usable "
+                                          "core."),
 ]
 
 
 @command(app, "list")
 def data_list(as_json: Json = False) -> None:
-    """List data sets and whether they are here.
+    """List data sets and whether they are on this machine.
 
     Example: trimaran data list
     """
@@ -41,7 +42,7 @@ def data_get(
         str | None,
         typer.Argument(
             metavar="DATA", autocompletion=common.complete("data"), show_default=False,
-            help="Name of a data set; with --for by default all that the recipe reads.",
+            help="Name of a data set; with --for, by default all that the recipe reads.",
         ),
     ] = None,
     source: Annotated[
@@ -52,21 +53,21 @@ def data_get(
     ] = None,
     kind: Annotated[
         FormatName | None,
-        typer.Option("--format", help="How it is packed; by default as its own file says."),
+        typer.Option("--format", help="Format of the shards; default: that of the data set."),
     ] = None,
     wanted_by: Annotated[
         str | None,
         typer.Option(
             "--for", metavar="RECIPE", autocompletion=common.complete("recipes"),
-            help="Pack it as this recipe needs it.",
+            help="Use the format that this recipe needs.",
         ),
     ] = None,
     offline: Offline = False,
 ) -> None:
     """Download, verify and pack a data set.
 
-    One that needs a licence is not downloaded: without --from this says how to get its files.
-    Several formats of one lie side by side.
+    A licensed data set is not downloaded: without --from, the command prints how to get its files.
+    Several formats of one data set can be on one machine.
 
     Example: trimaran data get fashion-mnist
     """
@@ -111,34 +112,35 @@ def data_pack(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to make.")],
     kind: Annotated[
-        FormatName, typer.Option("--format", help="How the samples are packed.")
+        FormatName, typer.Option("--format", help="Format of the shards.")
     ] = "webdataset",
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the data set; by default that of SOURCE."),
+        typer.Option(metavar="NAME", help="Name of the data set; default: the name of SOURCE."),
     ] = None,
     resize: Annotated[
         str | None,
         typer.Option(
             metavar="PIXELS|WxH",
-            help="Scale shorter sides that are longer to this, or all to just this size.",
+            help="Scale down images whose shorter side is longer than PIXELS, or scale all to WxH.",
         ),
     ] = None,
     quality: Annotated[
-        int, typer.Option(min=1, max=95, help="Of the JPEGs of --resize and of videos' frames.")
+        int, typer.Option(min=1, max=95, help="JPEG quality of resized images and of video frames.")
     ] = 95,
     samples_per_shard: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Each shard is the work of one process."),
+        typer.Option(min=1, metavar="N", help="Number of samples in a shard; one process packs a "
+                                              "shard."),
     ] = None,
     skip_bad: Annotated[
         bool,
-        typer.Option("--skip-bad", help="Leave out undecodable images; skipped.txt lists them."),
+        typer.Option("--skip-bad", help="Skip undecodable images; skipped.txt lists them."),
     ] = False,
     skip_missing: Annotated[
         bool,
         typer.Option(
-            "--skip-missing", help="Leave out images that a table names and that are not there."
+            "--skip-missing", help="Skip images that a table names but that are missing."
         ),
     ] = False,
     labels: Annotated[
@@ -159,17 +161,18 @@ def data_pack(
     ] = None,
     sequences: Annotated[
         bool,
-        typer.Option("--sequences", help="Each SPLIT/SEQUENCE/ or SPLIT/VIDEO.mp4 is a sample."),
+        typer.Option("--sequences", help="Each SPLIT/SEQUENCE/ or SPLIT/VIDEO.mp4 is one sample."),
     ] = False,
     no_train: Annotated[
-        bool, typer.Option("--no-train", help="There is no train: a data set to evaluate on.")
+        bool, typer.Option("--no-train", help="Accept a source without training images, to "
+                                              "evaluate on.")
     ] = False,
     workers: Workers = None,
 ) -> None:
     """Pack images into shards with an index, counts and checksums.
 
-    Killed or stopped, the same command goes on. Without --resize the files are packed
-    as they are, but upright where EXIF turns them. The order is shuffled, and the same
+    After an interrupt, the same command continues. Without --resize, files are packed as they are,
+    except that images with an EXIF orientation are turned upright. Samples are shuffled; the same
     source gives the same bytes.
 
     Example: trimaran data pack photos -o packed --resize 480 --quality 95
@@ -203,7 +206,9 @@ def data_verify(
     ],
     workers: Workers = None,
 ) -> None:
-    """Check a data set: hashes, indexes, counts, and whether every image can be decoded.
+    """Check the hashes, indexes, counts and images of a data set.
+
+    Every image is decoded.
 
     Example: trimaran data verify fashion-mnist
     """
@@ -235,9 +240,10 @@ def data_squashfs(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Image to make.")],
 ) -> None:
-    """Make one SquashFS image of a packed data set, for parallel file systems.
+    """Make one SquashFS image of a packed data set.
 
-    `trimaran run --data FILE` shows it to the app in place of the folder (Apptainer only).
+    It suits parallel file systems, which are slow with many files. `trimaran run --data FILE` shows
+    its content to the app (Apptainer only).
 
     Example: trimaran data squashfs packed -o packed.sqfs
     """

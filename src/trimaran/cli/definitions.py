@@ -36,7 +36,9 @@ def show(
         typer.Argument(help="Its name.", autocompletion=complete_by_kind, show_default=False),
     ],
 ) -> None:
-    """Show one app, image, target, recipe or data set as JSON, checked and complete.
+    """Show one app, image, target, recipe or data set as JSON.
+
+    The file is checked, and values that it leaves out are filled in.
 
     Example: trimaran show recipes resnet-imagenet/cpu-quickstart
     """
@@ -47,7 +49,7 @@ def show(
 
 @app.command()
 def schema() -> None:
-    """Write schema.json of recipes and of apps' cards, which editors check them by.
+    """Write the JSON schemas of recipes and apps, for editors.
 
     Example: trimaran schema
     """

@@ -20,11 +20,11 @@ def inspect(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also run the self-test, and write all of it to publish in site/results/images/.",
+            help="Also run the self-test, and write the results for site/results/images/.",
         ),
     ] = None,
 ) -> None:
-    """Say how large a built image is, what makes it so, its licences and how fast it starts.
+    """Show the size, contents, licences and start time of an image.
 
     Example: trimaran inspect torch-cpu
     """
@@ -65,9 +65,9 @@ def list_materials(
     ],
     engine: EngineName = "auto",
 ) -> None:
-    """Write the software bill of materials of a built image, as CycloneDX JSON.
+    """Write the software bill of materials of an image (CycloneDX).
 
-    It lists every Debian and Python package with version, licences and the hash of its file.
+    It lists every Debian and Python package with its version, licences and the hash of its file.
 
     Example: trimaran sbom torch-cpu -o torch-cpu.cdx.json
     """
@@ -91,10 +91,10 @@ def list_materials(
 
 @command(app, "audit", network=True)
 def audit_image(image: ImageName, as_json: Json = False) -> None:
-    """Ask PyPI for known vulnerabilities of an image's locked Python packages, by pip-audit.
+    """Look up known vulnerabilities of an image's Python packages.
 
-    Debian packages are not asked for. Exits with 1 when there are any, and with 4 when the
-    service cannot be reached.
+    pip-audit asks PyPI; Debian packages are not looked up. Exits with 1 when a vulnerability is
+    known, and with 4 when the service cannot be reached.
 
     Example: trimaran audit torch-cpu
     """

@@ -1,6 +1,7 @@
-"""What goes on, on a terminal: a bar where there is one, a line every few seconds elsewhere.
+"""Progress of long work: a bar on a terminal; elsewhere lines, at first every few seconds.
 
-Whatever takes long stands in a bar, of known size or not, and so nothing is silent for long.
+All work that takes long is in a bar, whether its size is known or not, so that no command is silent
+for long.
 """
 
 from __future__ import annotations
@@ -22,7 +23,18 @@ from trimaran.foreign import message
 from trimaran.reporting import Advance
 
 SILENT_SECONDS = 4.0
-"""After this long without a line, the next one says what is going on."""
+"""After this time without other output, a line reports the progress."""
+
+LONGEST_SILENCE = 60.0
+"""The time between two such lines doubles up to this, so that the log of an hour stays short."""
+
+
+def silences() -> Iterator[float]:
+    """Yield the seconds without output before each further line of progress."""
+    seconds = SILENT_SECONDS
+    while True:
+        yield seconds
+        seconds = min(2 * seconds, LONGEST_SILENCE)
 
 
 @dataclass
@@ -142,14 +154,17 @@ class Bars:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Say every few seconds what goes on, where nothing else is said."""
+        """Print a line of progress where nothing else was printed, less and less often."""
         ended = threading.Event()
 
         def tell() -> None:
-            while not ended.wait(max(self._heard + SILENT_SECONDS - time.monotonic(), 0.01)):
-                if time.monotonic() - self._heard >= SILENT_SECONDS and self._open:
+            waits = silences()
+            silence = next(waits)
+            while not ended.wait(max(self._heard + silence - time.monotonic(), 0.01)):
+                if time.monotonic() - self._heard >= silence and self._open:
                     bar = self._open[-1]
                     self._say(f"  {bar.title}: {bar.text()}")
+                    silence = next(waits)
 
         self.heard()
         teller = threading.Thread(target=tell, daemon=True)

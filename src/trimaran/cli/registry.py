@@ -21,7 +21,8 @@ Registry = Annotated[
 ]
 Insecure = Annotated[
     bool,
-    typer.Option("--insecure", help="Do without TLS where the registry has none, login included."),
+    typer.Option("--insecure", help="Use a registry without TLS; the login is sent unencrypted, "
+                                    "too."),
 ]
 
 
@@ -36,8 +37,9 @@ def push(
     """Publish a built image, and record its digest.
 
     The engine decides the form: apptainer pushes the SIF (oras://), podman the OCI image
-    (docker://). What the registry confirms is recorded in ~/.local/state/trimaran/digests.yaml,
-    where `pull` looks as well. Log in with `apptainer registry login` or `podman login`.
+    (docker://). The digest that the registry confirms is recorded in
+    ~/.local/state/trimaran/digests.yaml, where `pull` looks it up. Log in with `apptainer
+    registry login` or `podman login`.
 
     Example: trimaran push torch-cpu --registry ghcr.io/OWNER/trimaran
     """
@@ -62,15 +64,15 @@ def pull(
         str | None,
         typer.Option(
             metavar="sha256:HEX",
-            help="The image's own or its manifest's, instead of the recorded one.",
+            help="Digest of the image or of its manifest, instead of the recorded one.",
         ),
     ] = None,
     engine: EngineName = "auto",
     insecure: Insecure = False,
 ) -> None:
-    """Get a published image by its digest, for runs to use.
+    """Download a published image by its digest.
 
-    A download that was cut off is resumed, and nothing is used before its digest is right.
+    An interrupted download is resumed. The image is used only after its digest was verified.
 
     Example: trimaran pull torch-cpu --registry ghcr.io/OWNER/trimaran
     """

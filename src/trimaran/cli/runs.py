@@ -32,13 +32,13 @@ DataFolders = Annotated[
     list[str] | None,
     typer.Option(
         "--data", metavar="[NAME=]PATH",
-        help="Packed data to use: a folder, or a SquashFS image of one (again for more).",
+        help="Packed data to use: a folder, or a SquashFS image of one (repeatable).",
     ),
 ]
 Initial = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Checkpoint that a second stage begins with, as its recipe says."
+        metavar="FILE", help="Checkpoint that the run begins with, for recipes of a second stage."
     ),
 ]
 RunFolder = Annotated[
@@ -46,13 +46,15 @@ RunFolder = Annotated[
 ]
 Overlay = Annotated[
     Path | None,
-    typer.Option(metavar="PATH", help="Lay this overlay over the image; not publishable."),
+    typer.Option(metavar="PATH", help="Overlay on the image; the run cannot be published as "
+                                      "evidence."),
 ]
 Venv = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Find this virtual environment's packages before the image's; not publishable.",
+        help="Virtual environment whose packages come before the image's; the run cannot be "
+             "published as evidence.",
     ),
 ]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
@@ -74,10 +76,10 @@ def run(
     venv: Venv = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Run a recipe and judge it: data, image, training, verdict.
+    """Run a recipe and judge the run: data, image, training, verdict.
 
-    Missing data and images are made first. The run directory gets run.json,
-    metrics.jsonl, the log, checkpoints and the report.
+    Missing data and images are made first. The run directory gets run.json, metrics.jsonl, the log,
+    the checkpoints and the report.
 
     Example: trimaran run resnet-imagenet/cpu-quickstart
     """
@@ -107,10 +109,10 @@ def run(
 
 @command(app, "resume", network=True)
 def resume_run(site: Site, run_dir: RunDirectory) -> None:
-    """Let a stopped run go on from its newest checkpoint, and judge it.
+    """Continue a stopped run from its newest checkpoint, and judge it.
 
-    Recipe, data and image must be those that it began with. Each time that it goes on
-    is told in run.json and in the report. One that was submitted is queued again.
+    The recipe, the data and the image must be those of the first part of the run. run.json and the
+    report list each continuation. A submitted run is queued again.
 
     Example: trimaran resume runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
@@ -135,7 +137,9 @@ def report_run(
         typer.Option(metavar="FILE", help="Also write the evidence, to publish in site/results/."),
     ] = None,
 ) -> None:
-    """Judge a finished run again and rewrite its report; of a scaling series, all of its runs.
+    """Judge a finished run again and rewrite its report.
+
+    Of a scaling series, all runs are judged.
 
     Example: trimaran report runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
@@ -190,7 +194,8 @@ def compare_runs(
         list[str] | None,
         typer.Option(
             metavar="WHAT",
-            help="Take runs for repeats that differ in it: image, machine or recipe-file (again"
+            help="Treat runs as repeats although they differ in this: image, machine or "
+                 "recipe-file (again"
             " for more).",
         ),
     ] = None,
@@ -200,11 +205,11 @@ def compare_runs(
         typer.Option(metavar="FILE", help="Also write a page with curves, as one file."),
     ] = None,
 ) -> None:
-    """Put runs side by side, and say whether differences are more than noise.
+    """Compare runs, and tell differences from noise.
 
-    Runs of one recipe, machine and image are repeats, which make a group; the group of the first
-    is what the others are compared with. Exits with 0 whatever differs, with 2 when runs cannot be
-    compared or are not finished, and with 4 when files of one disagree.
+    Runs of one recipe, machine and image form a group of repeats. The group of the first run is the
+    baseline of the others. Exits with 0 whatever differs, with 2 when runs cannot be compared or
+    are not finished, and with 4 when the files of a run disagree.
 
     Example: trimaran compare runs/a runs/b site/results/resnet-imagenet/cpu-quickstart/*.json
     """
@@ -225,9 +230,9 @@ def compare_runs(
 
 @app.command("doctor")
 def examine_machine(as_json: Json = False) -> None:
-    """Look at this machine: engine, namespaces, disk, cores, memory, instruction sets.
+    """Check this machine: engine, namespaces, disk, cores, memory.
 
-    Exits with 4 when something needed is broken.
+    Exits with 4 when something that runs need is broken.
 
     Example: trimaran doctor
     """

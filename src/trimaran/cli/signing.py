@@ -30,14 +30,14 @@ def sign(
         int | None,
         typer.Option(
             metavar="N", show_default=False,
-            help="Which private key, as `apptainer key list --secret` numbers them.",
+            help="Number of the private key in `apptainer key list --secret`.",
         ),
     ] = None,
 ) -> None:
     """Sign a SIF file with a private key of Apptainer's keyring.
 
-    The signature becomes part of the file, so its digest changes: push and pin the
-    new one, which is printed. The passphrase is asked for, or read from standard input.
+    The signature becomes part of the file and changes its digest: push and pin the new digest,
+    which is printed. The passphrase is read from the terminal, or from standard input.
 
     Example: trimaran sign resnet-imagenet-torch-cpu
 
@@ -60,11 +60,11 @@ def verify(
         list[str] | None,
         typer.Option(
             metavar="FINGERPRINT",
-            help="Accept only this signer (again for more); else those of the site file.",
+            help="Accept only this signer (repeatable); default: the signers of the site file.",
         ),
     ] = None,
 ) -> None:
-    """Check that a SIF file is signed, unchanged since, and by whom.
+    """Verify the signature of a SIF file, and show the signer.
 
     Without --key and without keys in the site file, any key of Apptainer's own keyring is
     accepted. No key server is asked. Exits with 4 when the signature does not hold.
