@@ -47,8 +47,8 @@ test: ## Run all tests; says what each part took
 	@sh scripts/parts.sh $(MAKE) lint test-unit test-standing test-apps test-site test-engines test-trainings test-alone
 
 # Many wait for a script that waits for a second to pass: more of them than cores run at a time.
-test-unit: $(DEV_STAMP) ## Run the tool's tests; needs no engine, a minute or two
-	$(PYTEST) tests --ignore=tests/integration --ignore=tests/standing --ignore=tests/site -n 4
+test-unit: $(DEV_STAMP) ## Run the tests of the tool and of shards; needs no engine, a minute or two
+	$(PYTEST) tests apps/shards/tests --ignore=tests/integration --ignore=tests/standing --ignore=tests/site -n 4
 
 test-standing: $(DEV_STAMP) ## Run the standing suites: hostile files, names and mistakes, tampering
 	$(PYTEST) tests/standing -n 2

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 # `nohup make test &` would have the tests and all that they start ignore both.
@@ -12,5 +13,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 APPS = Path(__file__).parent
 sys.path += map(str, sorted([*APPS.glob("*/tests"), *APPS.glob("*/tests/on_*")]))
 
-from packed_images import numbered, tiny  # noqa: E402, F401 - fixtures: small data sets
-from written_shards import convert  # noqa: E402, F401 - the same in any format
+if find_spec("trainkit"):  # shards is tested in the tool's environment, without it
+    from packed_images import numbered, tiny  # noqa: F401 - fixtures: small data sets
+    from written_shards import convert  # noqa: F401 - the same in any format

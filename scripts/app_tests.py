@@ -31,6 +31,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = ("apps", "tests/toys/apps")
 TRAINKIT = Path("apps/trainkit")
+SHARDS = Path("apps/shards")
 TOOLS = "requirements/apps-test.lock"
 NO_TESTS = 5  # exit status of pytest where none was chosen
 
@@ -85,8 +86,8 @@ class Framework:
 
     @property
     def packages(self) -> tuple[Path, ...]:
-        """The folders of trainkit and of its apps."""
-        return (TRAINKIT, *self.apps)
+        """The folders of shards, of trainkit and of its apps."""
+        return (SHARDS, TRAINKIT, *self.apps)
 
 
 def frameworks(root: Path) -> list[Framework]:
@@ -142,7 +143,7 @@ def interpreter(root: Path, test: Path) -> Path:
     Raises:
         AppsError: an app is not as it should be, or there is none.
     """
-    if not any(test.is_relative_to(place) for place in PLACES):
+    if test.is_relative_to(SHARDS) or not any(map(test.is_relative_to, PLACES)):
         return root / ".venv/bin/python"
     found = frameworks(root)
     for framework in found:
@@ -190,12 +191,13 @@ def setup(framework: Framework) -> None:
 
 def check_types(framework: Framework) -> None:
     """Run mypy over trainkit and the apps, as strict as over the tool."""
-    sources = [str(folder / "src") for folder in framework.packages]
+    sources = [str(folder / "src") for folder in (TRAINKIT, *framework.apps)]
+    found = [str(folder / "src") for folder in framework.packages]
     excluded = [word for name in framework.others for word in ("--exclude", f"/trainkit/{name}/")]
     run(
         [str(framework.python), "-m", "mypy", "--config-file", "pyproject.toml",
          "--cache-dir", f".mypy_cache/{framework.name}", *excluded, *sources],
-        framework.root, MYPYPATH=os.pathsep.join(sources),
+        framework.root, MYPYPATH=os.pathsep.join(found),
     )
 
 
@@ -208,7 +210,8 @@ def suites(
     framework's own half of trainkit is tested.
     """
     for place in places:
-        folders = [path / "tests" for path in framework.packages if path.is_relative_to(place)]
+        tested = (TRAINKIT, *framework.apps)  # shards in the tool's environment
+        folders = [path / "tests" for path in tested if path.is_relative_to(place)]
         if not neutral and TRAINKIT / "tests" in folders:
             folders = [TRAINKIT / "tests" / f"on_{framework.name}", *folders[1:]]
         ignored = [f"--ignore={TRAINKIT}/tests/on_{name}" for name in framework.others]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran.data import dataset_json, formats
-from trimaran.data.formats.records import Read
+from shards import formats
+from shards.description import Dataset
+from shards.formats.records import Read
+from trimaran.data import dataset_json
 from trimaran.data.packing import class_folders, packer, verification
 from trimaran.data.packing.plan import Options
 from trimaran.reporting import Silent
@@ -14,7 +16,7 @@ from trimaran.reporting import Silent
 def pack(
     source: Path, out: Path, *, workers: int = 1, skip_bad: bool = False,
     told: Silent | None = None, untrained: bool = False, **options: object,
-) -> dataset_json.Dataset:
+) -> Dataset:
     wanted = Options(**{"name": "photos", "format": "webdataset", "samples": 4, **options})  # type: ignore[arg-type]
     reporter = told or Silent()
     found = class_folders.listing(source, workers, reporter, untrained=untrained)
@@ -28,7 +30,7 @@ def read(out: Path, split: str) -> list[Read]:
     found = [
         one
         for shard in dataset.splits[split].shards
-        for one in formats.load(dataset.format).read(
+        for one in formats.load(dataset.format).scan(
             out / shard.file, out / shard.index if shard.index else None, dataset.kind
         )
     ]

@@ -19,8 +19,9 @@ def tree(tmp_path: Path) -> Path:
     app(root, "apps/pictures", "framework: torch\n")
     app(root, "apps/words", "title: Words\nframework: tensorflow\n")
     app(root, "tests/toys/apps/toy", "framework: tensorflow\n")
-    (root / "apps/trainkit").mkdir()
-    (root / "apps/trainkit/pyproject.toml").touch()
+    for name in ("shards", "trainkit"):
+        (root / "apps" / name).mkdir()
+        (root / "apps" / name / "pyproject.toml").touch()
     (root / "requirements").mkdir()
     (root / "requirements/apps-test.lock").touch()
     for name in ("torch", "tensorflow"):
@@ -164,6 +165,7 @@ def test_a_test_runs_with_the_interpreter_of_its_app(tree: Path) -> None:
     assert of("tests/test_paths.py") == ".venv/bin/python"
     assert of("apps/words/tests/test_words.py") == ".venv-apps-tensorflow/bin/python"
     assert of("tests/toys/apps/toy/tests/test_toy.py") == ".venv-apps-tensorflow/bin/python"
+    assert of("apps/shards/tests/test_a.py") == ".venv/bin/python"
     assert of("apps/trainkit/tests/on_torch/test_a.py") == ".venv-apps-torch/bin/python"
     assert of("apps/trainkit/tests/test_b.py").startswith(".venv-apps-")
 

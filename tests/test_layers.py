@@ -18,6 +18,7 @@ TOOL = sorted(PACKAGE.rglob("*.py"))
 APPS = sorted((ROOT / "apps").glob("*/src/**/*.py"))
 APP_HOUSES = sorted(path.parent for path in (ROOT / "apps").glob("*/src/*/__init__.py"))
 APP_PACKAGES = {path.name for path in APP_HOUSES}
+FRAMEWORKS = {"torch", "tensorflow", "nvidia"}
 
 
 BELOW: dict[str, set[str]] = {"ground": set()}
@@ -62,8 +63,11 @@ def faults(name: str, source: str) -> list[str]:
     tree = ast.parse(source)
     used = set(imports(tree, package_of(name)))
     found = []
-    if {module.split(".")[0] for module in used} & {"torch", "tensorflow", "nvidia"}:
+    first = {module.split(".")[0] for module in used}
+    if first & FRAMEWORKS:
         found.append(f"{name} imports a framework: the tool runs on a login node without one")
+    if first & (APP_PACKAGES - {"shards"}):
+        found.append(f"{name} imports an app: they share shards only")
     if name != "process.py" and used & {"subprocess", "os.system", "os.popen", "pty"}:
         found.append(f"{name} starts processes: only process.py does")
     called = set(calls(tree))
@@ -117,12 +121,14 @@ def circle(arrows: dict[str, set[str]]) -> list[str]:
 def app_faults(package: str, source: str) -> list[str]:
     """Return the rules of the apps that a module of `package` breaks."""
     used = {module.split(".")[0] for module in imports(ast.parse(source), package)}
-    others = APP_PACKAGES - {package, "trainkit"}
+    below = {"shards": set(), "trainkit": {"shards"}}.get(package, {"shards", "trainkit"})
     found = []
     if "trimaran" in used:
         found.append(f"{package} imports trimaran, which is not in the image")
-    if used & others:
-        found.append(f"{package} imports another app")
+    if used & (APP_PACKAGES - {package} - below):
+        found.append(f"{package} imports another app, or what stands on it")
+    if package == "shards" and used & (FRAMEWORKS | {"pydantic"}):
+        found.append("shards imports what the tool or the images of apps do not have")
     return found
 
 
@@ -209,13 +215,14 @@ def test_app_module_keeps_the_rules(path: Path) -> None:
 
 def test_both_kinds_of_modules_were_found() -> None:
     assert len(TOOL) > 10
-    assert {"trainkit", "resnet_imagenet"} <= APP_PACKAGES
+    assert {"shards", "trainkit", "resnet_imagenet"} <= APP_PACKAGES
     assert APPS
 
 
 @pytest.mark.parametrize(
     "source",
-    ["import torch", "from tensorflow import keras", "import subprocess", "from os import system",
+    ["import torch", "from tensorflow import keras", "import trainkit.data", "import subprocess",
+     "from os import system",
      "print(1)", "import sys\nsys.exit(1)", "typer.echo(1)", "Console()", "json.loads(text)"],
 )
 def test_a_broken_rule_of_the_tool_is_found(source: str) -> None:
@@ -226,4 +233,7 @@ def test_a_broken_rule_of_the_tool_is_found(source: str) -> None:
 def test_a_broken_rule_of_the_apps_is_found(source: str) -> None:
     assert app_faults("resnet_imagenet", source)
     assert app_faults("trainkit", "import resnet_imagenet.model")
+    assert app_faults("shards", "import trainkit.exits")
+    assert app_faults("shards", "import torch")
+    assert not app_faults("trainkit", "from shards.kinds import Kind")
     assert not app_faults("resnet_imagenet", "from . import model")

@@ -5,9 +5,9 @@ YAML is written by hand, JSON by programs; faults of both have lines where these
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -74,20 +74,34 @@ def load_json(model: type[M], path: Path) -> M:
     YAML reads most of JSON, but not all: a tab that indents, or some letters of names, are other
     things to it. It is slow, too, and asked only where something is wrong.
     """
-    text = _read(path, parsing.JSON_BYTES)
-    try:
-        content = parsing.parse_json(text)
-    except parsing.Malformed as error:
-        raise UsageError(_at(path, error)) from error
+    content = read_json(path)
     try:
         return model.model_validate(content)
     except ValidationError:
-        return _validated(model, content, _lines_of_json(text), path)
+        return _validated(model, content, _lines_of_json(path), path)
 
 
-def _lines_of_json(text: str) -> dict[Location, int] | None:
+def read_json(path: Path) -> object:
+    """Return what the JSON file `path` holds.
+
+    Raises:
+        UsageError: the file is missing, or is no JSON.
+    """
     try:
-        return parsing.parse_yaml(text).lines
+        return parsing.parse_json(_read(path, parsing.JSON_BYTES))
+    except parsing.Malformed as error:
+        raise UsageError(_at(path, error)) from error
+
+
+def refuse_json(path: Path, faults: Sequence[tuple[Location, str]]) -> NoReturn:
+    """Raise UsageError with `faults`, by their places in the JSON file `path`, as `load_json`."""
+    lines = _lines_of_json(path)
+    raise UsageError("\n".join(_line(path, lines, where, problem) for where, problem in faults))
+
+
+def _lines_of_json(path: Path) -> dict[Location, int] | None:
+    try:
+        return parsing.parse_yaml(_read(path, parsing.JSON_BYTES)).lines
     except parsing.Malformed:
         return None
 
@@ -121,7 +135,6 @@ def _describe(
     path: Path, lines: dict[Location, int] | None, fault: ErrorDetails, model: type[Model]
 ) -> str:
     where: Location = tuple(part for part in fault["loc"] if part != "[key]")
-    key = parsing.dotted(where) or "the file"
     problem = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         allowed = _allowed_keys(model, where[:-1])
@@ -130,8 +143,12 @@ def _describe(
         problem = "is missing"
     elif fault["type"] != HIDDEN and not isinstance(fault["input"], dict):
         problem = f"{problem} (found: {excerpt(fault['input'])})"
+    return _line(path, lines, where, problem)
+
+
+def _line(path: Path, lines: dict[Location, int] | None, where: Location, problem: str) -> str:
     place = f"{path}" if lines is None else f"{path}:{parsing.line_of(lines, where)}"
-    return f"{place}: {key}: {problem}"
+    return f"{place}: {parsing.dotted(where) or 'the file'}: {problem}"
 
 
 def _allowed_keys(model: type[Model], where: Location) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import datasets
+from shards.description import DATASET
 from trimaran import paths
 from trimaran.data import cache, dataset_json, sources
 from trimaran.data.contracts import Images
@@ -59,9 +60,9 @@ def test_data_set_is_got_once(contract: Images, get: Get, place: Path, told: Sil
     assert sorted(p.name for p in home().iterdir()) == ["packed", "raw"]
     assert told.warnings == []
     shutil.rmtree(place)
-    before = (folder / dataset_json.DATASET).stat().st_mtime_ns
+    before = (folder / DATASET).stat().st_mtime_ns
     assert get(offline=True) == folder
-    assert (folder / dataset_json.DATASET).stat().st_mtime_ns == before
+    assert (folder / DATASET).stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize("kind", ["debian", "pypi"])
@@ -311,11 +312,11 @@ def test_folder_of_the_user_is_checked(contract: Images, get: Get, tmp_path: Pat
         cache.check(contract, own, {}, "webdataset", ["class"])
     with pytest.raises(UsageError, match="holds no packed data set"):
         cache.check(contract, tmp_path, {}, "webdataset", ["class"])
-    document = json.loads((own / dataset_json.DATASET).read_text()) | {"name": "other"}
-    (own / dataset_json.DATASET).write_text(json.dumps(document))
+    document = json.loads((own / DATASET).read_text()) | {"name": "other"}
+    (own / DATASET).write_text(json.dumps(document))
     with pytest.raises(RunError, match="holds 'other', not 'small'"):
         cache.check(contract, own, {}, "webdataset", ["class"])
-    (own / dataset_json.DATASET).write_text("{")
+    (own / DATASET).write_text("{")
     with pytest.raises(UsageError, match=r"dataset\.json"):
         cache.check(contract, own, {}, "webdataset", ["class"])
 
@@ -325,8 +326,8 @@ def test_folder_of_the_user_needs_no_origin(
 ) -> None:
     own = tmp_path / "own"
     shutil.copytree(get(), own)
-    document = json.loads((own / dataset_json.DATASET).read_text())
+    document = json.loads((own / DATASET).read_text())
     del document["origin"]
-    (own / dataset_json.DATASET).write_text(json.dumps(document))
+    (own / DATASET).write_text(json.dumps(document))
     cache.check(contract, own, {"train": 23}, "webdataset", ["class"])
     assert cache.verify_folder(contract, own, records=True, reporter=told) == []

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from trimaran.data.contracts import FormatName
+from shards.kinds import FormatName
 from trimaran.data.packing import class_folders, packer
 from trimaran.data.packing.plan import Options
 from trimaran.reporting import Silent

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 import datasets
 import tinyapp
+from shards.kinds import FormatName
 from tinyapp import RECIPE
 from trimaran import cli, paths
 from trimaran.data import cache, contracts, places
 from trimaran.data.contracts import AnyContract
-from trimaran.data.kinds import FormatName
 from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Silent
 

@@ -11,6 +11,7 @@ import pytest
 
 import photos
 import tinyapp
+from shards.description import DATASET
 from tinyapp import Trimaran
 from trimaran.data import cache, dataset_json, squashfs
 from trimaran.data.packing import class_folders, packer
@@ -43,7 +44,7 @@ def test_a_run_reads_the_image(
     (data,) = record["data"]
     assert data["path"] == str(image)
     folder = engine_cache / "data/small/packed"
-    assert data["sha256"] == sha256(folder / dataset_json.DATASET)
+    assert data["sha256"] == sha256(folder / DATASET)
     assert "image-src=/" in record["command"]["shell"]
     planned = trimaran(*words, "--dry-run").stdout
     assert "image-src=/" in planned
@@ -83,11 +84,11 @@ def test_the_image_has_every_file_and_the_same_bytes_each_time(
     for image in images:
         squashfs.make(folder, image, Silent())
         monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
-        (folder / dataset_json.DATASET).touch()
+        (folder / DATASET).touch()
     assert images[0].read_bytes() == images[1].read_bytes()
     inside = squashfs.look_into(images[0])
     assert inside.dataset == dataset_json.read(folder)
-    assert dataset_json.wrong_sizes(images[0], inside.dataset, inside.sizes) == []
+    assert inside.dataset.wrong_sizes(images[0], inside.sizes) == []
     assert cache.is_image(images[0])
     with pytest.raises(UsageError, match="exists"):
         squashfs.make(folder, images[0], Silent())
@@ -109,10 +110,10 @@ def test_a_link_to_a_folder_and_names_like_options_give_the_same_image(
         squashfs.make(Path(given), Path(f"-{given}.sqfs"), Silent())
         inside = squashfs.look_into(Path(f"-{given}.sqfs"))
         assert inside == squashfs.look_into(Path("plain.sqfs"))
-        assert dataset_json.wrong_sizes(folder, inside.dataset, inside.sizes) == []
+        assert inside.dataset.wrong_sizes(folder, inside.sizes) == []
 
 
-@pytest.mark.parametrize("name", ["train-00001.tar", "val-00000.idx", dataset_json.DATASET])
+@pytest.mark.parametrize("name", ["train-00001.tar", "val-00000.idx", DATASET])
 def test_links_in_a_folder_are_said_and_leave_no_image(tmp_path: Path, name: str) -> None:
     folder, image = pack(tmp_path), tmp_path / "new" / "p.sqfs"
     image.parent.mkdir()

@@ -18,8 +18,9 @@ import bundles
 import datasets
 from bundles import Member
 from finished import finish
+from shards.description import DATASET
 from trimaran.bundles import pack, unpack
-from trimaran.data import cache, contracts, dataset_json
+from trimaran.data import cache, contracts
 from trimaran.data.contracts import Contract
 from trimaran.errors import ExitCode, RunError, TrimaranError
 from trimaran.files import sha256
@@ -189,7 +190,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> World:
         place = cache.folder(contracts.load("small"))
         path = checkout / "recipes/data/small.yaml"
         contract = yaml.safe_load(path.read_text())
-        pinned = {"sha256": sha256(place / dataset_json.DATASET)}
+        pinned = {"sha256": sha256(place / DATASET)}
         datasets.write(path, contract | {"packed": pinned})
     return World(checkout, place, root / "b.tar")
 
@@ -217,7 +218,7 @@ def data_faults(place: Path) -> str:
 
 
 @over_damages
-@pytest.mark.parametrize("name", [dataset_json.DATASET, *SHARDS])
+@pytest.mark.parametrize("name", [DATASET, *SHARDS])
 def test_no_run_reads_damaged_data(
     world: World, own_place: Path, outside: Path, name: str, damage: Damage
 ) -> None:
@@ -246,7 +247,7 @@ def test_facts_that_are_changed_in_dataset_json_are_named(
     world: World, own_place: Path, old: str
 ) -> None:
     shutil.copytree(world.data, own_place / "tried")
-    path = own_place / "tried" / dataset_json.DATASET
+    path = own_place / "tried" / DATASET
     text = path.read_text()
     at = text.index(old) + len(old)
     path.write_text(text[:at] + ("1" if text[at] != "1" else "2") + text[at + 1 :])
@@ -258,18 +259,18 @@ def test_data_of_an_earlier_version_are_told_and_packed_anew(
 ) -> None:
     place = own_place / "tried"
     shutil.copytree(world.data, place)
-    path = place / dataset_json.DATASET
+    path = place / DATASET
     lines = [line for line in path.read_text().splitlines() if "index_sha256" not in line]
     path.write_text("\n".join(lines) + "\n")
     assert "an earlier version of Trimaran packed it" in data_faults(place)
     contract = contracts.load("small")
     home = cache.folder(contract).parent
     shutil.copytree(world.data.parent, home)
-    shutil.copy(path, home / "packed" / dataset_json.DATASET)
+    shutil.copy(path, home / "packed" / DATASET)
     assert data_faults(cache.get(contract, offline=True, reporter=Silent())) == ""
 
 
-DATA = [f"data/{name}" for name in (dataset_json.DATASET, *SHARDS)]
+DATA = [f"data/{name}" for name in (DATASET, *SHARDS)]
 MEMBERS = ("README.txt", "bundle.json", "run.sh", "recipe.yaml", "app.yaml", "target.yaml",
            "contract.yaml", "data.sha256", "image.sif", *DATA)
 LISTED = {"recipe.yaml", "app.yaml", "image.sif", *DATA}

@@ -91,10 +91,10 @@ def test_a_malformed_description_is_named(copy: Path, text: str) -> None:
 
 def test_other_schemas_and_channels_are_refused(copy: Path) -> None:
     edit(copy, lambda d: d.update(schema=2))
-    with pytest.raises(DataError, match="schema 1"):
+    with pytest.raises(DataError, match="'schema' is not 1"):
         open_dataset(copy)
     edit(copy, lambda d: (d.update(schema=1), d["image"].update(channels=4)))
-    with pytest.raises(DataError, match="1 or 3 channels"):
+    with pytest.raises(DataError, match=r"'image\.channels' is not one of 1, 3"):
         open_dataset(copy)
 
 

@@ -17,8 +17,9 @@ from written_shards import (
     samples_of,
 )
 
+from shards.description import Shard
+from shards.kinds import Kind
 from trainkit.data.dataset import open_dataset
-from trainkit.data.kinds import Kind
 from trainkit.data.records import Records
 from trainkit.exits import DataError
 
@@ -35,7 +36,9 @@ def test_the_keys_of_a_database_may_begin_anywhere(tmp_path: Path) -> None:
         for number in range(8, 13):
             transaction.put(b"%08d" % number, datum(b"image %d" % number, number))
     file = tmp_path / "a.lmdb/data.mdb"
-    entry = {"file": "a.lmdb/data.mdb", "samples": 5, "bytes": file.stat().st_size}
+    entry = Shard(
+        file="a.lmdb/data.mdb", samples=5, bytes=file.stat().st_size, sha256="0" * 64
+    )
     records = Records(tmp_path, "lmdb", Kind(), 20, [entry])
     found = [(records.label(at), records.encoded(at).tobytes()) for at in range(len(records))]
     assert found == [(number, b"image %d" % number) for number in range(8, 13)]
@@ -232,7 +235,7 @@ def test_an_entry_without_its_size_is_named(broken) -> None:
     document = json.loads((folder / "dataset.json").read_text())
     del document["splits"]["train"]["shards"][0]["bytes"]
     (folder / "dataset.json").write_text(json.dumps(document))
-    with pytest.raises(DataError, match=r"dataset\.json: missing or malformed entry \('bytes'\)"):
+    with pytest.raises(DataError, match=r"'splits\.train\.shards\.0\.bytes' is missing"):
         open_dataset(folder).records("train")
 
 

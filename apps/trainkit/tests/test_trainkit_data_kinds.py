@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 from written_kinds import WRITERS, Sample, packed
 
+from shards.kinds import Labels, SampleKind
 from trainkit.data.dataset import open_dataset
-from trainkit.data.kinds import Labels, SampleKind
 from trainkit.data.records import Records
 from trainkit.data.staging import stage
 from trainkit.exits import DataError
@@ -79,7 +79,7 @@ def test_a_kind_that_nobody_knows_is_named(key: str, value: object, tmp_path: Pa
     put = samples_of("none", "image")
     folder = packed(tmp_path / "data", "webdataset", "none", "image", put)
     edit(folder, **{key: value})
-    with pytest.raises(DataError, match=rf"dataset\.json: '{key}' is .*, not one of "):
+    with pytest.raises(DataError, match=rf"dataset\.json: '{key}' is not one of "):
         opened(folder)
 
 
@@ -223,6 +223,6 @@ def test_a_format_whose_library_is_missing_is_named(
     tiny: Path, convert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = convert(tiny, "hdf5")
-    monkeypatch.setitem(__import__("sys").modules, "trainkit.data.formats.hdf5", None)
+    monkeypatch.setitem(__import__("sys").modules, "shards.formats.hdf5", None)
     with pytest.raises(DataError, match="the format hdf5 need the Python package"):
         open_dataset(folder).records("train")

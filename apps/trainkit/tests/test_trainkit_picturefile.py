@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from oddpictures import BAD, CASES, GOOD, OTHERS, Case, different
-from trainkit import picturefile
+from shards import picturefile
+from shards.picturefile import BadImage
 from trainkit.data.bad import UndecodableError
 from trainkit.data.dataset import open_dataset
-from trainkit.picturefile import BadImage
 
 ALL = {**CASES, **OTHERS}
 READ = {name: case for name, case in ALL.items() if case.pixels is not None}

@@ -1,6 +1,6 @@
 """Writers of samples with any number of classes or none, and of sequences of frames.
 
-By the table in `trainkit.data.formats`, and independent of the readers.
+By the table in `shards.formats`, and independent of the readers.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from shards.description import DATASET
 from trimaran import __version__, strict
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
@@ -191,7 +192,7 @@ def _members(
         *(
             file(f"data/{name}", path, digest)
             for name, (path, digest) in files.items()
-            if contents.included or path.name == dataset_json.DATASET
+            if contents.included or path.name == DATASET
         ),
         file(runscript.IMAGE, Path(built.reference), str(built.digest).removeprefix("sha256:")),
     ]
@@ -200,8 +201,8 @@ def _members(
 def _packed_files(place: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of the packed data set, `dataset.json` first."""
     return {
-        dataset_json.DATASET: sha256(place / dataset_json.DATASET),
-        **dataset_json.hashes(dataset_json.read(place)),
+        DATASET: sha256(place / DATASET),
+        **dataset_json.read(place).hashes(),
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from shards.description import DATASET
 from trimaran import paths
 from trimaran.bundles import archive
 from trimaran.bundles.archive import Archive
@@ -162,7 +163,7 @@ def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
     if manifest.recipe.card_sha256 is not None:
         listed[rundir.CARD] = manifest.recipe.card_sha256
     for one in manifest.data:
-        dataset = f"{one.folder}/{dataset_json.DATASET}"
+        dataset = f"{one.folder}/{DATASET}"
         listed[dataset] = one.sha256
         if one.included and dataset in bundle.sums:
             for name, digest in _shards(file, bundle, one.folder).items():
@@ -173,10 +174,10 @@ def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
 def _shards(file: Path, bundle: Archive, folder: str) -> dict[str, str]:
     """Return the SHA-256 of each file that `dataset.json` in `folder` of the bundle names."""
     with tempfile.TemporaryDirectory() as place:
-        text = bundle.text(f"{folder}/{dataset_json.DATASET}")
-        (Path(place) / dataset_json.DATASET).write_bytes(text)
+        text = bundle.text(f"{folder}/{DATASET}")
+        (Path(place) / DATASET).write_bytes(text)
         try:
-            return dataset_json.hashes(dataset_json.read(Path(place)))
+            return dataset_json.read(Path(place)).hashes()
         except UsageError as error:
             raise RunError(
                 error.message.replace(place, f"{file}: {folder}"), hint=error.hint

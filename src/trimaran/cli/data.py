@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from shards.kinds import FormatName
 from trimaran.cli import common
 from trimaran.cli.common import Json, Offline, command, emit, say, terminal
-from trimaran.data.kinds import FormatName
 
 app = typer.Typer(
     help="Get, pack, verify and list data sets.\n\nExample: trimaran data get fashion-mnist",

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from shards.description import DATASET
 from trimaran import process
 from trimaran.cluster import script
 from trimaran.cluster.scheduler import Scheduler, State
 from trimaran.cluster.script import SCHEDULERS, SCRIPT, Job
-from trimaran.data.dataset_json import DATASET
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.files import add_line, read_plain, sha256, touch_plain, write_atomic
 from trimaran.reporting import Reporter, Silent

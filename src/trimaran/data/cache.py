@@ -15,10 +15,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
+from shards.description import DATASET, Dataset
+from shards.kinds import FormatName, SampleWord
 from trimaran import locks
 from trimaran.data import dataset_json, squashfs
 from trimaran.data.contracts import AnyContract, Contract, Licensed, OfFiles, Videos, Zipped
-from trimaran.data.kinds import FormatName, SampleWord
 from trimaran.data.places import Place, getting, own_format
 from trimaran.errors import RunError, UsageError
 from trimaran.files import IN_CACHE, make_folder, resumable, sha256, writing
@@ -80,9 +81,7 @@ def get(
         )
     place = Place.of(contract, form)
     if form not in (None, own_format(contract)):
-        from trimaran.data import formats
-
-        formats.check(place.form, contract.kind)
+        dataset_json.check_format(place.form, contract.kind)
     with (
         resumable(f"getting {contract.name}"),
         writing(f"write into {place.home}", place.home, hint=IN_CACHE),
@@ -176,7 +175,7 @@ def verify(contract: AnyContract, *, reporter: Reporter, workers: int | None = N
     packed data anew.
     """
     here = [place for place in Place.every(contract)
-            if (place.packed / dataset_json.DATASET).is_file()]
+            if (place.packed / DATASET).is_file()]
     if not here:
         return [f"{contract.name} is not here ({folder(contract)})"]
     raw = here[0].home / "raw"
@@ -235,7 +234,7 @@ def verify_folder(
     own: list[str] = []
     if contract is not None:
         own = dataset_json.mismatches(contract, dataset, {})
-        own += _unpinned(contract, dataset, sha256(place / dataset_json.DATASET))
+        own += _unpinned(contract, dataset, sha256(place / DATASET))
     found = [f"{place}: {fault}" for fault in own] + verification.faults(
         place, dataset, records=records, workers=workers or pool.cores(), reporter=reporter
     )
@@ -261,11 +260,11 @@ def check(
     if is_image(place):
         inside = squashfs.look_into(place)
         dataset, digest = inside.dataset, inside.sha256
-        faults = dataset_json.wrong_sizes(place, dataset, inside.sizes)
+        faults = dataset.wrong_sizes(place, inside.sizes)
     else:
         dataset = dataset_json.read(place)
-        digest = sha256(place / dataset_json.DATASET)
-        faults = dataset_json.missing_files(place, dataset)
+        digest = sha256(place / DATASET)
+        faults = dataset.missing_files(place)
     faults = [*dataset_json.mismatches(contract, dataset, samples),
               *_unpinned(contract, dataset, digest), *faults]
     hint = f"`{getting(contract, form)}` makes it"
@@ -289,7 +288,7 @@ def is_image(place: Path) -> bool:
     return place.is_file()
 
 
-def _unpinned(contract: AnyContract, dataset: dataset_json.Dataset, digest: str) -> list[str]:
+def _unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
     """Return what `dataset_json.unpinned` does; of another format nothing is pinned."""
     if dataset.format != own_format(contract):
         return []
@@ -306,7 +305,7 @@ def _is_complete(place: Place) -> bool:
         dataset.format == place.form
         and _is_made_from(place.contract, dataset)
         and not dataset_json.mismatches(place.contract, dataset, {})
-        and not dataset_json.missing_files(place.packed, dataset)
+        and not dataset.missing_files(place.packed)
     )
 
 
@@ -325,7 +324,7 @@ def _faults(place: Place, reporter: Reporter, *, records: bool = False) -> list[
     return verify_folder(place.contract, place.packed, records=records, reporter=reporter)
 
 
-def _is_made_from(contract: AnyContract, dataset: dataset_json.Dataset) -> bool:
+def _is_made_from(contract: AnyContract, dataset: Dataset) -> bool:
     contents = (
         {name: content.sha256 for name, content in contract.files.items()}
         if isinstance(contract, Contract) else {}

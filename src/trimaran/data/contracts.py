@@ -14,9 +14,9 @@ from typing import Annotated, ClassVar, Literal, cast
 
 from pydantic import Field, model_validator
 
+from shards.kinds import FormatName, Kind
 from trimaran import paths, strict
 from trimaran.data import origins
-from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.origins import (
     Described,
     FileName,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from shards.kinds import FormatName
 from trimaran import paths
 from trimaran.data.contracts import AnyContract, Licensed, OfFiles
-from trimaran.data.kinds import FormatName
 
 
 def own_format(contract: AnyContract) -> FormatName:

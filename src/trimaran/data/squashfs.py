@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shards.description import DATASET, Dataset
 from trimaran import paths, process
 from trimaran.data import dataset_json
 from trimaran.errors import RunError, UsageError
@@ -39,7 +40,7 @@ _LINE = re.compile(r"^-\S+\s+\S+\s+(\d+)\s+\S+\s+\S+\s+squashfs-root/(.*)$")
 class Inside:
     """What an image holds: `sizes` in bytes by path; `sha256` is that of `dataset.json`."""
 
-    dataset: dataset_json.Dataset
+    dataset: Dataset
     sha256: str
     sizes: dict[str, int]
 
@@ -58,7 +59,7 @@ def make(folder: Path, image: Path, reporter: Reporter) -> None:
         raise UsageError(f"{image} exists", hint="choose another file, or remove it")
     if not image.parent.is_dir():
         raise UsageError(f"{image}: there is no folder {image.parent}", hint="make it first")
-    faults = dataset_json.missing_files(folder, dataset)
+    faults = dataset.missing_files(folder)
     if faults:
         raise RunError("\n".join(faults), hint=f"`trimaran data verify {folder}` tells more")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -90,12 +91,12 @@ def _write(folder: Path, part: Path, reporter: Reporter) -> None:
         raise RunError(f"mksquashfs failed with status {status}:\n{tail}")
 
 
-def _check(part: Path, image: Path, folder: Path, dataset: dataset_json.Dataset) -> None:
+def _check(part: Path, image: Path, folder: Path, dataset: Dataset) -> None:
     """Raise RunError unless `part`, made of `folder` to become `image`, holds all of `dataset`."""
     sizes = _sizes(part)
-    faults = dataset_json.wrong_sizes(image, dataset, sizes)
-    if dataset_json.DATASET not in sizes:
-        faults.insert(0, f"{image / dataset_json.DATASET} is missing")
+    faults = dataset.wrong_sizes(image, sizes)
+    if DATASET not in sizes:
+        faults.insert(0, f"{image / DATASET} is missing")
     if faults:
         raise RunError(
             "\n".join([f"the image of {folder} would lack something:", *faults]),
@@ -115,12 +116,12 @@ def look_into(image: Path) -> Inside:
         place = Path(name, "root")
         process.run(
             [_program("unsquashfs"), "-quiet", "-no-progress", "-dest", str(place),
-             str(image.absolute()), dataset_json.DATASET],
+             str(image.absolute()), DATASET],
             check=RunError,
         )
-        described = place / dataset_json.DATASET
+        described = place / DATASET
         if not described.is_file() or described.is_symlink():
-            raise UsageError(f"{image} holds no packed data set (no {dataset_json.DATASET})")
+            raise UsageError(f"{image} holds no packed data set (no {DATASET})")
         dataset, digest = dataset_json.read(place), sha256(described)
     return Inside(dataset, digest, _sizes(image))
 

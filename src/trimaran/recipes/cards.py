@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from shards.kinds import SampleWord
 from trimaran import paths, strict
-from trimaran.data.kinds import SampleWord
 from trimaran.errors import UsageError, nearest
 from trimaran.files import sha256
 from trimaran.parsing import Location

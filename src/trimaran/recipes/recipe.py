@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictStr, ValidationError, model_validator
 
+from shards.kinds import FormatName
 from trimaran import strict
-from trimaran.data.kinds import FormatName
 from trimaran.parsing import Location
 from trimaran.recipes.cards import Number, When, Word
 from trimaran.recipes.options import Argument

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import datasets
-from trimaran.data import dataset_json, formats
+from shards import formats
+from shards.kinds import Kind
+from trimaran.data import dataset_json
 from trimaran.data.contracts import Images
-from trimaran.data.kinds import Kind
 from trimaran.data.packing import arrays, idx, labelled_idx, verification
 from trimaran.errors import RunError
 from trimaran.reporting import Advance, Silent

@@ -12,9 +12,10 @@ from PIL import Image
 from pydicom.data import get_testdata_file
 from typer.testing import CliRunner
 
+from shards import dicom
 from trimaran import cli
 from trimaran.data import dataset_json
-from trimaran.data.packing import dicom, pictures
+from trimaran.data.packing import pictures
 from trimaran.data.packing.pictures import BadImage
 
 

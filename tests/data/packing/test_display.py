@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trimaran.data.packing import display, layouts, packer, videos
+from trimaran.data.packing import layouts, packer, videos
 from trimaran.data.packing.pictures import BadImage
 from trimaran.data.packing.plan import Options
 from trimaran.data.packing.videos import Clip
 from trimaran.errors import RunError
 from trimaran.reporting import Silent
 
-APP = Path(__file__).parents[3] / "apps/futuregan/src/futuregan/display.py"
 ONE, LAST = 1 << 16, 1 << 30
 IDENTITY = (ONE, 0, 0, 0, ONE, 0, 0, 0, LAST)
 COLOURS = {"r": (255, 0, 0), "g": (0, 255, 0), "b": (0, 0, 255), "w": (255, 255, 255)}
@@ -139,7 +138,3 @@ def test_a_matrix_that_is_no_orientation_is_refused_by_name(
     with pytest.raises(RunError, match=r"train/a\.mp4 frame 0 has a display matrix"):
         packer.pack(found, tmp_path / "out", Options("films", "webdataset"), workers=1,
                     skip_bad=False, reporter=Silent())
-
-
-def test_the_app_that_predicts_from_videos_has_the_same_module() -> None:
-    assert APP.read_text() == Path(display.__file__).read_text()

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import photos
+from shards import formats
+from shards.kinds import Kind
 from trimaran import paths
-from trimaran.data import cache, contracts, dataset_json, formats
+from trimaran.data import cache, contracts, dataset_json
 from trimaran.data.contracts import Contract, ImageNet
-from trimaran.data.kinds import Kind
 from trimaran.data.packing import ilsvrc, layouts, listing, pictures
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.reporting import Silent
@@ -91,7 +92,7 @@ def test_get_checks_and_packs(contract: ImageNet, tars: Path) -> None:
     assert cache.verify(contract, reporter=Silent(), workers=1) == []
     shard = dataset.splits["val"].shards[0]
     index = folder / str(shard.index)
-    found = list(formats.load("webdataset").read(folder / shard.file, index, Kind()))
+    found = list(formats.load("webdataset").scan(folder / shard.file, index, Kind()))
     assert len(found) == 4
     # What verify finds, the next get makes anew.
     (folder / shard.file).write_bytes(b"")

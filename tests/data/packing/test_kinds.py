@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from photos import jpeg, png
+from shards.description import Dataset
+from shards.kinds import FormatName
 from trimaran import cli
 from trimaran.data import cache, dataset_json
-from trimaran.data.contracts import FormatName
 from trimaran.data.packing import layouts, packer
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import Options
@@ -65,7 +66,7 @@ def listed(
     )
 
 
-def pack(found: Listing, out: Path, form: FormatName, **options: int) -> dataset_json.Dataset:
+def pack(found: Listing, out: Path, form: FormatName, **options: int) -> Dataset:
     return packer.pack(
         found, out, Options("some", form, **options), workers=1, skip_bad=False, reporter=Silent()
     )

@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_items_larger_than_the_frame_are_refused(
 def test_a_packed_set_of_another_kind_is_told(checkout: Path, documents: dict[str, Any]) -> None:
     contract = load(checkout, documents)
     folder = cache.get(contract, offline=False, reporter=Silent())
-    other = dataset_json.read(folder).model_copy(update={"sample": "image", "labels": "class"})
+    other = replace(dataset_json.read(folder), sample="image", labels="class")
     assert dataset_json.mismatches(contract, other, {}) == [
         "its samples are 'class', not 'sequence'"
     ]

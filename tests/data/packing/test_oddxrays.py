@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from oddxrays import BAD, CASES, GOOD, Case
+from shards import dicom
 from trimaran import cli
 from trimaran.data import dataset_json
-from trimaran.data.packing import dicom, pictures
+from trimaran.data.packing import pictures
 
 
 @pytest.mark.parametrize("case", GOOD.values(), ids=GOOD)

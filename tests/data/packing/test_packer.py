@@ -16,8 +16,9 @@ import pytest
 
 import photos
 from packings import faults, files, pack, read
+from shards.description import DATASET
+from shards.kinds import FormatName
 from trimaran.data import dataset_json
-from trimaran.data.contracts import FormatName
 from trimaran.data.packing import packer, pictures
 from trimaran.data.packing.plan import name_of
 from trimaran.errors import Interrupted, RunError, UsageError
@@ -196,7 +197,7 @@ def test_bad_images_are_all_named_with_the_way_out(source: Path, tmp_path: Path)
     assert first.startswith(f"{bad[0]} is no JPEG")
     assert second.startswith(f"{bad[1]} cannot be decoded: ")
     assert "--skip-bad" in (caught.value.hint or "")
-    assert not (out / dataset_json.DATASET).exists()
+    assert not (out / DATASET).exists()
     dataset = pack(source, out, skip_bad=True)
     assert {name: split.samples for name, split in dataset.splits.items()} == photos.COUNTS
     lines = (out / "skipped.txt").read_text().splitlines()
@@ -220,7 +221,7 @@ def test_a_split_of_bad_images_only_is_refused(source: Path, tmp_path: Path) -> 
         path.write_bytes(b"no image")
     with pytest.raises(RunError, match=r"split val .* the first, val/cat/15\.jpg, is"):
         pack(source, tmp_path / "out", skip_bad=True)
-    assert not (tmp_path / "out" / dataset_json.DATASET).exists()
+    assert not (tmp_path / "out" / DATASET).exists()
 
 
 def test_nothing_is_overwritten(source: Path, tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_finished_shards_are_kept_if_they_are_whole(
     out, whole = tmp_path / "out", tmp_path / "whole"
     pack(source, whole)
     interrupted(source, out, monkeypatch)
-    assert not (out / dataset_json.DATASET).exists()
+    assert not (out / DATASET).exists()
     kept, damaged = out / "train-00000.tar", out / "train-00001.tar"
     before = kept.stat().st_ino
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
@@ -293,7 +294,7 @@ def test_killed_packing_goes_on(source: Path, tmp_path: Path) -> None:
         workers = psutil.Process(child.pid).children(recursive=True)
         os.kill(child.pid, signal.SIGKILL)
     assert psutil.wait_procs(workers, timeout=20)[1] == []
-    assert not (out / dataset_json.DATASET).exists()
+    assert not (out / DATASET).exists()
     kept = len(list(out.glob(".packing/*-*.json")))
     done = subprocess.run([*program, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

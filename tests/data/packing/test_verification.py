@@ -5,16 +5,17 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import photos
 from packings import faults, pack
-from trimaran.data import dataset_json, formats
-from trimaran.data.contracts import FormatName
-from trimaran.data.formats.records import Record
-from trimaran.data.kinds import Kind
+from shards import formats
+from shards.description import DATASET
+from shards.formats.records import Record
+from shards.kinds import FormatName, Kind
 
 
 @pytest.fixture
@@ -55,9 +56,9 @@ def test_all_faults_of_all_shards_are_found(out: Path) -> None:
 
 
 def test_wrong_images_and_classes_under_a_right_hash_are_found(out: Path) -> None:
-    text = (out / dataset_json.DATASET).read_text()
+    text = (out / DATASET).read_text()
     document = json.loads(text) | {"classes": ["cat"]}
-    (out / dataset_json.DATASET).write_text(json.dumps(document))
+    (out / DATASET).write_text(json.dumps(document))
     found = faults(out)
     assert {fault.split(":")[0] for fault in found} == {
         str(out / f"{name}.tfrecord") for name in ("train-00000", "train-00001", "val-00000")
@@ -66,8 +67,8 @@ def test_wrong_images_and_classes_under_a_right_hash_are_found(out: Path) -> Non
     records = [Record(at, f"val/{at}.jpg", (0,), (b"no image",), "jpg") for at in range(5)]
     new = formats.write_shard("tfrecord", out, "val-00000", Kind(), records)
     document = json.loads(text)
-    document["splits"]["val"]["shards"] = [new.model_dump()]
-    (out / dataset_json.DATASET).write_text(json.dumps(document))
+    document["splits"]["val"]["shards"] = [asdict(new)]
+    (out / DATASET).write_text(json.dumps(document))
     assert faults(out) == [
         f"{out / 'val-00000.tfrecord'}: record 0 (val/0.jpg) is no JPEG, PNG or DICOM file"
         " (it begins with b'no image'), and the 4 after it too"
@@ -90,13 +91,13 @@ def test_wrong_images_and_classes_under_a_right_hash_are_found(out: Path) -> Non
 def test_a_description_that_cannot_be_is_found(
     out: Path, key: str, value: object, fault: str
 ) -> None:
-    document = json.loads((out / dataset_json.DATASET).read_text())
+    document = json.loads((out / DATASET).read_text())
     place = document
     *path, last = [int(part) if part.isdigit() else part for part in key.split(".")]
     for part in path:
         place = place[part]
     place[last] = value
-    (out / dataset_json.DATASET).write_text(json.dumps(document))
+    (out / DATASET).write_text(json.dumps(document))
     found = faults(out)
     assert any(fault in one for one in found), found
     assert len(found) == len(set(found))
@@ -115,9 +116,9 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_faults_of_others(
     broken, other = out / "train-00000.tfrecord", out / "train-00001.tfrecord"
     broken.unlink()
     broken.symlink_to("/proc/self/mem")  # it has no size, and reading it is an I/O error
-    document = json.loads((out / dataset_json.DATASET).read_text())
+    document = json.loads((out / DATASET).read_text())
     document["splits"]["train"]["shards"][0]["bytes"] = 0
-    (out / dataset_json.DATASET).write_text(json.dumps(document))
+    (out / DATASET).write_text(json.dumps(document))
     other.write_bytes(other.read_bytes()[:-1] + b"?")
     found = faults(out)
     assert f"{broken} cannot be read: Input/output error" in found

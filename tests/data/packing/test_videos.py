@@ -11,9 +11,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from trimaran.data import cache, contracts, dataset_json, formats
+from shards import formats
+from shards.description import Dataset
+from shards.kinds import Kind
+from trimaran.data import cache, contracts
 from trimaran.data.contracts import Videos
-from trimaran.data.kinds import Kind
 from trimaran.data.packing import cameras, layouts, packer, plan, videos
 from trimaran.data.packing.pictures import BadImage
 from trimaran.data.packing.plan import Options
@@ -62,7 +64,7 @@ def test_every_frame_comes_once_and_in_order(name: str, codec: str, tmp_path: Pa
     assert (image.mode, image.size) == ("RGB", (32, 40))
 
 
-def pack(root: Path, out: Path, **options: object) -> dataset_json.Dataset:
+def pack(root: Path, out: Path, **options: object) -> Dataset:
     found = layouts.listing_of(
         root, out, labels=None, in_sequences=True, untrained=False, workers=1, reporter=Silent()
     )
@@ -89,7 +91,7 @@ def test_videos_and_folders_of_frames_are_packed_side_by_side(tmp_path: Path) ->
     lengths = []
     for shard in dataset.splits["train"].shards:
         index = out / str(shard.index)
-        for record in formats.load("webdataset").read(out / shard.file, index, dataset.kind):
+        for record in formats.load("webdataset").scan(out / shard.file, index, dataset.kind):
             assert not isinstance(record, str)
             lengths.append(len(record.frames))
             assert {Image.open(io.BytesIO(one)).size for one in record.frames} == {(16, 16)}

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from chexnet import crops
 from chexnet.settings import TrainSettings
-from trainkit import picturefile
+from shards import picturefile
+from shards.picturefile import BadImage
 from trainkit.data.dataset import Dataset, open_dataset
 from trainkit.data.order import Plan
 from trainkit.exits import DataError
-from trainkit.picturefile import BadImage
 from trainkit.strategy import Strategy
 
 SYNTHETIC = 1024  # images

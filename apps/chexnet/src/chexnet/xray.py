@@ -6,10 +6,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from chexnet import dicom
-from trainkit import picturefile
+from shards import dicom, picturefile
+from shards.picturefile import BadImage
 from trainkit.exits import DataError
-from trainkit.picturefile import BadImage
 
 MOST_PIXELS = 1 << 26
 """A map of this size is made for each finding: some GB together."""

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from trainkit import picturefile
+from shards import picturefile
+from shards.kinds import Labels
+from shards.picturefile import BadImage
 from trainkit.data.dataset import Dataset, open_dataset
-from trainkit.data.kinds import Labels
 from trainkit.data.order import Plan
 from trainkit.data.records import Records
 from trainkit.exits import DataError
-from trainkit.picturefile import BadImage
 from trainkit.strategy import Strategy
 
 AHEAD = 3  # batches that are made beforehand

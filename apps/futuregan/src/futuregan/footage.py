@@ -15,13 +15,13 @@ from av.container import InputContainer
 from av.error import FFmpegError
 from PIL import Image
 
-from futuregan import clips, display
+from futuregan import clips
 from futuregan.clips import Frame, fitted
 from futuregan.restore import Restored
-from trainkit import picturefile
-from trainkit.data.formats.folder import is_image
+from shards import display, picturefile
+from shards.picturefile import BadImage
+from trainkit.data.folder import is_image
 from trainkit.exits import DataError
-from trainkit.picturefile import BadImage
 
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,m4v"
 

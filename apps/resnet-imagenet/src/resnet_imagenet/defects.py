@@ -10,8 +10,8 @@ import numpy as np
 
 from resnet_imagenet import pipelines
 from resnet_imagenet.pipelines import Preprocessing, Way
+from shards.formats.records import Bytes
 from trainkit.data import bad
-from trainkit.data.formats.mapped import Bytes
 
 Sample = tuple[Bytes, Any, Any]
 """An encoded image, its label (1,), its draws (DRAWS,)."""

@@ -18,12 +18,13 @@ from resnet_imagenet.evaluate import restore_network
 from resnet_imagenet.pipelines import Preprocessing, Way
 from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
-from trainkit import outputs, picturefile
+from shards import picturefile
+from shards.formats.records import Bytes
+from shards.picturefile import BadImage
+from trainkit import outputs
 from trainkit.console import Counter
-from trainkit.data.formats.folder import SUFFIXES, is_image
-from trainkit.data.formats.mapped import Bytes
+from trainkit.data.folder import SUFFIXES, is_image
 from trainkit.exits import DataError
-from trainkit.picturefile import BadImage
 from trainkit.streams import mute
 
 NO_LABEL = np.zeros(1, np.int64)  # unknown, and the graph wants one

@@ -17,11 +17,13 @@ from pathlib import Path
 
 from PIL import Image
 
-from trimaran.data import dataset_json, formats
+from shards import formats
+from shards.description import Dataset, ImageFacts, Origin, PackedSplit, Shard
+from shards.formats.records import Record
+from shards.formats.webdataset import BLOCK
+from shards.kinds import FormatName, Kind
+from trimaran.data import dataset_json
 from trimaran.data.contracts import Images, Moving
-from trimaran.data.formats.records import Record
-from trimaran.data.formats.webdataset import BLOCK
-from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.packing import labelled_idx, moving, pictures
 from trimaran.data.packing.labelled_idx import Labelled
 from trimaran.data.packing.moving import Scenes
@@ -84,7 +86,7 @@ def read_split(contract: Images | Moving, raw: Path, name: str) -> Samples:
 
 def _write_split(
     form: FormatName, samples: Samples, kind: Kind, folder: Path, advance: Advance
-) -> Iterator[dataset_json.Shard]:
+) -> Iterator[Shard]:
     order = shuffled(samples.name, len(samples))
     for number, start in enumerate(range(0, len(order), SHARD_SAMPLES)):
         chosen = order[start : start + SHARD_SAMPLES]
@@ -126,24 +128,23 @@ def moments(samples: Samples) -> tuple[float, float]:
 
 def _describe(
     contract: Images | Moving, form: FormatName, splits: dict[str, Samples],
-    shards: dict[str, list[dataset_json.Shard]],
-) -> dataset_json.Dataset:
+    shards: dict[str, list[Shard]],
+) -> Dataset:
     mean, std = moments(splits["train"])
     sizes = {samples.shape[1:] for samples in splits.values()}
     height, width = sizes.pop() if len(sizes) == 1 else (None, None)
-    return dataset_json.Dataset(
-        schema=1,
+    return Dataset(
         name=contract.name,
         format=form,
         classes=contract.classes,
         labels=contract.kind.labels,
         sample=contract.kind.sample,
-        image=dataset_json.ImageFacts(
+        image=ImageFacts(
             channels=1, height=height, width=width, encoding="png",
             mean=[round(mean, 6)], std=[round(std, 6)],
         ),
-        splits={name: dataset_json.PackedSplit.of(listed) for name, listed in shards.items()},
-        origin=dataset_json.Origin(
+        splits={name: PackedSplit.of(listed) for name, listed in shards.items()},
+        origin=Origin(
             contents={name: content.sha256 for name, content in contract.files.items()},
             order_seed=ORDER_SEED,
             encoder=pictures.ENCODER,

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran.data.kinds import Kind
+from shards.kinds import Kind
 from trimaran.data.packing import beside, tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, is_image
 from trimaran.errors import UsageError, nearest, way_out

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran.data.kinds import Kind
+from shards.kinds import Kind
 from trimaran.data.packing.videos import Clip
 from trimaran.errors import RunError, unreadable
 from trimaran.reporting import Reporter

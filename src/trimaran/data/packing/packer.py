@@ -16,9 +16,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from shards import formats
+from shards.description import DATASET, Dataset, ImageFacts, Origin, PackedSplit, Shard
+from shards.formats.records import Record
 from trimaran import files, pool
-from trimaran.data import dataset_json, formats
-from trimaran.data.formats.records import Record
+from trimaran.data import dataset_json
 from trimaran.data.packing import listing, pictures, sequences, videos
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
@@ -36,7 +38,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 def pack(
     source: Listing, folder: Path, options: Options, *, workers: int, skip_bad: bool,
     reporter: Reporter,
-) -> dataset_json.Dataset:
+) -> Dataset:
     """Pack `source` into `folder`, which is new, empty, or was left by a killed packing of it.
 
     With `skip_bad` images that cannot be decoded are left out, and listed in `skipped.txt`.
@@ -47,7 +49,7 @@ def pack(
             class in train), or there is no space.
         Interrupted: on Ctrl-C; the same call goes on.
     """
-    formats.check(options.format, source.kind)
+    dataset_json.check_format(options.format, source.kind)
     encoding = _encoding(source, options)
     if source.ignored:
         first, *others = source.ignored[: listing.SHOWN]
@@ -78,7 +80,7 @@ def pack(
 
 def is_under_way(folder: Path) -> bool:
     """Return whether `folder` was left by a packing that was killed, which `pack` goes on with."""
-    return (folder / STATE).is_dir() and not (folder / dataset_json.DATASET).exists()
+    return (folder / STATE).is_dir() and not (folder / DATASET).exists()
 
 
 def _encoding(source: Listing, options: Options) -> str:
@@ -99,7 +101,7 @@ def _encoding(source: Listing, options: Options) -> str:
 @contextmanager
 def _state(source: Listing, folder: Path, options: Options) -> Iterator[Path]:
     """Yield the folder of notes, after checking that it is about the same packing."""
-    if (folder / dataset_json.DATASET).exists():
+    if (folder / DATASET).exists():
         raise UsageError(f"{folder} already holds a packed data set", hint="choose another folder")
     state = folder / STATE
     if folder.exists() and not state.is_dir() and (not folder.is_dir() or any(folder.iterdir())):
@@ -281,8 +283,8 @@ def _refuse_untaught(source: Listing, jobs: list[Job], finished: dict[str, Done]
 
 def _describe(
     source: Listing, options: Options, encoding: str, jobs: list[Job], finished: dict[str, Done]
-) -> dataset_json.Dataset:
-    splits: dict[str, list[dataset_json.Shard]] = {split: [] for split in source.splits}
+) -> Dataset:
+    splits: dict[str, list[Shard]] = {split: [] for split in source.splits}
     for job in jobs:
         shard = finished[job.stem].shard
         if shard is not None:
@@ -291,15 +293,15 @@ def _describe(
     width, height = (None, None) if resize is None or isinstance(resize, int) else resize
     encodes = resize is not None or source.has_videos
     anew = any(done.encoded for done in finished.values())
-    return dataset_json.Dataset(
-        schema=1, name=options.name, format=options.format, classes=source.classes,
+    return Dataset(
+        name=options.name, format=options.format, classes=source.classes,
         labels=source.kind.labels, sample=source.kind.sample,
-        image=dataset_json.ImageFacts(
+        image=ImageFacts(
             channels=3, height=height, width=width, encoding="png" if encoding == "png" else "jpg",
             mean=MEAN, std=STD,
         ),
-        splits={split: dataset_json.PackedSplit.of(shards) for split, shards in splits.items()},
-        origin=dataset_json.Origin(
+        splits={split: PackedSplit.of(shards) for split, shards in splits.items()},
+        origin=Origin(
             contents=source.contents, order_seed=ORDER_SEED, encoder=pictures.ENCODER,
             decoder=videos.decoder() if source.has_videos else None, resize=resize,
             quality=options.quality if encodes else pictures.QUALITY if anew else None,
@@ -308,7 +310,7 @@ def _describe(
     )
 
 
-def _complete(folder: Path, dataset: dataset_json.Dataset, bad: list[Bad]) -> None:
+def _complete(folder: Path, dataset: Dataset, bad: list[Bad]) -> None:
     if bad:
         lines = "".join(f"{name}\t{reason}\n" for name, reason in sorted(bad))
         files.write_atomic(folder / SKIPPED, lines)

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import PIL
 from PIL import Image
 
-from trimaran.data.packing import dicom, picturefile
-from trimaran.data.packing.picturefile import BadImage as BadImage
-from trimaran.data.packing.picturefile import Facts
+from shards import dicom, picturefile
+from shards.picturefile import BadImage as BadImage
+from shards.picturefile import Facts
 
 ENCODER = f"Pillow {PIL.__version__}"
 FILTER = Image.Resampling.BICUBIC

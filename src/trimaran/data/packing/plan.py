@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from shards.description import Shard
+from shards.kinds import FormatName, Kind
 from trimaran import strict
-from trimaran.data import dataset_json
-from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.origins import Name
 from trimaran.data.packing.listing import Sample
 from trimaran.data.packing.pictures import Resize
@@ -92,7 +92,7 @@ class Done(strict.Model):
     """
 
     stem: str
-    shard: dataset_json.Shard | None
+    shard: Shard | None
     bad: list[Bad]
     encoded: int = 0
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trimaran.data.kinds import Kind
+from shards.kinds import Kind
 from trimaran.data.packing import beside, pictures, videos
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, is_utf8
 from trimaran.data.packing.videos import Clip

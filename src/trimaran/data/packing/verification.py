@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from shards import formats
+from shards.description import Dataset, Shard
+from shards.formats.records import Read
+from shards.kinds import FormatName, Kind
 from trimaran import pool
-from trimaran.data import dataset_json, formats
-from trimaran.data.formats.records import Read
-from trimaran.data.kinds import FormatName, Kind
 from trimaran.data.packing import pictures, sequences
 from trimaran.files import sha256
 from trimaran.reporting import Advance, Reporter
@@ -27,7 +28,7 @@ class Task:
 
     folder: Path
     format: FormatName
-    shard: dataset_json.Shard
+    shard: Shard
     classes: int
     kind: Kind
     encoding: str
@@ -35,7 +36,7 @@ class Task:
 
 
 def faults(
-    folder: Path, dataset: dataset_json.Dataset, *, records: bool, workers: int, reporter: Reporter
+    folder: Path, dataset: Dataset, *, records: bool, workers: int, reporter: Reporter
 ) -> list[str]:
     """Return a line for each fault of the shards in `folder`, naming shard and record.
 
@@ -43,9 +44,9 @@ def faults(
     `workers` are processes; for hashes alone threads, which take less time to start.
     """
     found = _described_wrongly(folder, dataset)
-    shards = {shard.file: shard for shard in dataset_json.shards(dataset)}
+    shards = {shard.file: shard for shard in dataset.shards}
     sizes = _sizes(folder, shards.values(), found)
-    found += dataset_json.wrong_sizes(folder, dataset, sizes)
+    found += dataset.wrong_sizes(folder, sizes)
     tasks = [
         Task(folder, dataset.format, shard, len(dataset.classes), dataset.kind,
              dataset.image.encoding, records)
@@ -63,7 +64,7 @@ def faults(
     return list(dict.fromkeys(found))
 
 
-def _sizes(folder: Path, shards: Iterable[dataset_json.Shard], found: list[str]) -> dict[str, int]:
+def _sizes(folder: Path, shards: Iterable[Shard], found: list[str]) -> dict[str, int]:
     """Return the sizes of all files of `shards` that are there; add to `found` what hides one."""
     sizes = {}
     for shard in shards:
@@ -78,10 +79,10 @@ def _sizes(folder: Path, shards: Iterable[dataset_json.Shard], found: list[str])
     return sizes
 
 
-def _described_wrongly(folder: Path, dataset: dataset_json.Dataset) -> list[str]:
+def _described_wrongly(folder: Path, dataset: Dataset) -> list[str]:
     """Return what `dataset.json` says that cannot be, whatever the shards hold."""
     found = []
-    shards = dataset_json.shards(dataset)
+    shards = dataset.shards
     if not dataset.splits:
         found.append("no split is listed")
     for name, split in dataset.splits.items():
@@ -89,7 +90,7 @@ def _described_wrongly(folder: Path, dataset: dataset_json.Dataset) -> list[str]
             found.append(f"split {name}: its shards do not add up to {split.samples:,} samples")
     files = Counter(name for shard in shards for name in (shard.file, shard.index) if name)
     found += [f"{name} is listed {count} times" for name, count in files.items() if count > 1]
-    if formats.load(dataset.format).INDEXED:
+    if formats.FORMATS[dataset.format].indexed:
         found += [f"{one.file} is listed without its index" for one in shards if one.index is None]
     channels = dataset.image.channels
     for name, values in (("mean", dataset.image.mean), ("std", dataset.image.std)):
@@ -128,19 +129,19 @@ def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
             yield (f"{task.folder / index} is damaged: SHA-256 {digest},"
                    f" {task.shard.index_sha256} is listed")
     # Else whoever compared the sizes has said so already.
-    if task.records and (right or formats.load(task.format).READS_DAMAGED):
+    if task.records and (right or formats.FORMATS[task.format].reads_damaged):
         yield from _record_faults(task, 1 - share, advance)
 
 
 def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:
-    path, module = task.folder / task.shard.file, formats.load(task.format)
+    path = task.folder / task.shard.file
     index = task.folder / task.shard.index if task.shard.index else None
-    if module.INDEXED if index is None else not index.is_file():
+    if formats.FORMATS[task.format].indexed if index is None else not index.is_file():
         return  # it lacks its index, which is said already
     count, encodings = 0, set[str]()
     faults = _Faults(path)
     try:
-        for found in module.read(path, index, task.kind):
+        for found in formats.load(task.format).scan(path, index, task.kind):
             if isinstance(found, str):
                 yield from faults.end()
                 yield f"{path} {found}"

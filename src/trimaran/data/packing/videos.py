@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image
 
-from trimaran.data.packing import display
+from shards import display
 from trimaran.data.packing.pictures import BadImage
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The samples of a split, through all of its shards, checked when they are read.
 
-`formats` knows where in a shard a record is. The shards are mapped into memory, so that
+`shards.formats` knows where in a shard a record is. The shards are mapped into memory, so that
 a record is a view of its bytes: no read, no copy, any order.
 """
 
@@ -10,15 +10,17 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainkit.data import formats
-from trainkit.data.formats import Shard
-from trainkit.data.formats.mapped import Bytes
-from trainkit.data.kinds import Kind
+from shards import formats
+from shards.description import Shard
+from shards.errors import ShardError
+from shards.formats.records import Bytes, Reader
+from shards.kinds import FormatName, Kind
+from trainkit.data.folder import FOLDER, ImageFolder, Images
 from trainkit.exits import DataError
 
 
@@ -31,14 +33,21 @@ class Records:
         kind: what its samples are.
         classes: how many classes it has.
         entries: of the shards in `dataset.json`.
+        encoding: ending of the image files.
+
+    Raises:
+        DataError: a shard is missing or wrong, or a package that reads it is not installed.
     """
 
     def __init__(
-        self, folder: Path, form: str, kind: Kind, classes: int, entries: Sequence[dict[str, Any]]
+        self, folder: Path, form: FormatName | Literal["folder"], kind: Kind, classes: int,
+        entries: Sequence[Shard | Images], encoding: str = "",
     ) -> None:
-        shard = formats.load(form)
         self._kind, self._classes = kind, classes
-        self._shards = [shard(folder, entry, kind) for entry in entries]
+        try:
+            self._shards = _opened(folder, form, kind, entries, encoding)
+        except ShardError as error:
+            raise DataError(str(error)) from error
         self._ends = list(accumulate(len(shard) for shard in self._shards))
 
     def __len__(self) -> int:
@@ -59,7 +68,10 @@ class Records:
             DataError: the record is malformed, or has not as many as its kind.
         """
         shard, within = self._find(number)
-        found = shard.frames(within)
+        try:
+            found = shard.frames(within)
+        except ShardError as error:
+            raise DataError(str(error)) from error
         if len(found) == 1 or (found and self._kind.sample == "sequence"):
             return found
         wanted = "one" if self._kind.sample == "image" else "one or more"
@@ -84,7 +96,10 @@ class Records:
         if self._kind.labels == "none":
             return []
         shard, within = self._find(number)
-        found = shard.labels(within)
+        try:
+            found = shard.labels(within)
+        except ShardError as error:
+            raise DataError(str(error)) from error
         for label in found:
             if not 0 <= label < self._classes:
                 raise DataError(
@@ -113,7 +128,24 @@ class Records:
         shard, number = self._find(number)
         return shard.describe(number)
 
-    def _find(self, number: int) -> tuple[Shard, int]:
+    def _find(self, number: int) -> tuple[Reader, int]:
         """Return the shard that has sample `number`, and its number there."""
         at = bisect_right(self._ends, number)
         return self._shards[at], number - (self._ends[at - 1] if at else 0)
+
+
+def _opened(
+    folder: Path, form: FormatName | Literal["folder"], kind: Kind,
+    entries: Sequence[Shard | Images], encoding: str,
+) -> list[Reader]:
+    """Return a reader of each shard."""
+    if form == FOLDER:
+        return [ImageFolder(folder, one) for one in entries if isinstance(one, Images)]
+    try:
+        reader = formats.load(form).Reader
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"data sets in the format {form} need the Python package {error.name}, "
+            "which is not installed here; `trimaran data pack` writes others"
+        ) from error
+    return [reader(folder, one, kind, encoding) for one in entries if isinstance(one, Shard)]

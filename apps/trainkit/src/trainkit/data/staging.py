@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from shards.description import Shard
+from shards.kinds import Labels, SampleKind
 from trainkit.data.dataset import open_dataset
-from trainkit.data.formats import FOLDER
-from trainkit.data.kinds import Labels, SampleKind
+from trainkit.data.folder import FOLDER
 from trainkit.exits import ArgumentError, DataError
 
 CHUNK = 1 << 24
@@ -96,11 +97,9 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
             f"--stage copies shards, and {folder} is not packed: see `trimaran data`"
         )
     place = directory / dataset.fingerprint().replace("/", "-").replace(" ", "-")
-    files = _files(
-        folder,
-        place,
-        [dataset.splits.get("train", []), dataset.splits.get(dataset.evaluation_split(), [])],
-    )
+    splits = (dataset.splits.get(name, []) for name in ("train", dataset.evaluation_split()))
+    listed = [one for split in splits for one in split if isinstance(one, Shard)]
+    files = _files(folder, place, listed)
     if local_rank != 0:
         _wait(files, place, patience)
         return place
@@ -113,13 +112,13 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
     return place
 
 
-def _files(folder: Path, place: Path, splits: list[list[dict[str, Any]]]) -> list[File]:
-    """Return the files of `splits`, `dataset.json` last."""
+def _files(folder: Path, place: Path, shards: list[Shard]) -> list[File]:
+    """Return the files of `shards`, `dataset.json` last."""
     wanted: list[tuple[str, int | None, str | None]] = []
-    for entry in (entry for split in splits for entry in split):
-        wanted.append((entry["file"], entry["bytes"], entry["sha256"]))
-        if entry.get("index"):
-            wanted.append((entry["index"], None, entry.get("index_sha256")))
+    for shard in shards:
+        wanted.append((shard.file, shard.bytes, shard.sha256))
+        if shard.index:
+            wanted.append((shard.index, None, shard.index_sha256))
     try:
         files = [
             File(

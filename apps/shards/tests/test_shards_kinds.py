@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimaran.data import formats
-from trimaran.data.contracts import FormatName
-from trimaran.data.formats.records import Read, Record
-from trimaran.data.kinds import Kind, Labels, SampleKind
-from trimaran.errors import UsageError
+from shards import formats
+from shards.formats.records import Read, Record
+from shards.kinds import FormatName, Kind, Labels, SampleKind
 
 ABLE: tuple[FormatName, ...] = ("webdataset", "tfrecord", "hdf5")
 KINDS = [Kind("multi", "image"), Kind("none", "sequence"), Kind("multi", "sequence"),
@@ -42,7 +40,7 @@ def write(name: FormatName, place: Path, kind: Kind, found: list[Sample]) -> tup
 
 
 def read(name: FormatName, path: Path, index: Path, kind: Kind) -> list[Read | str]:
-    return list(formats.load(name).read(path, index if index.is_file() else None, kind))
+    return list(formats.load(name).scan(path, index if index.is_file() else None, kind))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.labels}-{kind.sample}")
@@ -85,11 +83,10 @@ def test_images_and_sequences_are_not_taken_for_each_other(
 
 @pytest.mark.parametrize("name", ["recordio", "lmdb"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_format_without_a_place_for_them_says_so(name: FormatName, kind: Kind) -> None:
-    with pytest.raises(UsageError, match="one image of one class") as caught:
-        formats.check(name, kind)
-    assert "webdataset, tfrecord or hdf5" in str(caught.value.hint)
-    formats.check(name, Kind())
+def test_a_format_without_a_place_for_them_cannot_hold_them(name: FormatName, kind: Kind) -> None:
+    assert not formats.can_hold(name, kind)
+    assert formats.can_hold(name, Kind())
+    assert all(formats.can_hold(able, kind) for able in ABLE)
 
 
 def test_a_sequence_of_which_a_frame_is_missing_in_the_index_is_a_fault(tmp_path: Path) -> None:

@@ -17,15 +17,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.data.formats.indexed import IndexedWriter
-from trimaran.data.formats.records import Read, Record
-from trimaran.data.kinds import Kind
+import numpy as np
+from numpy.typing import NDArray
+
+from shards.description import Shard
+from shards.errors import ShardError
+from shards.formats.indexed import IndexedWriter
+from shards.formats.mapped import map_shard, read_index
+from shards.formats.records import Bytes, Read, Record
+from shards.kinds import Kind
 
 BLOCK = tarfile.BLOCKSIZE
 INDEX_VERSION = "v1.2"
-READS_DAMAGED = True
-INDEXED = True
-PLAIN_ONLY = False
+WORDS = 4  # of each member in a line of the index: extension, position, size, name
 IMAGES = ("jpg", "png")
 _DIGITS = 19  # of numbers that no file needs
 
@@ -65,7 +69,126 @@ class Writer(IndexedWriter):
         super().finish()
 
 
-def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
+@dataclass(frozen=True)
+class Positions:
+    """Where the files of all samples are, (position, size) each.
+
+    Attributes:
+        frames: image files, of all samples one after another, (images, 2).
+        first: where in `frames` those of each sample begin, (samples + 1,).
+        labels: files with classes, (samples, 2); none without labels.
+    """
+
+    frames: NDArray[np.int64]
+    first: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+class Reader:
+    """One tar file with its index."""
+
+    def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
+        self.path, self._bytes = map_shard(folder, entry)
+        index, text = read_index(folder, entry)
+        self._at = _positions(index, text, entry.samples, kind, encoding)
+        if not len(self):
+            return
+        files = np.concatenate([self._at.frames, self._at.labels])
+        if files.min() < 0 or files.sum(axis=1).max() > len(self._bytes):
+            raise ShardError(f"index {index} points beyond the end of {self.path.name}")
+        for number in (0, -1):  # an index of another tar file
+            if not self._name(self._at.frames[number, 0]).endswith("." + encoding):
+                raise ShardError(f"index {index} does not belong to {self.path.name}")
+
+    def __len__(self) -> int:
+        return len(self._at.first) - 1
+
+    def frames(self, number: int) -> list[Bytes]:
+        """Return the bytes of the image files of a sample, views."""
+        first, end = self._at.first[number : number + 2].tolist()
+        return [self._bytes[at : at + size] for at, size in self._at.frames[first:end].tolist()]
+
+    def labels(self, number: int) -> list[int]:
+        """Return the numbers in the sample's `.cls`."""
+        if not len(self._at.labels):
+            return []
+        start, size = self._at.labels[number].tolist()
+        text = self._bytes[start : start + size].tobytes()
+        try:
+            return [int(word) for word in text.split()]
+        except ValueError as error:
+            raise ShardError(
+                f"{self.describe(number)}: its class is {text[:20]!r}, not a number"
+            ) from error
+
+    def describe(self, number: int) -> str:
+        """Return shard, name and byte position."""
+        start = self._at.frames[self._at.first[number], 0]
+        return f"{self.path}: record {self._name(start)} (at byte {start})"
+
+    def _name(self, start: int) -> str:
+        """Return the name in the tar header of the file whose content begins at `start`."""
+        header = self._bytes[max(0, start - BLOCK) : start].tobytes()
+        return header[:100].split(b"\0")[0].decode(errors="replace")
+
+
+def _positions(path: Path, text: str, samples: int, kind: Kind, encoding: str) -> Positions:
+    """Return where the index says that the files of each sample are."""
+    try:
+        head, _, body = text.partition("\n")
+        version, count = head.split()
+        lines = body.splitlines()
+        if version != INDEX_VERSION or not int(count) == len(lines) == samples:
+            raise ShardError(
+                f"index {path}: expected {INDEX_VERSION} with {samples} samples as in "
+                f"dataset.json, found {version} with {count} announced and {len(lines)} listed"
+            )
+        return (_of_images if kind.sample == "image" else _of_sequences)(lines, kind, encoding)
+    except (ValueError, IndexError) as error:
+        raise ShardError(f"index {path} is malformed: {error}") from error
+
+
+def _of_images(lines: list[str], kind: Kind, encoding: str) -> Positions:
+    """Return the positions in lines that all list the same kinds of files."""
+    wanted = [encoding] if kind.labels == "none" else [encoding, "cls"]
+    if not lines:
+        nothing = np.empty((0, 2), np.int64)
+        return Positions(nothing, np.zeros(1, np.int64), nothing)
+    words = np.array(" ".join(lines).split()).reshape(len(lines), -1)
+    kinds = words[:, ::WORDS]
+    columns = [WORDS * kinds[0].tolist().index(name) for name in wanted]
+    if (kinds != kinds[0]).any():
+        raise ValueError("its lines have different kinds of files")
+    frames, *labels = (words[:, at + 1 : at + 3].astype(np.int64) for at in columns)
+    return Positions(frames, np.arange(len(lines) + 1), labels[0] if labels else frames[:0])
+
+
+def _of_sequences(lines: list[str], kind: Kind, encoding: str) -> Positions:
+    """Return the positions in lines of as many frames as each sample has, and of its classes."""
+    last = [] if kind.labels == "none" else ["cls"]
+    frames: list[tuple[int, int]] = []
+    labels: list[tuple[int, int]] = []
+    counts = []
+    for number, line in enumerate(lines, 2):
+        words = line.split()
+        count = len(words) // WORDS - len(last)
+        names = [f"{at:06d}.{encoding}" for at in range(count)]
+        if count < 1 or words[::WORDS] != names + last:
+            listed = " ".join(words[::WORDS])
+            wanted = " ".join([f"000000.{encoding}, 000001.{encoding}, …", *last])
+            raise ValueError(f"line {number} lists {listed[:60]}, not {wanted}")
+        files = list(zip(map(int, words[1::WORDS]), map(int, words[2::WORDS]), strict=True))
+        frames += files[:count]
+        labels += files[count:]
+        counts.append(count)
+    return Positions(_pairs(frames), np.array([0, *itertools.accumulate(counts)]), _pairs(labels))
+
+
+def _pairs(found: list[tuple[int, int]]) -> NDArray[np.int64]:
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
     """Yield the record of each line of the index; together they must cover the tar file."""
     assert index is not None  # noqa: S101 - `INDEXED`: a shard without one is not read
     first, *lines = index.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -100,7 +223,7 @@ def _read(
     It must begin at `begin`, as samples and their files follow each other without a gap;
     None: that is not known, behind a line that points at nothing.
     """
-    found = [_member(tar, words[at : at + 4]) for at in range(0, len(words), 4)]
+    found = [_member(tar, words[at : at + WORDS]) for at in range(0, len(words), WORDS)]
     parts = {part.extension: part for part in found if part is not None}
     frames = _frames(parts, kind)
     name = next((part.stem for part in parts.values()), "")
@@ -140,8 +263,8 @@ def _labels(text: bytes) -> tuple[int, ...]:
 
 
 def _member(tar: int, words: list[str]) -> _Member | None:
-    """Return the member that four words of an index point at."""
-    if len(words) != 4 or not all(
+    """Return the member that `WORDS` words of an index point at."""
+    if len(words) != WORDS or not all(
         word.isascii() and word.isdigit() and len(word) < _DIGITS for word in words[1:3]
     ):
         return None

@@ -1,8 +1,7 @@
 """The display matrix of a video: how a player turns and mirrors its frames.
 
-Phones write videos as the sensor lies, with a matrix in the file that sets them upright. The same
-module is in the tool, which packs videos, and in the app, which predicts from them: a network must
-see both alike.
+Phones write videos as the sensor lies, with a matrix in the file that sets them upright. The tool
+packs videos and an app predicts from them: a network must see both alike.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 `images` (uint8, one contiguous block, so that a reader may map it into memory), `offsets`
 (int64, one more than there are images) and `labels` (int64). Where samples have any number of
 classes, those of all samples follow one another in `labels`, and `label_offsets` says where each
-sample's begin; `sample_offsets` says so of the frames of sequences.
+sample's begin; `sample_offsets` says so of the frames of sequences. The library says where in the
+file `images` is; from there on `Reader` maps the file as any other, so that reading a sample needs
+no lock of the library.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
-from trimaran.data.formats.records import Read, Record, synced
-from trimaran.data.kinds import Kind
+from shards.description import Shard
+from shards.errors import ShardError
+from shards.files import synced
+from shards.formats.mapped import map_shard
+from shards.formats.records import Bytes, Read, Record
+from shards.kinds import Kind
 
-READS_DAMAGED = True
-INDEXED = False
-PLAIN_ONLY = False
 _BLOCK = 1 << 24
 _SPARE = 1 << 16  # bytes, more than the metadata take
 
@@ -97,7 +102,85 @@ def _names(kind: Kind) -> list[str]:
             *(["sample_offsets"] if kind.sample == "sequence" else [])]
 
 
-def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
+class Reader:
+    """One HDF5 file."""
+
+    def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
+        self.path, content = map_shard(folder, entry)
+        each = np.arange(entry.samples + 1)
+        self._frames = self._labels_at = each  # where those of each sample begin
+        self._labels = np.empty(0, np.int64)
+        try:
+            with h5py.File(self.path, "r") as file:
+                images = file["images"]
+                start, size = images.id.get_offset(), images.size
+                element, dimensions = images.dtype, images.ndim
+                self._offsets = _table(file, "offsets")
+                if kind.sample == "sequence":
+                    self._frames = _table(file, "sample_offsets")
+                if kind.labels != "none":
+                    self._labels = _table(file, "labels")
+                if kind.labels == "multi":
+                    self._labels_at = _table(file, "label_offsets")
+        except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
+            raise ShardError(
+                f"shard {self.path} is not an HDF5 file with images, offsets and labels as "
+                f"dataset.json says: {error}"
+            ) from error
+        if element != np.uint8 or dimensions != 1 or (size and start is None):
+            raise ShardError(f"shard {self.path}: 'images' must be contiguous bytes, uncompressed")
+        self._images = content[start : start + size] if size else content[:0]
+        self._check(entry.samples, kind)
+
+    def __len__(self) -> int:
+        return len(self._frames) - 1
+
+    def frames(self, number: int) -> list[Bytes]:
+        """Return the bytes of the image files of a sample, views."""
+        first, end = self._frames[number : number + 2].tolist()
+        ends = self._offsets[first : end + 1].tolist()
+        return [self._images[a:b] for a, b in itertools.pairwise(ends)]
+
+    def labels(self, number: int) -> list[int]:
+        """Return the classes of a sample."""
+        first, end = self._labels_at[number : number + 2].tolist()
+        found: list[int] = self._labels[first:end].tolist()
+        return found
+
+    def describe(self, number: int) -> str:
+        """Return shard, number and position among the images' bytes."""
+        start = self._offsets[self._frames[number]]
+        return f"{self.path}: record {number} (at byte {start} of 'images')"
+
+    def _check(self, samples: int, kind: Kind) -> None:
+        """Refuse tables that do not fit to each other, the images or `dataset.json`."""
+        images = len(self._offsets) - 1
+        fit = _parts(self._frames, samples, images)
+        if kind.labels != "none":
+            fit = fit and _parts(self._labels_at, samples, len(self._labels))
+        if not fit:
+            raise ShardError(
+                f"shard {self.path} has {len(self._labels)} labels and {images} images, which "
+                f"its tables do not share out among the {samples} samples that dataset.json says"
+            )
+        ordered = (np.diff(self._offsets) >= 0).all() and self._offsets[0] >= 0
+        if not ordered or self._offsets[-1] > len(self._images):
+            raise ShardError(f"shard {self.path}: 'offsets' does not fit to 'images'")
+
+
+def _table(file: Any, name: str) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = file[name][:].astype(np.int64)
+    return found
+
+
+def _parts(offsets: NDArray[np.int64], count: int, end: int) -> bool:
+    """Return whether `offsets` part what goes from 0 to `end` into `count`."""
+    if len(offsets) != count + 1:
+        return False
+    return bool(offsets[0] == 0 and offsets[-1] == end and (np.diff(offsets) >= 0).all())
+
+
+def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
     """Yield every record between two neighbouring offsets."""
     try:
         with h5py.File(path, "r") as file:

@@ -3,9 +3,6 @@
 The rule: upright as EXIF says; 8 bits, of 16 bits of grey the upper 8; a palette's colours; without
 its alpha channel; CMYK as RGB; grey stays grey. What only some decoders read, or read otherwise, is
 *not plain*: it is encoded anew, or refused by name.
-
-The tool and the apps share no package, so that this module stands in both, word for word:
-`trimaran.data.packing.picturefile` and `trainkit.picturefile`. A test compares them.
 """
 
 from __future__ import annotations

@@ -1,23 +1,20 @@
-"""What the formats share: a shard mapped into memory, an index of numbers."""
+"""What the readers share: a shard mapped into memory, an index of numbers."""
 
 from __future__ import annotations
 
 import hashlib
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainkit.exits import DataError
+from shards.description import Shard
+from shards.errors import ShardError
+from shards.formats.records import Bytes
 
-Bytes = NDArray[np.uint8]
 
-
-def check_size(
-    folder: Path, entry: dict[str, Any], ends: NDArray[np.int64] | None = None
-) -> Path:
+def check_size(folder: Path, entry: Shard, ends: NDArray[np.int64] | None = None) -> Path:
     """Return the path of a shard that has the size that `dataset.json` says.
 
     Args:
@@ -25,54 +22,55 @@ def check_size(
         entry: of the shard.
         ends: bytes behind each record, rising, to name the first one that is cut off.
     """
-    path = folder / str(entry["file"])
+    path = folder / entry.file
     try:
         size = path.stat().st_size
     except FileNotFoundError as error:
-        raise DataError(f"shard {path} does not exist, dataset.json lists it") from error
+        raise ShardError(f"shard {path} does not exist, dataset.json lists it") from error
     except OSError as error:
-        raise DataError(f"shard {path} cannot be read: {error}") from error
-    if size != entry["bytes"]:
+        raise ShardError(f"shard {path} cannot be read: {error}") from error
+    if size != entry.bytes:
         cut = ""
         if ends is not None and (whole := int(np.searchsorted(ends, size, "right"))) < len(ends):
             cut = f" from record {whole} on"
-        raise DataError(
-            f"shard {path} has {size} bytes, dataset.json says {entry['bytes']}: it is truncated"
+        raise ShardError(
+            f"shard {path} has {size} bytes, dataset.json says {entry.bytes}: it is truncated"
             f"{cut} or of another version; `trimaran data verify` tells more"
         )
     return path
 
 
 def map_shard(
-    folder: Path, entry: dict[str, Any], ends: NDArray[np.int64] | None = None
+    folder: Path, entry: Shard, ends: NDArray[np.int64] | None = None
 ) -> tuple[Path, Bytes]:
     """Return the path of a shard and its bytes, mapped and not read; arguments of `check_size`."""
     path = check_size(folder, entry, ends)
     try:
         return path, np.asarray(np.memmap(path, np.uint8, mode="r"))
     except (OSError, ValueError) as error:  # ValueError: an empty file
-        raise DataError(f"shard {path} cannot be read: {error}") from error
+        raise ShardError(f"shard {path} cannot be read: {error}") from error
 
 
-def read_index(folder: Path, entry: dict[str, Any]) -> tuple[Path, str]:
+def read_index(folder: Path, entry: Shard) -> tuple[Path, str]:
     """Return the path and the text of a shard's index, which has the listed checksum, if any."""
-    path = folder / entry["index"]
+    if entry.index is None:
+        raise ShardError(f"shard {folder / entry.file} is listed in dataset.json without its index")
+    path = folder / entry.index
     try:
         content = path.read_bytes()
-        listed = entry.get("index_sha256", "")
-        if listed and hashlib.sha256(content).hexdigest() != listed:
-            raise DataError(
+        if entry.index_sha256 not in (None, hashlib.sha256(content).hexdigest()):
+            raise ShardError(
                 f"index {path} has another checksum than dataset.json says: it is damaged or of "
                 "another version; `trimaran data verify` tells more"
             )
         return path, content.decode("ascii")
     except FileNotFoundError as error:
-        raise DataError(f"index {path} does not exist, dataset.json lists it") from error
+        raise ShardError(f"index {path} does not exist, dataset.json lists it") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"index {path} cannot be read: {error}") from error
+        raise ShardError(f"index {path} cannot be read: {error}") from error
 
 
-def number_table(folder: Path, entry: dict[str, Any]) -> tuple[Path, NDArray[np.int64]]:
+def number_table(folder: Path, entry: Shard) -> tuple[Path, NDArray[np.int64]]:
     """Return the path of an index of two whole numbers a line, and the numbers, (samples, 2)."""
     path, text = read_index(folder, entry)
     try:
@@ -80,9 +78,9 @@ def number_table(folder: Path, entry: dict[str, Any]) -> tuple[Path, NDArray[np.
             warnings.simplefilter("error", DeprecationWarning)
             table = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
     except (ValueError, DeprecationWarning) as error:
-        raise DataError(f"index {path} is malformed: needs two whole numbers a line") from error
-    if len(table) != entry["samples"]:
-        raise DataError(
-            f"index {path}: {len(table)} samples are listed, dataset.json says {entry['samples']}"
+        raise ShardError(f"index {path} is malformed: needs two whole numbers a line") from error
+    if len(table) != entry.samples:
+        raise ShardError(
+            f"index {path}: {len(table)} samples are listed, dataset.json says {entry.samples}"
         )
     return path, table

@@ -1,7 +1,8 @@
-"""The little of Protocol Buffers that a record needs: its fields as views, nothing copied.
+"""The little of Protocol Buffers that a record needs; reading copies nothing.
 
-Encoding: https://protobuf.dev/programming-guides/encoding. Google's library would copy
-each image out of the mapped shard; the two messages that are read here have few fields.
+Encoding: https://protobuf.dev/programming-guides/encoding. A message is a row of fields, each a key
+(number and wire type) and a value. Google's library would copy each image out of the mapped shard;
+the two messages that are written and read here have few fields.
 """
 
 from __future__ import annotations
@@ -9,6 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+
+
+def varint(value: int) -> bytes:
+    """Return `value` >= 0, seven bits a byte, the lowest first."""
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def encoded(number: int, value: int | bytes) -> bytes:
+    """Return one field: a varint, or bytes (a text, a message, packed numbers)."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | BYTES) + varint(len(value)) + value
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
@@ -19,20 +37,20 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """
     at, end = 0, len(message)
     while at < end:
-        tag, at = varint(message, at)
+        tag, at = read_varint(message, at)
         number, kind = tag >> 3, tag & 7
         if kind == VARINT:
-            value, at = varint(message, at)
+            value, at = read_varint(message, at)
             yield number, value
             continue
         if kind == BYTES:
-            size, at = varint(message, at)
+            size, at = read_varint(message, at)
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
-            raise ValueError(f"wire type {kind}")
+            raise ValueError(f"field {number} is of the unknown wire type {kind}")
         if at + size > end:
-            raise ValueError("a field ends beyond its message")
+            raise ValueError(f"field {number} ends beyond its message")
         yield number, message[at : at + size]
         at += size
 
@@ -48,8 +66,12 @@ def field(message: memoryview, number: int) -> memoryview | None:
     return found
 
 
-def varint(message: memoryview, at: int) -> tuple[int, int]:
-    """Return the number at `at`, and where it ends."""
+def read_varint(message: memoryview, at: int) -> tuple[int, int]:
+    """Return the number at `at`, and where it ends.
+
+    Raises:
+        ValueError: it does not end within the message or ten bytes.
+    """
     value = shift = 0
     while at < len(message) and shift < 64:  # ten bytes hold 64 bits
         byte = message[at]
@@ -65,7 +87,7 @@ def varints(packed: memoryview) -> Iterator[int]:
     """Yield the numbers of a packed field."""
     at = 0
     while at < len(packed):
-        value, at = varint(packed, at)
+        value, at = read_varint(packed, at)
         yield value
 
 

@@ -1,8 +1,4 @@
-"""A DICOM file's picture, as X-rays come from hospitals: grey, of 8 bits, the air black.
-
-The tool and the apps share no package, so that this module stands in both, word for word:
-`trimaran.data.packing.dicom` and `chexnet.dicom`. A test compares them.
-"""
+"""A DICOM file's picture, as X-rays come from hospitals: grey, of 8 bits, the air black."""
 
 from __future__ import annotations
 

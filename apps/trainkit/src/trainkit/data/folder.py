@@ -9,28 +9,46 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import numpy as np
 
+from shards.formats.records import Bytes
 from trainkit.data.bad import UndecodableError
-from trainkit.data.formats.mapped import Bytes
-from trainkit.data.kinds import Kind
 from trainkit.exits import DataError
+
+FOLDER: Final = "folder"
+"""Called so among the formats, though no `dataset.json` has it."""
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pnm", ".ppm", ".pgm")
 SPLITS = ("train", "val", "test")
 
 
-class ImageFolder:
-    """The images of one split."""
+@dataclass(frozen=True)
+class Images:
+    """The images of one split.
 
-    def __init__(self, folder: Path, entry: dict[str, Any], kind: Kind) -> None:
-        self.path = folder / entry["file"]
-        self._images: list[tuple[int, str]] = entry["images"]
+    Attributes:
+        file: its folder, below that of the data set.
+        images: class and path below `file` of each.
+        sha256: checksum of the paths, not of the contents.
+    """
+
+    file: str
+    images: list[tuple[int, str]]
+    sha256: str
+
+
+class ImageFolder:
+    """Reads the images of one split, as a `shards.formats.records.Reader`."""
+
+    def __init__(self, folder: Path, entry: Images) -> None:
+        self.path = folder / entry.file
+        self._images = entry.images
         try:
-            from trainkit import picturefile  # not every image of an app has Pillow
+            from shards import picturefile  # not every image of an app has Pillow
         except ModuleNotFoundError as error:
             raise DataError(
                 f"{self.path}: a folder that is not packed needs the Python package {error.name}, "
@@ -65,15 +83,13 @@ class ImageFolder:
         return str(self.path / self._images[number][1])
 
 
-def list_splits(folder: Path) -> tuple[tuple[str, ...], dict[str, list[dict[str, Any]]]]:
-    """Return the classes, and per split one entry as `dataset.json` has them for shards.
-
-    Its checksum is that of the names, not of the contents.
+def list_splits(folder: Path) -> tuple[tuple[str, ...], dict[str, list[Images]]]:
+    """Return the classes, and the images of each split.
 
     Raises:
         DataError: there is no class, or one that `train` does not have.
     """
-    splits: dict[str, list[dict[str, Any]]] = {}
+    splits: dict[str, list[Images]] = {}
     classes = _names(folder / "train", folders=True)
     if not classes:
         raise DataError(f"{folder / 'train'} has no folders of images, one for each class")
@@ -90,9 +106,7 @@ def list_splits(folder: Path) -> tuple[tuple[str, ...], dict[str, list[dict[str,
             images += [(numbers[name], f"{name}/{f}") for f in files if is_image(f)]
         text = "\0".join(path for _, path in images)
         checksum = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
-        splits[split] = [
-            {"file": split, "images": images, "samples": len(images), "sha256": checksum}
-        ]
+        splits[split] = [Images(split, images, checksum)]
     return tuple(classes), splits
 
 

@@ -17,11 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photos import MAGIC, jpeg, with_magic
-from trimaran.data import formats
-from trimaran.data.contracts import FormatName
-from trimaran.data.formats import recordio, tfrecord, wire
-from trimaran.data.formats.records import Read, Record
-from trimaran.data.kinds import Kind
+from shards import formats, protobuf
+from shards.formats import recordio, tfrecord
+from shards.formats.records import Read, Record
+from shards.kinds import FormatName, Kind
 
 NAMES: tuple[FormatName, ...] = get_args(FormatName)
 INDEXED = ("webdataset", "tfrecord", "recordio")
@@ -40,7 +39,7 @@ def write(name: FormatName, place: Path, samples: list[tuple[int, bytes]]) -> tu
 
 
 def read(name: FormatName, path: Path, index: Path) -> list[Read | str]:
-    return list(formats.load(name).read(path, index if name in INDEXED else None, Kind()))
+    return list(formats.load(name).scan(path, index if name in INDEXED else None, Kind()))
 
 
 def pairs(found: list[Read | str]) -> list[tuple[int, bytes]]:
@@ -85,7 +84,7 @@ def test_the_same_samples_give_the_same_bytes(name: FormatName, tmp_path: Path) 
 
 
 def test_lmdb_grows_beyond_its_first_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.data.formats.lmdb._MAP", 1 << 16)
+    monkeypatch.setattr("shards.formats.lmdb._MAP", 1 << 16)
     samples = [(at, bytes(50_000)) for at in range(20)]
     found = read("lmdb", *write("lmdb", tmp_path, samples))
     assert pairs(found) == samples
@@ -100,9 +99,9 @@ def test_an_lmdb_that_is_cut_off_is_a_fault_and_not_the_end_of_the_process(
     with path.open("rb+") as file:
         file.truncate(int(path.stat().st_size * kept))
     code = (
-        "import pathlib, sys; from trimaran.data.formats import lmdb\n"
-        "from trimaran.data.kinds import Kind\n"
-        "print(list(lmdb.read(pathlib.Path(sys.argv[1]), None, Kind())))"
+        "import pathlib, sys; from shards.formats import lmdb\n"
+        "from shards.kinds import Kind\n"
+        "print(list(lmdb.scan(pathlib.Path(sys.argv[1]), None, Kind())))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
@@ -114,9 +113,9 @@ def test_an_lmdb_that_is_cut_off_is_a_fault_and_not_the_end_of_the_process(
 WRITE_LIMITED = """
 import resource, sys
 from pathlib import Path
-from trimaran.data import formats
-from trimaran.data.formats.records import Record
-from trimaran.data.kinds import Kind
+from shards import formats
+from shards.formats.records import Record
+from shards.kinds import Kind
 name, place, *limits = sys.argv[1:]
 records = [Record(at, f"{at}.jpg", (0,), (bytes(700),), "jpg") for at in range(30)]
 for limit in limits:
@@ -240,15 +239,17 @@ def test_checksum_is_that_of_the_specification() -> None:
 @settings(deadline=None)
 @given(st.integers(0, 2**63 - 1), st.binary(max_size=300))
 def test_wire_format_round_trip(number: int, content: bytes) -> None:
-    message = wire.field(3, number) + wire.field(15, content) + wire.field(16, 0)
-    assert list(wire.fields(message)) == [(3, number), (15, content), (16, 0)]
+    message = b"".join(
+        protobuf.encoded(*one) for one in ((3, number), (15, content), (16, 0))
+    )
+    assert list(protobuf.fields(memoryview(message))) == [(3, number), (15, content), (16, 0)]
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_message_or_an_error(content: bytes) -> None:
     try:
-        assert all(number >= 0 for number, _ in wire.fields(content))
+        assert all(number >= 0 for number, _ in protobuf.fields(memoryview(content)))
     except ValueError:
         return
 

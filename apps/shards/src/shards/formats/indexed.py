@@ -1,6 +1,6 @@
 """What formats with an index of their own share: the files, and a line for each record.
 
-TFRecord and RecordIO, whose records follow each other, are read alike, too.
+TFRecord and RecordIO, whose records follow each other, are scanned alike, too.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from trimaran.data.formats.records import Read, synced
-from trimaran.data.kinds import Kind
-from trimaran.files import write_atomic
+from shards.files import synced
+from shards.formats.records import Read
+from shards.kinds import Kind
 
 
 class IndexedWriter:
@@ -34,15 +34,16 @@ class IndexedWriter:
     def finish(self) -> None:
         """End the shard and write its index."""
         self.close()
-        synced(self._folder / self.file)
-        write_atomic(self._folder / self.index, "".join(self._lines))
+        (self._folder / self.index).write_text("".join(self._lines), encoding="utf-8")
+        for name in (self.file, self.index):
+            synced(self._folder / name)
 
     def close(self) -> None:
         """Let go of the open file."""
         self._out.close()
 
 
-def read(
+def scan(
     path: Path,
     index: Path | None,
     record: Callable[[BinaryIO], Read | None],

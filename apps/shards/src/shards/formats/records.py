@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from trimaran.data.kinds import Kind
+import numpy as np
+from numpy.typing import NDArray
+
+from shards.description import Shard
+from shards.kinds import Kind
+
+Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Record:
-    """One sample.
+    """One sample to be written.
 
     Attributes:
         key: its place in the source, which no other sample of its split has.
@@ -63,25 +68,38 @@ class Writer(Protocol):
         """Let go of what is open; without `finish`, no shard is there."""
 
 
-class Format(Protocol):
-    """A module with the writer and the reader of one format.
+class Reader(Protocol):
+    """The samples of one shard, numbered from 0, in any order and without their checksums.
 
-    `READS_DAMAGED` is False where a library trusts what it reads, so that a file
-    with a wrong hash is better not given to it. `INDEXED` is True where a shard needs an index.
-    `PLAIN_ONLY` is True where its published layout holds one image of one class and no more.
+    A shard is mapped into memory and a record is a view of its bytes; the positions are found once
+    when it is opened, from an index or a table, never by reading the shard. Opening one with
+    (folder, its entry of `dataset.json`, what its samples are, ending of the image files) raises
+    ShardError where the shard, its index or its table is missing or wrong.
     """
 
+    def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def frames(self, number: int) -> list[Bytes]:
+        """Return the bytes of the image files of a sample; ShardError if it is malformed."""
+        ...
+
+    def labels(self, number: int) -> list[int]:
+        """Return the classes of a sample as stored; ShardError if they are no numbers."""
+        ...
+
+    def describe(self, number: int) -> str:
+        """Return the shard and the record, for an error message; never raises."""
+        ...
+
+
+class Format(Protocol):
+    """A module of one format."""
+
     Writer: type[Writer]
-    READS_DAMAGED: bool
-    INDEXED: bool
-    PLAIN_ONLY: bool
+    Reader: type[Reader]
 
     @staticmethod
-    def read(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
+    def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
         """Yield every record of a shard in order, and as text the faults of shard and index."""
-
-
-def synced(path: Path) -> None:
-    """Flush the file at `path` to disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -1,0 +1,167 @@
+"""RecordIO of MXNet: a header with the label and an image file per sample; MXNet's index beside it.
+
+A record (dmlc-core, include/dmlc/recordio.h): the magic number, a word with a flag (3 bits) and the
+length (29 bits), the content, zeros up to a multiple of four. Where the content has the magic
+number at a multiple of four, the record is cut there into parts, which do not repeat it: flag 1 for
+the first, 2 for the next, 3 for the last; 0 is a whole record. That happens in a few files of
+ImageNet; only they are copied by `Reader`. The content (mxnet/src/io/image_recordio.h) begins with
+flag 0, the label as a float, and two 64-bit numbers, of which the first is the sample's. Index:
+number and position of each record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from shards.description import Shard
+from shards.errors import ShardError
+from shards.formats import indexed
+from shards.formats.indexed import IndexedWriter
+from shards.formats.mapped import map_shard, number_table
+from shards.formats.records import Bytes, Read, Record
+from shards.kinds import Kind
+
+MAGIC = 0xCED7230A
+_MAGIC = struct.pack("<I", MAGIC)
+_LENGTH_BITS = 29
+_LENGTH = (1 << _LENGTH_BITS) - 1
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_WORDS = struct.Struct("<II")
+_HEADER = struct.Struct("<IfQQ")
+
+
+class Writer(IndexedWriter):
+    """Writes `STEM.rec` and `STEM.idx`."""
+
+    suffix = ".rec"
+
+    def add(self, record: Record) -> None:
+        """Append one record, and its line of the index.
+
+        Raises:
+            ValueError: the image has 512 MiB or more.
+        """
+        content = _HEADER.pack(0, record.labels[0], record.key, 0) + record.frames[0]
+        if len(content) >> _LENGTH_BITS:
+            raise ValueError(f"{record.name} is too large for RecordIO")
+        parts, framed = split(content), []
+        for number, part in enumerate(parts):
+            flag = _WHOLE if len(parts) == 1 else _FIRST if number == 0 else _MIDDLE
+            flag = _LAST if 0 < number == len(parts) - 1 else flag
+            framed += [_WORDS.pack(MAGIC, flag << _LENGTH_BITS | len(part)), part,
+                       bytes(-len(part) % 4)]
+        self.append(b"".join(framed), lambda start: f"{record.key}\t{start}")
+
+
+def split(content: bytes) -> list[bytes]:
+    """Return the parts of `content` between the magic numbers at multiples of four."""
+    parts, start, at = [], 0, content.find(_MAGIC)
+    while at >= 0:
+        if at % 4 == 0:
+            parts.append(content[start:at])
+            start = at + 4
+        at = content.find(_MAGIC, at + 1 if at % 4 else at + 4)
+    return [*parts, content[start:]]
+
+
+class Reader:
+    """One RecordIO file with its index."""
+
+    def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
+        self.path, self._bytes = map_shard(folder, entry)
+        index, table = number_table(folder, entry)
+        self._keys, self._starts = table[:, 0], table[:, 1]
+        if not len(table):
+            return
+        if self._starts.min() < 0 or self._starts.max() + _WORDS.size > len(self._bytes):
+            raise ShardError(f"index {index} points beyond the end of {self.path.name}")
+        for number in (0, -1):
+            if _WORDS.unpack_from(self._bytes.data, int(self._starts[number]))[0] != MAGIC:
+                raise ShardError(f"index {index} does not belong to {self.path.name}")
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def frames(self, number: int) -> list[Bytes]:
+        """Return the bytes of an image file, a view (a copy if it is stored in parts)."""
+        return [self._payload(number)[_HEADER.size :]]
+
+    def labels(self, number: int) -> list[int]:
+        """Return the label in the header."""
+        payload = self._payload(number)
+        flag, label, _, _ = _HEADER.unpack_from(payload.data)
+        if flag or label != int(label):
+            what = f"{flag} labels" if flag else f"the label {label}"
+            raise ShardError(f"{self.describe(number)} has {what}, not one whole number")
+        return [int(label)]
+
+    def describe(self, number: int) -> str:
+        """Return shard, key and byte position."""
+        return f"{self.path}: record {self._keys[number]} (at byte {self._starts[number]})"
+
+    def _payload(self, number: int) -> Bytes:
+        at = int(self._starts[number])
+        flag, part, at = self._part(number, at)
+        if flag == _FIRST:
+            parts = [part]
+            while flag != _LAST:
+                flag, part, at = self._part(number, at)
+                parts += [np.frombuffer(_MAGIC, np.uint8), part]
+            part = np.concatenate(parts)
+        elif flag != _WHOLE:
+            raise ShardError(f"{self.describe(number)} begins in the middle of a record")
+        if len(part) < _HEADER.size:
+            raise ShardError(f"{self.describe(number)} is too short for a header")
+        return part
+
+    def _part(self, number: int, at: int) -> tuple[int, Bytes, int]:
+        """Return flag and payload of the part at `at`, and where the next one begins."""
+        if at + _WORDS.size > len(self._bytes):
+            raise ShardError(f"{self.describe(number)} ends beyond the shard")
+        magic, word = _WORDS.unpack_from(self._bytes.data, at)
+        if magic != MAGIC:
+            raise ShardError(f"{self.describe(number)} has a wrong magic number: {magic:#x}")
+        flag, length = word >> _LENGTH_BITS, word & _LENGTH
+        end = at + _WORDS.size + length
+        if end > len(self._bytes):
+            raise ShardError(f"{self.describe(number)} ends beyond the shard")
+        return flag, self._bytes[at + _WORDS.size : end], -(-end // 4) * 4
+
+
+def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
+    """Yield every record; compare number and position with the index."""
+    return indexed.scan(path, index, _read, lambda found, start, _: f"{found.name}\t{start}")
+
+
+def _read(file: BinaryIO) -> Read | None:
+    """Return the record at the file's position; None where it is cut off or damaged."""
+    content = _content(file)
+    if content is None or len(content) < _HEADER.size:
+        return None
+    _, label, key, _ = _HEADER.unpack_from(content)
+    number = int(label) if label.is_integer() else -1
+    return Read(str(key), (number,), (content[_HEADER.size :],))
+
+
+def _content(file: BinaryIO) -> bytes | None:
+    """Return the content of the record at the file's position, its parts joined again."""
+    parts: list[bytes] = []
+    while True:
+        head = file.read(_WORDS.size)
+        if len(head) < _WORDS.size or head[:4] != _MAGIC:
+            return None
+        word = _WORDS.unpack(head)[1]
+        flag, length = word >> _LENGTH_BITS, word & _LENGTH
+        if flag not in ((_MIDDLE, _LAST) if parts else (_WHOLE, _FIRST)):
+            return None
+        padded = file.read(length + -length % 4)
+        if len(padded) < length + -length % 4:
+            return None
+        parts.append(padded[:length])
+        if flag in (_WHOLE, _LAST):
+            return _MAGIC.join(parts)

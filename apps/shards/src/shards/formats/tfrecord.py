@@ -1,0 +1,197 @@
+"""TFRecord: a `tf.train.Example` per sample, in records with checksums; DALI's index beside it.
+
+A record (tensorflow/core/lib/io/record_writer.h): length (uint64), masked CRC32C of the
+length, the message, masked CRC32C of the message, all little-endian. The message
+(tensorflow/core/example/example.proto) has the features `image/class/label` (int64, from
+0; as many as the sample has classes), `image/encoded` (bytes; as many as it has frames) and
+`image/filename` (bytes). Index (DALI's tfrecord2idx): position and size of each record. `Reader`
+does not sum the checksums, because that would read each image twice; `scan` does.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from shards.description import Shard
+from shards.errors import ShardError
+from shards.formats import indexed
+from shards.formats.indexed import IndexedWriter
+from shards.formats.mapped import map_shard, number_table
+from shards.formats.records import Bytes, Read, Record
+from shards.kinds import Kind
+from shards.protobuf import encoded, field, fields, signed, varint, varints
+
+_HEAD = struct.Struct("<QI")
+_CRC = struct.Struct("<I")
+# Field numbers of tensorflow/core/example/{example,feature}.proto.
+_FEATURES, _ENTRY, _KEY, _VALUE, _BYTES_LIST, _INT64_LIST, _ITEMS = 1, 1, 1, 2, 1, 3, 1
+_LABEL, _IMAGE, _NAME = b"image/class/label", b"image/encoded", b"image/filename"
+
+
+class Writer(IndexedWriter):
+    """Writes `STEM.tfrecord` and `STEM.idx`."""
+
+    suffix = ".tfrecord"
+
+    def add(self, record: Record) -> None:
+        """Append one Example, and its line of the index."""
+        message = example(record, self.kind)
+        length = struct.pack("<Q", len(message))
+        content = length + _CRC.pack(masked(length)) + message + _CRC.pack(masked(message))
+        self.append(content, lambda start: f"{start} {len(content)}")
+
+
+def masked(content: bytes) -> int:
+    """Return the checksum of `content` as record_writer.h stores it."""
+    import google_crc32c  # which the images of the apps, which only read, do not have
+
+    crc = int(google_crc32c.value(content))
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def example(record: Record, kind: Kind) -> bytes:
+    """Return `record` as a tf.train.Example; its features are in the order of their names."""
+    numbers = b"".join(varint(label) for label in record.labels)
+    features = {
+        _LABEL: encoded(_INT64_LIST, encoded(_ITEMS, numbers) if numbers else b""),
+        _IMAGE: encoded(_BYTES_LIST, b"".join(encoded(_ITEMS, one) for one in record.frames)),
+        _NAME: encoded(_BYTES_LIST, encoded(_ITEMS, record.name.encode())),
+    }
+    if kind.labels == "none":
+        del features[_LABEL]
+    return encoded(_FEATURES, b"".join(
+        encoded(_ENTRY, encoded(_KEY, key) + encoded(_VALUE, value))
+        for key, value in features.items()
+    ))
+
+
+def feature(message: memoryview, name: bytes, kind: int) -> list[int | memoryview] | None:
+    """Return the values of a feature of a tf.train.Example, or None where it has no such.
+
+    Args:
+        message: the Example.
+        name: of the feature.
+        kind: field number of its list of values.
+
+    Raises:
+        ValueError: not a tf.train.Example.
+    """
+    features = field(message, _FEATURES)
+    for key, entry in fields(features) if features is not None else ():
+        if key != _ENTRY or isinstance(entry, int) or bytes(field(entry, _KEY) or b"") != name:
+            continue
+        value = field(entry, _VALUE)
+        items = field(value, kind) if value is not None else None
+        if items is not None:
+            return [item for key, item in fields(items) if key == _ITEMS]
+    return None
+
+
+def _numbers(values: list[int | memoryview]) -> list[int]:
+    """Return the numbers of an Int64List; ValueError if they are none."""
+    found: list[int] = []
+    for value in values:
+        # Packed into bytes, or, as old writers do, a field each.
+        found += map(signed, [value] if isinstance(value, int) else varints(value))
+    return found
+
+
+class Reader:
+    """One TFRecord file with its index."""
+
+    def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
+        index, self._table = number_table(folder, entry)
+        self.path, self._bytes = map_shard(folder, entry, self._table.sum(axis=1))
+        if not len(self._table):
+            return
+        if self._table.min() < 0 or self._table.sum(axis=1).max() > len(self._bytes):
+            raise ShardError(f"index {index} points beyond the end of {self.path.name}")
+        for number in (0, -1):
+            if self._length(number) != self._table[number, 1]:
+                raise ShardError(f"index {index} does not belong to {self.path.name}")
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def frames(self, number: int) -> list[Bytes]:
+        """Return the bytes of each value of `image/encoded`, views."""
+        values = self._feature(number, _IMAGE, _BYTES_LIST)
+        return [np.frombuffer(value, np.uint8) for value in values if not isinstance(value, int)]
+
+    def labels(self, number: int) -> list[int]:
+        """Return the numbers of `image/class/label`."""
+        values = self._feature(number, _LABEL, _INT64_LIST)
+        try:
+            return _numbers(values)
+        except ValueError as error:
+            raise ShardError(f"{self.describe(number)}: {_LABEL.decode()} has {error}") from error
+
+    def describe(self, number: int) -> str:
+        """Return shard, number and byte position."""
+        return f"{self.path}: record {number} (at byte {self._table[number, 0]})"
+
+    def _length(self, number: int) -> int:
+        """Return the size of a record by its own length field."""
+        start = int(self._table[number, 0])
+        length = self._bytes[start : start + 8].tobytes()
+        return int.from_bytes(length, "little") + _HEAD.size + _CRC.size
+
+    def _feature(self, number: int, name: bytes, kind: int) -> list[int | memoryview]:
+        start, size = self._table[number].tolist()
+        if self._length(number) != size:
+            raise ShardError(f"{self.describe(number)} has another length than its index says")
+        message = self._bytes[start + _HEAD.size : start + size - _CRC.size].data
+        try:
+            found = feature(message, name, kind)
+        except ValueError as error:
+            raise ShardError(
+                f"{self.describe(number)} is not a tf.train.Example ({error})"
+            ) from error
+        if found is None:
+            raise ShardError(f"{self.describe(number)} has no {name.decode()}")
+        return found
+
+
+def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
+    """Yield every record with right checksums; compare the positions with the index."""
+    return indexed.scan(
+        path, index, lambda file: _read(file, kind), lambda _, start, size: f"{start} {size}"
+    )
+
+
+def _read(file: BinaryIO, kind: Kind) -> Read | None:
+    """Return the record at the file's position; None where its length cannot be believed."""
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size or masked(head[:8]) != _HEAD.unpack(head)[1]:
+        return None
+    length = _HEAD.unpack(head)[0]
+    if length + _CRC.size > os.fstat(file.fileno()).st_size - file.tell():
+        return None
+    content = file.read(length + _CRC.size)
+    message = content[:length]
+    if masked(message) != _CRC.unpack(content[length:])[0]:
+        return Read("", fault="is damaged: its CRC32C is wrong")
+    try:
+        found = _parsed(memoryview(message), kind)
+    except ValueError:
+        found = None
+    return found or Read("", fault="is no tf.train.Example with the labels and images of its kind")
+
+
+def _parsed(message: memoryview, kind: Kind) -> Read | None:
+    """Return what an Example holds; None where it lacks something."""
+    labels = [] if kind.labels == "none" else feature(message, _LABEL, _INT64_LIST)
+    frames = feature(message, _IMAGE, _BYTES_LIST)
+    names = feature(message, _NAME, _BYTES_LIST)
+    if labels is None or frames is None or not names:
+        return None
+    images = tuple(bytes(one) for one in frames if not isinstance(one, int))
+    if isinstance(names[-1], int) or len(images) < len(frames):
+        return None
+    return Read(bytes(names[-1]).decode(errors="replace"), tuple(_numbers(labels)), images)
