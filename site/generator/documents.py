@@ -8,6 +8,7 @@ from generator.sources import Sources
 
 DOCUMENTS = {
     "apps/README.md": ("reference/app-contract.md", "The app contract"),
+    "apps/shards/README.md": ("reference/shards/index.md", "shards"),
     "apps/trainkit/README.md": ("reference/trainkit/index.md", "trainkit"),
     "containers/README.md": ("images/building.md", "Building and publishing"),
     "containers/EXTENDING.md": ("images/extending.md", "Extending"),

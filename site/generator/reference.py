@@ -1,4 +1,4 @@
-"""The reference: the command line from its help, schemas, and trainkit from its docstrings."""
+"""The reference: the command line from its help, schemas, and libraries from their docstrings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ SCHEMAS = {
 
 def pages() -> list[Page]:
     """Return the pages that are generated from the code."""
-    return [_command_line(), *(_schema(file) for file in catalog.SCHEMAS), *_trainkit()]
+    schemas = map(_schema, catalog.SCHEMAS)
+    return [_command_line(), *schemas, *_library("shards"), *_library("trainkit")]
 
 
 def _command_line() -> Page:
@@ -106,9 +107,9 @@ def _kind(known: Mapping[str, Any]) -> str:
     return f"{kind} like `{pattern}`" if pattern else kind
 
 
-def _trainkit() -> list[Page]:
-    """Return a page for each part of trainkit, which mkdocstrings fills from the docstrings."""
-    root = paths.repository() / "apps/trainkit/src/trainkit"
+def _library(package: str) -> list[Page]:
+    """Return a page for each part of a package, which mkdocstrings fills from the docstrings."""
+    root = paths.repository() / "apps" / package / "src" / package
     parts: dict[str, list[str]] = {}
     for path in sorted(root.rglob("*.py")):
         module = _module(root, path)
@@ -116,17 +117,12 @@ def _trainkit() -> list[Page]:
             parts.setdefault(_part(module), []).append(module)
     return [
         Page(
-            f"{FOLDER}/trainkit/{part}.md",
-            f"# {title_of(part)}\n\n" + "\n\n".join(f"::: {module}" for module in modules) + "\n",
-            title_of(part), "",
+            f"{FOLDER}/{package}/{part}.md",
+            f"# {package}.{part}\n\n" + "\n\n".join(f"::: {module}" for module in modules) + "\n",
+            f"{package}.{part}", "",
         )
         for part, modules in parts.items()
     ]
-
-
-def title_of(part: str) -> str:
-    """Return what a part of trainkit is called."""
-    return f"trainkit.{part}"
 
 
 def _module(root: Path, path: Path) -> str:

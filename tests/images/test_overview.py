@@ -103,7 +103,7 @@ def test_the_table_tells_the_versions_of_the_lock() -> None:
     assert "PyTorch 2.13.0, Horovod 0.28.1, DALI 2.4.0, Open MPI 4.1.4" in rows["torch-cpu"]
     assert rows["torch-cpu"].count("| CPU ") == 1
     assert "NVIDIA GPU, CUDA 12" in rows["torch-cuda12"]
-    assert "`torch-cpu` + trainkit, resnet-imagenet" in rows["resnet-imagenet-torch-cpu"]
+    assert "`torch-cpu` + shards, trainkit, resnet-imagenet" in rows["resnet-imagenet-torch-cpu"]
 
 
 def evidence(checkout: Path, image: str, file: str, **changes: object) -> None:

@@ -105,7 +105,7 @@ def test_the_lock_of_an_app_image_lies_beside_that_of_the_image_below(tmp_path: 
     assert own.read_bytes() == (image.folder / "requirements.lock").read_bytes()
 
 
-@pytest.mark.parametrize("package", ["trainkit", "resnet-imagenet"])
+@pytest.mark.parametrize("package", ["shards", "trainkit", "resnet-imagenet"])
 def test_equal_sources_give_equal_wheels(package: str, tmp_path: Path) -> None:
     first, second = (
         wheelhouse.build_wheel(package, tmp_path / name).read_bytes() for name in "ab"
