@@ -20,9 +20,9 @@ from sklearn.calibration import calibration_curve
 from written_findings import pack
 
 from chexnet import evaluate, export, findings, network, predict, restore, scores
-from chexnet.looking import EvaluateSettings
 from chexnet.network import Network
 from chexnet.restore import Restored
+from chexnet.settings import EvaluateSettings
 from trainkit import plots
 from trainkit.exits import DataError
 from trainkit.strategy import Strategy

@@ -18,7 +18,7 @@ from written_findings import image, pack
 from chexnet import __main__ as app
 from chexnet import evaluate, inputs, network, predict, restore, scores
 from chexnet.findings import NOTICE, REFERENCE
-from chexnet.looking import EvaluateSettings
+from chexnet.settings import EvaluateSettings
 from trainkit import metrics, plots
 from trainkit.testing import reading
 from trainkit.testing.program import VARIABLES

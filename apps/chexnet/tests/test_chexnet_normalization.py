@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from chexnet.normalization import FusedBatchNormalization, fused
+from chexnet.network import FusedBatchNormalization, fused
 
 SHAPE = (3, 4, 5, 6)
 

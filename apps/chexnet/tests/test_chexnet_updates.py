@@ -15,7 +15,7 @@ import tensorflow as tf
 from sklearn import metrics as theirs
 from written_findings import image, pack
 
-from chexnet import inputs, judging, method, network
+from chexnet import inputs, method, network, training_evaluation
 from chexnet.inputs import Batch
 from chexnet.method import LossScale
 from chexnet.settings import TrainSettings
@@ -263,7 +263,7 @@ def test_all_ranks_judge_by_the_mean_of_their_statistics_and_all_images(
     labels = np.stack([source.vector(int(at)) for at in own])
     others = np.array([[1, 0], [0, 1], [1, 1.0]]), np.array([[0.2, 1], [-1, 0.1], [2, -0.3]])
     ranks.other = others
-    found = judging.evaluate(made.trained, made.session, made.data.evaluation)
+    found = training_evaluation.evaluate(made.trained, made.session, made.data.evaluation)
     assert found is not None
     assert second.logits(values, pixels).std(0).min() > 0.01
     logits = np.concatenate([second.logits(values, pixels), others[1]])
@@ -284,7 +284,7 @@ def test_all_ranks_judge_by_the_mean_of_their_statistics_and_all_images(
 def test_images_of_one_class_are_judged_by_the_likeliest() -> None:
     truth = np.eye(3)[[0, 1, 2, 2]]
     logits = np.array([[2, 1, 0], [3, 2, 1], [0, 0, 4], [0.5, 0, -1]], float)
-    found = judging.of_classes(truth, logits)
+    found = training_evaluation.of_classes(truth, logits)
     likely = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert found.values == pytest.approx({
         "eval_loss": -np.log((likely * truth).sum(1)).mean(), "eval_accuracy": 0.5,

@@ -148,7 +148,7 @@ def step(
     told = [0.0] * 5
     if judged:
         false = torch.cat([past, future], 2).detach()
-        cost, told[2], told[3] = criticised(critic, real, false, one.between, settings, fade)
+        cost, told[2], told[3] = criticised(critic, real, false, one.interpolation, settings, fade)
         told[0] = cost.sum().item()
         descend(critic, critic.active(PLACES[size]), cost.mean(), rate)
     error = ((future - right) ** 2).sum((1, 2, 3, 4)) / right[0].numel()

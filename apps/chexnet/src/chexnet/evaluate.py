@@ -13,9 +13,9 @@ import tensorflow as tf
 from chexnet import crops, inputs, restore, scores
 from chexnet.findings import NOTICE, REFERENCE, SOURCES, better
 from chexnet.inputs import Loader
-from chexnet.looking import EvaluateSettings
 from chexnet.restore import Restored
 from chexnet.scores import Array, Interval, Intervals, Scores
+from chexnet.settings import EvaluateSettings
 from trainkit import plots
 from trainkit.console import Counter
 from trainkit.data.dataset import Dataset

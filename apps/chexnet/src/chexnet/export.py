@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from chexnet import inputs, restore
 from chexnet.findings import NOTICE
 from chexnet.inputs import Loader
-from chexnet.looking import ExportSettings
 from chexnet.restore import Restored
+from chexnet.settings import ExportSettings
 from trainkit import atomic
 from trainkit.data.order import Plan
 from trainkit.exits import ArgumentError, DataError

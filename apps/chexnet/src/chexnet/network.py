@@ -14,15 +14,18 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from chexnet.mobilenet import mobilenet_v2
-from chexnet.normalization import fused
-
 POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, red, green, blue
 SCALE = [1 / (255 * std) for std in STD]
 OFFSET = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
 CAFFE_OFFSET = [-103.939, -116.779, -123.68]  # blue, green, red
 CLASSIFIER = "findings"
+MOBILENET_BLOCKS = (
+    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+"""Expansion, features, repetitions, stride of the first one."""
+MOBILENET_FEATURES = 1280
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,46 @@ def _small(images: Any) -> Any:
     return found
 
 
+def mobilenet_v2(images: Any) -> Any:
+    """Return the features of normalized `images`, (n, H, W, 3): (n, h, w, 1280), symbolic both."""
+    found = _convolution(images, "features.0", 32, 3, 2)
+    number = 1
+    for expansion, features, count, stride in MOBILENET_BLOCKS:
+        for repetition in range(count):
+            found = _block(found, f"features.{number}.conv", expansion, features,
+                           1 if repetition else stride)
+            number += 1
+    return _convolution(found, f"features.{number}", MOBILENET_FEATURES, 1, 1)
+
+
+def _block(found: Any, name: str, expansion: int, features: int, stride: int) -> Any:
+    """Return an inverted residual: widened, filtered channel by channel, and narrowed again."""
+    given = found
+    parts = 0
+    if expansion != 1:
+        found = _convolution(found, f"{name}.0", expansion * given.shape[-1], 1, 1)
+        parts = 1
+    found = _convolution(found, f"{name}.{parts}", None, 3, stride)
+    found = layers.Conv2D(features, 1, use_bias=False, name=f"{name}.{parts + 1}")(found)
+    found = _normalized(found, f"{name}.{parts + 2}")
+    return layers.add([given, found]) if given.shape == found.shape else found
+
+
+def _convolution(found: Any, name: str, features: int | None, side: int, stride: int) -> Any:
+    """Return a convolution (of each channel by itself without `features`), BN and ReLU6."""
+    if side > 1:
+        found = layers.ZeroPadding2D(side // 2)(found)
+    how = {"strides": stride, "use_bias": False, "name": f"{name}.0"}
+    layer = layers.DepthwiseConv2D(side, **how) if features is None else layers.Conv2D(
+        features, side, **how
+    )
+    return layers.ReLU(6)(_normalized(layer(found), f"{name}.1"))
+
+
+def _normalized(found: Any, name: str) -> Any:
+    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=name)(found)
+
+
 BODIES = {
     "densenet121": _of_keras(keras.applications.DenseNet121, _scaled),
     "resnet50": _of_keras(keras.applications.ResNet50, _caffe),
@@ -111,3 +154,39 @@ def build(name: str, size: int, outputs: int, precision: str) -> Network:
         found = layers.GlobalAveragePooling2D(name="mean")(given)
     logits = layers.Dense(outputs, dtype="float32", name=CLASSIFIER)(found)
     return Network(name, body, keras.Model(given, logits))
+
+
+class FusedBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+    """Keras's layer, of features (n, h, w, C), with its weights and its statistics."""
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        """Return normalized features; in training, by their own mean and variance."""
+        learning = bool(training and self.trainable)
+        nothing = tf.zeros((0,))
+        found, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=inputs,
+            scale=tf.convert_to_tensor(self.gamma), offset=tf.convert_to_tensor(self.beta),
+            mean=nothing if learning else tf.convert_to_tensor(self.moving_mean),
+            variance=nothing if learning else tf.convert_to_tensor(self.moving_variance),
+            epsilon=self.epsilon, is_training=learning,
+        )
+        if learning:
+            count = tf.cast(tf.size(inputs) / tf.size(mean), tf.float32)
+            # The operation divides by count - 1, Keras by count.
+            self._follow(self.moving_mean, mean)
+            self._follow(self.moving_variance, variance * (count - 1) / count)
+        return found
+
+    def _follow(self, kept: Any, new: Any) -> None:
+        kept.assign(kept * self.momentum + new * (1 - self.momentum))
+
+
+def fused(model: keras.Model) -> keras.Model:
+    """Return the model with its batch normalizations fused; all other layers are its own."""
+
+    def layer(one: Any) -> Any:
+        if type(one) is keras.layers.BatchNormalization:
+            return FusedBatchNormalization.from_config(one.get_config())
+        return one
+
+    return keras.models.clone_model(model, clone_function=layer)

@@ -16,8 +16,8 @@ from PIL import Image
 from chexnet import crops, restore, xray
 from chexnet.evaluate import probabilities
 from chexnet.findings import NOTICE
-from chexnet.looking import PredictSettings
 from chexnet.restore import Restored
+from chexnet.settings import PredictSettings
 from trainkit import plots
 from trainkit.exits import ArgumentError
 from trainkit.tensorflow.start import start

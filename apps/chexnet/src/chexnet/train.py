@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from chexnet import inputs, judging, method, network, weights
+from chexnet import inputs, method, network, training_evaluation, weights
 from chexnet.inputs import Batch, Inputs, Loader
 from chexnet.settings import TrainSettings
 from chexnet.state import Trained, identity
@@ -198,7 +198,7 @@ class Training:
 
     def evaluate(self) -> Evaluation | None:
         """Return the scores on the held-out images; None if a signal cut it short."""
-        found = judging.evaluate(self.trained, self.session, self.data.evaluation)
+        found = training_evaluation.evaluate(self.trained, self.session, self.data.evaluation)
         if found is not None:
             key = metrics.EVAL_ACCURACY if self.data.exclusive else "eval_auroc"
             self.trained.plateau.saw(found.values.get(key))
@@ -210,7 +210,8 @@ class Training:
         Raises:
             StoppedError: a signal cut it short; it is repeated when the training goes on.
         """
-        found, session = judging.evaluate(self.trained, self.session, images), self.session
+        session = self.session
+        found = training_evaluation.evaluate(self.trained, session, images)
         if found is None:
             raise StoppedError("stopped by a signal in the test; go on with --resume auto")
         self.trained.tested = dict(found.result)

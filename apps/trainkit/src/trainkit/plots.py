@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainkit import atomic, curves, metrics
-from trainkit.commands import PlotSettings
+from trainkit.common_options import PlotSettings
 from trainkit.curves import Curve, RunCurves
 from trainkit.exits import DataError
 

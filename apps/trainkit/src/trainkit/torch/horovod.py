@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks, check_size, yield_when_idle
 from trainkit.strategy import Pending
-from trainkit.torch.buckets import dense
-from trainkit.torch.strategy import TorchStrategy
+from trainkit.torch.strategy import TorchStrategy, dense
 
 T = TypeVar("T")
 

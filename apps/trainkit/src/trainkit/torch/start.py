@@ -9,9 +9,8 @@ import torch
 from trainkit import affinity
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks, detect
-from trainkit.torch.ddp import Ddp
 from trainkit.torch.horovod import Horovod
-from trainkit.torch.strategy import TorchStrategy
+from trainkit.torch.strategy import Ddp, TorchStrategy
 
 
 def start(
