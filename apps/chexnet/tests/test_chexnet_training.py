@@ -149,7 +149,7 @@ def test_sgd_with_a_frozen_epoch_parts_decay_and_warm_up_does_what_a_second_one_
 
 def made_up(trained: Any, session: Any, loader: Any) -> Evaluation:
     """Return an evaluation by whose AUROC nothing gets better, and by any other score all does."""
-    at = session.at.epoch
+    at = session.progress.epoch
     values = {"eval_auroc": [0.6, 0.5, 0.6][at], "eval_accuracy": 0.5 + 0.1 * at,
               "eval_average_precision": 0.2 + 0.1 * at, "eval_loss": [0.5, 0.7, 0.4][at]}
     return Evaluation(values, values, "")

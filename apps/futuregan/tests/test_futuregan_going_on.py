@@ -248,7 +248,7 @@ def test_a_training_that_goes_on_is_at_the_moment_of_its_last_step(
 ) -> None:
     """An evaluation that was cut short sees what the last step saw."""
     def stand(self: plain_steps.OneStep, *_: object) -> None:
-        self.at = SimpleNamespace(epoch=at[0], step=at[1], steps_per_epoch=4, steps_done=9)
+        self.progress = SimpleNamespace(epoch=at[0], step=at[1], steps_per_epoch=4, steps_done=9)
 
     monkeypatch.setattr(plain_steps.OneStep, "__init__", stand)
     settings = TrainSettings(

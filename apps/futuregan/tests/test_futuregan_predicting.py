@@ -155,10 +155,10 @@ def test_predicted_levels_are_rounded_and_stand_where_they_were_made() -> None:
     found = predict.predict_clip(plain_future.restored(), clip, 5, CPU)
     made = plain_future.predicted(seen(clip[None, :PAST]), 5)[0]
     levels = np.moveaxis((made + 1) / 2 * 255, 0, 3)
-    assert found.made.dtype == np.uint8
+    assert found.prediction.dtype == np.uint8
     sure = np.abs(levels % 1 - 0.5) > 0.01  # there rounding says nothing
     assert sure.mean() > 0.9
-    assert np.array_equal(found.made[sure], np.rint(levels)[sure])
+    assert np.array_equal(found.prediction[sure], np.rint(levels)[sure])
     assert (np.rint(levels) != np.floor(levels)).mean() > 0.3
     assert np.array_equal(found.past, clip[:PAST])
     assert np.array_equal(found.truth, clip[PAST:])
@@ -187,7 +187,7 @@ def test_the_command_predicts_what_follows_the_clips_asked_for(
         assert np.array_equal(clip.truth, real[PAST : PAST + frames])
         made = plain_future.predicted(seen(real[None, :PAST]), frames)[0]
         levels = np.rint((np.moveaxis(made, 0, 3) + 1) / 2 * 255)
-        assert np.abs(clip.made - levels).max() <= 1
+        assert np.abs(clip.prediction - levels).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_sheet_has_input_truth_prediction_and_error_below_each_other(
     sheet = np.asarray(pictures.sheet(clips, 3))
     side, row = 4 * 3 + GAP, 0
     for clip in clips:
-        made, truth = clip.made.astype(int), clip.truth.astype(int)
+        made, truth = clip.prediction.astype(int), clip.truth.astype(int)
         error = np.minimum(255, 4 * np.abs(made[:known] - truth))
         for frames in filter(len, (clip.past, truth, made, error)):
             for column, frame in enumerate(frames):
@@ -241,7 +241,7 @@ def test_what_moves_has_the_truth_beside_the_prediction(known: int) -> None:
     clip = shown(known)
     moving = [np.asarray(one) for one in pictures.animation_frames([clip, clip], 3)]
     side = 4 * 3 + 2 * GAP
-    real, made = [*clip.past, *clip.truth], [*clip.past, *clip.made]
+    real, made = [*clip.past, *clip.truth], [*clip.past, *clip.prediction]
     assert len(moving) == 5
     for at, picture in enumerate(moving):
         for row in range(2):

@@ -55,7 +55,7 @@ def kept(found: Training) -> Training:
 
 def go(found: Training, at: tuple[int, int], counts: list[int], done: int = 100) -> None:
     """Have a training make one step, of which its rank has its part."""
-    place = found.session.at
+    place = found.session.progress
     place.epoch, place.step, place.steps_per_epoch, place.steps_done = *at, 4, done
     found.train_step(iter([plain.batch(counts, found.strategy.rank)]))
 

@@ -125,21 +125,21 @@ class Training:
 
     def run_epoch(self) -> None:
         """Train the rest of the running epoch, and end it: evaluation, checkpoint."""
-        at = self.session.at
+        progress = self.session.progress
         self.session.begin_epoch()
-        batches = self.data.train.epoch(at.epoch, at.step)
+        batches = self.data.train.epoch(progress.epoch, progress.step)
         while self.session.has_steps:
-            self.train_step(batches, frozen=at.epoch < self.settings.frozen_epochs)
+            self.train_step(batches, frozen=progress.epoch < self.settings.frozen_epochs)
         self.session.end_epoch(self.evaluate)
         if self.trained.plateau.stopped:
             self.session.end_here()
 
     def train_step(self, batches: Iterator[Batch], *, frozen: bool) -> None:
         """Make one update."""
-        batch, settings = self.session.take(batches), self.settings
+        batch, settings = self.session.next_batch(batches), self.settings
         rate = method.learning_rate(
-            settings, self.session.at.steps_done, self.data.train.plan.batch,
-            self.trained.plateau.factor, self.session.at.epoch,
+            settings, self.session.progress.steps_done, self.data.train.plan.batch,
+            self.trained.plateau.factor, self.session.progress.epoch,
         )
         head, body = self.trained.head_optimizer, self.trained.body_optimizer
         head.learning_rate.assign(rate)
@@ -148,7 +148,7 @@ class Training:
         share = tf.constant(self.ranks.size / batch.count, tf.float32)
         stopping = tf.constant(float(self.session.stop_asked), tf.float64)
         sums = Sum(update(batch.images, batch.labels, share, stopping))
-        self.session.made(batch.count, sums, {metrics.LEARNING_RATE: rate})
+        self.session.finish_step(batch.count, sums, {metrics.LEARNING_RATE: rate})
 
     def graph(self, frozen: bool, parts: int) -> Any:
         """Return the graph of an update; a rank without an image has `parts` 0."""
@@ -213,8 +213,8 @@ class Training:
         session = self.session
         found = training_evaluation.evaluate(self.trained, session, images)
         if found is None:
-            raise StoppedError("stopped by a signal in the test; go on with --resume auto")
+            raise StoppedError("stopped by a signal in the test; continue with --resume auto")
         self.trained.tested = dict(found.result)
         for name, value in found.result.items():
-            session.journal.log.event(f"test_{name}", value, **session.at.where)
+            session.journal.log.event(f"test_{name}", value, **session.progress.where)
         session.journal.console.line(f"test  {found.text}")

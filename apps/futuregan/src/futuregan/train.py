@@ -110,8 +110,10 @@ class Training:
         course = method.course(settings, growth, lambda batch: data.train.plan(batch).steps)
         profile = Profile(settings.profile, strategy)
         self.session = Session(out, strategy, stop, course, WORDS, self.trained, profile)
-        at = self.session.at
-        self.trained.stage = growth.stage(at.epoch, max(at.step - 1, 0), at.steps_per_epoch)
+        progress = self.session.progress
+        self.trained.stage = growth.stage(
+            progress.epoch, max(progress.step - 1, 0), progress.steps_per_epoch
+        )
 
     def run(self) -> None:
         """Train to the end, or to the next step boundary after a signal."""
@@ -121,17 +123,18 @@ class Training:
 
     def run_epoch(self) -> None:
         """Train the remaining steps of the epoch; evaluate and write a checkpoint at its end."""
-        at = self.session.at
+        progress = self.session.progress
         self.session.begin_epoch()
-        batches = self.data.train.epoch(at.epoch, at.step, self.growth.phase(at.epoch).batch)
+        batch = self.growth.phase(progress.epoch).batch
+        batches = self.data.train.epoch(progress.epoch, progress.step, batch)
         while self.session.has_steps:
             self.train_step(batches)
         self.session.end_epoch(self.evaluate)
 
     def train_step(self, batches: Iterator[Batch]) -> None:
         """Update the discriminator once, then the generator."""
-        batch, at = self.session.take(batches), self.session.at
-        stage = self.growth.stage(at.epoch, at.step, at.steps_per_epoch)
+        batch, progress = self.session.next_batch(batches), self.session.progress
+        stage = self.growth.stage(progress.epoch, progress.step, progress.steps_per_epoch)
         rate = method.learning_rate(self.settings, stage)
         device = self.strategy.device
         clips = method.prepare_clips(batch.clips.to(device, non_blocking=True), stage)
@@ -145,7 +148,7 @@ class Training:
         is_whole = len(micro_batches) == 1
         generated = [self.generate(real, stage, keep=is_whole) for real, _ in micro_batches]
         loss_sums = []
-        if at.epoch >= self.settings.pretraining_epochs:
+        if progress.epoch >= self.settings.pretraining_epochs:
             loss_sums += [
                 self.critic_step(real, fake.detach(), interpolation, stage, weight)
                 for (real, interpolation), fake in zip(micro_batches, generated, strict=True)
@@ -161,10 +164,10 @@ class Training:
         self.trained.stage = stage
         if self.trained.average is not None:
             method.update_ema(self.trained.average, self.generator, self.settings.ema_decay,
-                              at.steps_done, self.data.shape.level(stage.size))
+                              progress.steps_done, self.data.shape.level(stage.size))
         stop = clips.new_full((1,), self.session.stop_asked, dtype=torch.float64)
         sums = self.strategy.start_sum(torch.cat([torch.stack(loss_sums).sum(0), stop]))
-        self.session.made(batch.count, sums, {
+        self.session.finish_step(batch.count, sums, {
             metrics.LEARNING_RATE: rate, "resolution": stage.size, "fade_in": stage.fade,
         })
 
@@ -234,7 +237,7 @@ class Training:
         settings = self.settings
         errors = (fake - real)[:, :, settings.past :].square().flatten(1).mean(1)
         losses = settings.reconstruction * errors
-        if self.session.at.epoch >= settings.pretraining_epochs:
+        if self.session.progress.epoch >= settings.pretraining_epochs:
             with self.autocast():
                 scores = self.discriminator(fake, stage.fade)
             losses = losses + method.generator_losses(settings.loss, scores)
@@ -245,7 +248,7 @@ class Training:
     def backward(self, name: str, loss: Tensor) -> None:
         """Add the gradients of a loss to the active weights of one network only."""
         network = self.generator if name == "generator" else self.discriminator
-        level = self.data.shape.level(self.growth.phase(self.session.at.epoch).size)
+        level = self.data.shape.level(self.growth.phase(self.session.progress.epoch).size)
         scaled = self.scalers[name].scale(loss)
         scaled.backward(inputs=network.active(level))  # type: ignore[no-untyped-call]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from resnet_imagenet.sizes import LEAST, MOST, ImageSizes, image_sizes
+from resnet_imagenet.image_size_schedule import LEAST, MOST, ImageSizes, image_sizes
 from trainkit import atomic, common_options
 from trainkit.common_options import check_checkpoint, check_training
 from trainkit.exits import ArgumentError

@@ -35,22 +35,22 @@ SETTLE_SECONDS = 0.2
 
 
 class Sum:
-    """A sum over the ranks that is there: `Pending`."""
+    """The sum of a single process: a `Pending` sum."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
 
     def result(self) -> list[float]:
-        """Return the sum; waits for a GPU."""
+        """Return the sum; a GPU is synchronized."""
         found: list[float] = self.values.tolist()
         return found
 
 
 class TorchStrategy(Strategy):
-    """One process of a training: here the only one.
+    """The strategy of a training with one process, and the interface of all others.
 
     Attributes:
-        device: where it computes; by default on the CPU.
+        device: device of the training; default: the CPU.
     """
 
     def __init__(
@@ -62,33 +62,34 @@ class TorchStrategy(Strategy):
         self._half = compression == "fp16"
 
     def facts(self) -> dict[str, Any]:
-        """Return what `environment.json` says of PyTorch: device, GPU, threads."""
+        """Return what `environment.json` records of PyTorch: device, GPU, threads."""
         threads = {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()}
         return {"device": str(self.device), "gpu": _gpu(self.device), "threads": threads}
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
-        """Return the module to call in training, after all ranks have rank 0's weights.
+        """Give all ranks the weights of rank 0; return the module to call in the training.
 
         Args:
-            network: what is trained.
-            overlap: send gradients while the backward pass still computes others. It takes a
-                network of fixed parameters, that one forward and backward pass of a micro-batch
-                uses. Without, the network itself is returned, and `averaged` averages what lies
-                in its gradients: after any passes of any networks (an adversary's loss, a
-                penalty on gradients). One that has grown is distributed again.
+            network: the network to train.
+            overlap: whether gradients are sent while the backward pass computes others. This
+                requires a network of fixed parameters with one forward and backward pass per
+                micro-batch. Without overlap, the network itself is returned, and `averaged`
+                averages the accumulated gradients after any passes of any networks, as for an
+                adversary's loss or a penalty on gradients. A network that has grown must be
+                distributed again.
         """
         return network
 
     def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
-        """Return the context of forward and backward of a micro-batch; `last` of its step."""
+        """Return the context of the passes of a micro-batch; `last` marks the last of a step."""
         return nullcontext()
 
     @contextmanager
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
-        """Yield when the gradients are averages over the ranks; step inside.
+        """Average the gradients over the ranks, then yield; step the optimizers inside.
 
-        `networks` are those to be stepped that were distributed without overlap. All ranks have
-        gradients of the same parameters.
+        `networks` are the networks to step that were distributed without overlap. All ranks must
+        have gradients of the same parameters.
         """
         if self.size > 1 and networks:
             with self.waiting():
@@ -98,7 +99,7 @@ class TorchStrategy(Strategy):
     @torch.no_grad()
     def _average_gradients(self, networks: Sequence[nn.Module]) -> None:
         groups = list(buckets(gradients(networks)))
-        # A sum in fp16 overflows before a mean does.
+        # In fp16 a sum overflows earlier than a mean.
         share = self.size if self._half else 1
         flat = [flatten(group).div_(share) for group in groups]
         sent = [tensor.half() if self._half else tensor for tensor in flat]
@@ -107,7 +108,7 @@ class TorchStrategy(Strategy):
             unflatten(tensor.to(group[0].dtype).mul_(share), group)
 
     def start_sum(self, values: Tensor) -> Pending:
-        """Begin to sum the elements of `values` (1-d) over the ranks, in the background."""
+        """Start to sum the elements of `values` (1-d) over the ranks, in the background."""
         return Sum(values)
 
     def sum(self, values: Iterable[float]) -> list[float]:
@@ -118,19 +119,19 @@ class TorchStrategy(Strategy):
         """Replace each of `tensors` by its mean over the ranks."""
 
     def peak_memory(self) -> int:
-        """Return the most bytes that tensors had on a GPU; of a CPU all that the process had."""
+        """Return the peak memory: of tensors on a GPU, of the process on a CPU, in bytes."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
         return super().peak_memory()
 
     def synchronize(self) -> None:
-        """Wait until the device has done what it was given."""
+        """Wait until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
 def _gpu(device: torch.device) -> dict[str, Any] | None:
-    """Return what a GPU's figures depend on, None for a CPU."""
+    """Return the facts of a GPU that affect results and speed, None for a CPU."""
     if device.type != "cuda":
         return None
     facts, version = torch.cuda.get_device_properties(device), torch.version
@@ -144,7 +145,7 @@ def _gpu(device: torch.device) -> dict[str, Any] | None:
 
 
 class Ddp(TorchStrategy):
-    """Ranks of one process group; see `TorchStrategy`."""
+    """The ranks of a process group with DistributedDataParallel; see `TorchStrategy`."""
 
     name = "ddp"
 
@@ -154,12 +155,12 @@ class Ddp(TorchStrategy):
         super().__init__(ranks, device, compression)
         self._last_bucket = 0.0
         chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
-        # torchrun's agent keeps the store where its ranks meet; else rank 0 opens one.
+        # torchrun's agent has the store where the ranks meet; otherwise rank 0 opens one.
         if ranks.launcher == "torchrun":
             place = "env://"
         else:
             place = "tcp://{}:{}".format(*rendezvous(ranks))
-        # Sums of counts and flags can go over the CPU, and need not wait for the GPU.
+        # Sums of counts and flags run on the CPU, and need not wait for the GPU.
         both = f"cpu:gloo,cuda:{chosen}" if device.type == "cuda" and chosen == "nccl" else chosen
         try:
             dist.init_process_group(
@@ -171,18 +172,18 @@ class Ddp(TorchStrategy):
             ) from error
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
-        """Return `network` in a DistributedDataParallel, which starts from rank 0's weights.
+        """Return `network` in a DistributedDataParallel, with the weights of rank 0.
 
-        It waits for one gradient of each parameter after a forward pass, so that without
-        `overlap` there is none; see `TorchStrategy`.
+        DistributedDataParallel expects one gradient of each parameter after a forward pass.
+        Therefore it is not used without `overlap`; see `TorchStrategy`.
         """
         if not overlap:
             for tensor in network.state_dict().values():
                 dist.broadcast(dense(tensor), src=0)
             return network
         devices = [self.device.index] if self.device.type == "cuda" else None
-        # Batch statistics are each rank's own; `average` joins the moving ones when needed.
-        # PyTorch 2.13 has renamed the option.
+        # Each rank has its own batch statistics; `average` averages the moving ones when needed.
+        # PyTorch 2.13 renamed the option.
         known = inspect.signature(DistributedDataParallel).parameters
         name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         own_statistics: dict[str, Any] = {name: False}
@@ -205,7 +206,7 @@ class Ddp(TorchStrategy):
         return cast("DistributedDataParallel", network).no_sync()
 
     def start_sum(self, values: Tensor) -> Pending:
-        """Begin to sum the elements of `values` over the ranks."""
+        """Start to sum the elements of `values` over the ranks."""
         return _Work(values, dist.all_reduce(values, async_op=True))
 
     def share(self, value: T) -> T:
@@ -228,14 +229,14 @@ class Ddp(TorchStrategy):
 
     @contextmanager
     def unhurried(self) -> Iterator[None]:
-        """Let ranks take as long as they need inside; see `Strategy`."""
+        """Allow ranks any delay inside the block; see `Strategy`."""
         patient = dist.new_group(backend="gloo", timeout=PATIENT_TIMEOUT)
         yield
         dist.barrier(patient)
         dist.destroy_process_group(patient)
 
     def lost(self, error: Exception) -> bool:
-        """Whether `error` says that another rank is gone."""
+        """Return whether `error` means that another rank is gone."""
         text = str(error)
         named = isinstance(error, RuntimeError) and ("gloo" in text or "NCCL" in text)
         return named or isinstance(error, dist.DistError)
@@ -243,9 +244,9 @@ class Ddp(TorchStrategy):
     def close(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()
-        # Once DistributedDataParallel was used, gloo's threads live on (PyTorch 2.13). One that
-        # lets go of its last work only when Python ends would abort the process
-        # (pytorch/pytorch pull request 179291): asleep, Python lets it.
+        # gloo's threads outlive DistributedDataParallel (PyTorch 2.13). A thread that releases its
+        # last work while Python exits aborts the process (pytorch/pytorch pull request 179291),
+        # so that they get time to finish.
         time.sleep(SETTLE_SECONDS)
 
 
@@ -260,7 +261,7 @@ class _Work(Sum):
 
 
 class _AfterLastBucket(nullcontext[None]):
-    """Counts what the backward pass waits after its last bucket of gradients was complete."""
+    """Count the time that the backward pass waits after its last bucket was complete."""
 
     def __init__(self, strategy: Ddp) -> None:
         super().__init__()
@@ -274,13 +275,14 @@ class _AfterLastBucket(nullcontext[None]):
 def dense(tensor: Tensor) -> Tensor:
     """Return a contiguous view of `tensor`, whose dimensions may be stored in any order.
 
-    Horovod and MPI take no others, and a sum over ranks does not mind the order.
+    Horovod and MPI accept only contiguous tensors, and a sum over the ranks is independent of the
+    order.
     """
     return tensor.permute(sorted(range(tensor.ndim), key=tensor.stride, reverse=True))
 
 
 def gradients(networks: Sequence[nn.Module]) -> list[Tensor]:
-    """Return the gradients that there are, in the order of the networks and their parameters."""
+    """Return the existing gradients, in the order of the networks and their parameters."""
     parameters = [parameter for network in networks for parameter in network.parameters()]
     return [dense(parameter.grad) for parameter in parameters if parameter.grad is not None]
 
@@ -307,7 +309,7 @@ def flatten(bucket: Sequence[Tensor]) -> Tensor:
 
 
 def unflatten(flat: Tensor, bucket: Sequence[Tensor]) -> None:
-    """Write what `flatten` has returned, changed since, back to the tensors."""
+    """Copy the elements of `flat` back to the tensors of a bucket."""
     parts = torch.split(flat, [tensor.numel() for tensor in bucket])
     for tensor, part in zip(bucket, parts, strict=True):
         tensor.copy_(part.view_as(tensor))
