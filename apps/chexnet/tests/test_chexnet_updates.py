@@ -220,8 +220,8 @@ def test_everything_that_changes_with_the_steps_comes_back(
     for variable in every(made):
         kind = tf.as_dtype(variable.dtype).as_numpy_dtype
         variable.assign(draw.integers(1, 90, variable.shape).astype(kind))
-    made.plateau.saw(0.7)
-    made.plateau.saw(0.6)
+    made.plateau.update(0.7)
+    made.plateau.update(0.6)
     states = {name: part.state_dict() for name, part in made.parts().items()}
     other = Trained(made.settings, made.data, made.ranks,
                     network.build("small", 32, 2, "fp16"))
@@ -284,7 +284,7 @@ def test_all_ranks_judge_by_the_mean_of_their_statistics_and_all_images(
 def test_images_of_one_class_are_judged_by_the_likeliest() -> None:
     truth = np.eye(3)[[0, 1, 2, 2]]
     logits = np.array([[2, 1, 0], [3, 2, 1], [0, 0, 4], [0.5, 0, -1]], float)
-    found = training_evaluation.of_classes(truth, logits)
+    found = training_evaluation.score_classes(truth, logits)
     likely = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert found.values == pytest.approx({
         "eval_loss": -np.log((likely * truth).sum(1)).mean(), "eval_accuracy": 0.5,

@@ -156,7 +156,7 @@ def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
     """Also those of the last batch of an epoch, which has the clips that are left."""
     values = torch.randn(clips, 2, 1, 3, 3)
     in_parts = spread(group, str(most))
-    sizes = in_parts.parts(clips, 12, 8)
+    sizes = in_parts.split_sizes(clips, 12, 8)
     assert max(sizes) <= most
     whole = spread(group, "12")(values, 1, 8)
     assert torch.allclose(whole, torch.cat([in_parts(part, 1, 8) for part in values.split(sizes)]))
@@ -165,10 +165,10 @@ def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
 def test_ranks_go_through_as_many_parts_where_a_group_is_of_all_of_them() -> None:
     """And only there: with many clips on a rank, each has groups of its own."""
     two = spread(4, "4:8,64:1", TorchStrategy(Ranks(rank=0, size=2)))
-    assert [two.gathers(size) for size in (4, 32, 64, 128)] == [False, False, True, True]
-    assert not spread(4, "1").gathers(64)
-    assert two.parts(2, 3, 64) == [1, 1, 0]
-    assert two.parts(8, 8, 32) == [8]
+    assert [two.is_global(size) for size in (4, 32, 64, 128)] == [False, False, True, True]
+    assert not spread(4, "1").is_global(64)
+    assert two.split_sizes(2, 3, 64) == [1, 1, 0]
+    assert two.split_sizes(8, 8, 32) == [8]
 
 
 WEIGHTS = critic().state_dict()

@@ -61,7 +61,7 @@ def same(found: Scores, expected: plain.Table) -> None:
 def test_scores_are_those_of_numpy(
     size: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scores, "BLOCK", block)
+    monkeypatch.setattr(scores, "FRAMES_AT_ONCE", block)
     past, truth, made = clips(3, size)
     assert made.abs().max() > 1  # what leaves the range is cut there
     sums = ScoreSums(size, FUTURE, torch.device("cpu"))
