@@ -313,7 +313,7 @@ def test_pictures_that_are_too_large_for_their_form_are_refused(
     words = ["--data", sequences, "--out", run, "--scale", 32, "--clip", *[0] * 40]
     code, _, err = command(capsys, "predict", *words, "--to", tmp_path / "a.mp4")
     assert code == 2
-    assert "it would have 1040x20820 pixels, and .mp4 has sides of 16384 at most" in err
+    assert "the picture would have 1040x20820 pixels, and .mp4 allows sides of at most 16384" in err
     assert list(tmp_path.iterdir()) == []
 
 

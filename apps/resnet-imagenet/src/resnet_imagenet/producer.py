@@ -71,10 +71,9 @@ class Lane:
         self._pipe = pipelines.pipeline(to, source, options, batch=batch)
         self._finisher = CpuTransforms(to, options.threads) if options.device == "cpu" else None
         # One thread keeps the order. It must select its GPU, because threads start with GPU 0.
-        select = torch.cuda.set_device if options.device == "gpu" else None
-        self._thread = ThreadPoolExecutor(
-            1, "produce", select, (options.device_id,) if select else ()
-        )
+        on_gpu = options.device == "gpu"
+        start = (torch.cuda.set_device, (options.device_id,)) if on_gpu else (None, ())
+        self._thread = ThreadPoolExecutor(1, "produce", *start)
 
     def start(self) -> Future[Batch]:
         """Start to make the next batch."""
