@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 def frames(folder: Path, split: str, stride: int | None) -> Tensor:
     """Return the clips of a split, (n, 3, T, H, W) in -1..1."""
     source = clips.open_clips(folder, split, PAST, FUTURE, SIDE, 3, stride, EVERY)
-    return torch.cat(list(evaluate.batches(source, len(source), torch.device("cpu"))))
+    return torch.cat(list(evaluate.clip_batches(source, len(source), torch.device("cpu"))))
 
 
 def train(network: nn.Module, given: Tensor, rate: float, batch: int, seconds: float) -> int:
@@ -91,10 +91,10 @@ def main() -> None:
                   BATCHES[options.network], options.seconds)
     held_out = frames(options.data, "val", None)
     past, truth = held_out.tensor_split([PAST], 2)
-    sums = scores.Sums(SIDE, FUTURE, torch.device("cpu"))
+    sums = scores.ScoreSums(SIDE, FUTURE, torch.device("cpu"))
     with torch.no_grad():
         sums.add(network(past, 1.0), past, truth)
-    found = sums.over(start("single", device="cpu"))
+    found = sums.mean_over(start("single", device="cpu"))
     print(json.dumps({
         "network": options.network, "seconds": options.seconds, "steps": steps,
         **{name: round(found.mean("prediction", name), 4)

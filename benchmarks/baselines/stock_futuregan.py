@@ -18,8 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from futuregan import method
 from futuregan.growth import batch_sizes
+from futuregan.minibatch_stddev import MinibatchStddev
 from futuregan.model import Discriminator, Generator, Shape
-from futuregan.spread import Spread
 from sidebyside.spread import over_windows
 from sidebyside.timing import print_rate
 from trainkit.torch.start import start
@@ -48,8 +48,9 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
     shape = Shape(size=options.size, width=options.width)
     layout = torch.channels_last_3d if options.channels_last else torch.contiguous_format
     generator = Generator(shape, layout).to(options.device)
-    spread = Spread(4, batch_sizes(str(options.batch)), start("single", device="cpu"))
-    discriminator = Discriminator(shape, spread, layout).to(options.device)
+    ranks = start("single", device="cpu")
+    minibatch_stddev = MinibatchStddev(4, batch_sizes(str(options.batch)), ranks)
+    discriminator = Discriminator(shape, minibatch_stddev, layout).to(options.device)
     optimizers = [torch.optim.Adam(network.parameters(), lr=0.001, betas=method.BETAS)
                   for network in (generator, discriminator)]
     length = shape.past + shape.future
@@ -65,7 +66,7 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
         between.requires_grad_(options.count)
         losses = method.critic_losses("wgan-gp", of_real, of_made)
         if not options.no_penalty:
-            losses = losses + 10 * method.slope_penalty(
+            losses = losses + 10 * method.gradient_penalty(
                 discriminator, real, made.detach(), between
             )
         losses = losses + 0.001 * of_real.flatten().square()

@@ -20,9 +20,9 @@ from sklearn.calibration import calibration_curve
 from written_findings import pack
 
 from chexnet import evaluate, export, findings, network, predict, restore, scores
-from chexnet.looking import EvaluateSettings
 from chexnet.network import Network
 from chexnet.restore import Restored
+from chexnet.settings import EvaluateSettings
 from trainkit import plots
 from trainkit.exits import DataError
 from trainkit.strategy import Strategy
@@ -112,7 +112,7 @@ def test_documents_tables_and_pictures_have_probabilities_scores_and_references(
     labels, logits, names = answered()
     found = scores.score(labels, logits)
     between = scores.intervals(labels, logits, seed=0, draws=20)
-    said = evaluate.document(labels, logits, model, "val", found, between)
+    said = evaluate.json_document(labels, logits, model, "val", found, between)
     lines = [line.split() for line in evaluate.table(labels, logits, names, found, between)]
     with plots.drawing():
         curves, calibration = evaluate.draw(labels, logits, names, found).axes
@@ -230,7 +230,7 @@ def test_a_picture_is_seen_with_the_probabilities_and_maps_of_each_finding(
 ) -> None:
     pixels = np.random.default_rng(7).integers(0, 256, (40, 50)).astype(np.uint8)
     (tmp_path / "one.png").write_bytes(png(pixels))
-    seen = predict.look(model, tmp_path / "one.png")
+    seen = predict.predict_image(model, tmp_path / "one.png")
     values, shown = second.weights_of(model.network), pictures.cut_out(
         pixels[..., None], (0, 0, 1, 1), 32)
     features, _ = second.features(values, shown[None], training=False)
@@ -244,8 +244,8 @@ def test_a_picture_is_seen_with_the_probabilities_and_maps_of_each_finding(
         grown = np.maximum(np.asarray(Image.fromarray(cells[at].astype(np.float32)).resize(
             (50, 40), Image.Resampling.BICUBIC)), 0)
         np.testing.assert_allclose(seen.maps[at], grown / grown.max(), atol=0.02)
-    assert seen.likeliest(2) == np.argsort(-logits)[:2].tolist()
-    said = predict.document(seen, NAMES)
+    assert seen.most_likely(2) == np.argsort(-logits)[:2].tolist()
+    said = predict.json_document(seen, NAMES)
     assert (said["width"], said["height"]) == (50, 40)
     for at, name in enumerate(NAMES):
         about = said["findings"][name]

@@ -220,7 +220,7 @@ def test_keras_trains_on_the_same_colours_by_the_same_loss(name: str, channels: 
     labels = np.array([[1, 0], [1, 0], [0, 0], [1, 1]], np.float32)
     data = SimpleNamespace(findings=("a", "b"), train=SimpleNamespace(vectors=lambda: labels))
     settings = FitSettings(model=name, size=32, channels=channels, base_lr=0.02)
-    model, _ = fit.compiled(stand_in(), settings, data, TensorFlowStrategy())
+    model, _ = fit.compile_model(stand_in(), settings, data, TensorFlowStrategy())
     pixels = np.full((2, 32, 32, 3), RED_GREEN_BLUE) if channels == "3" else np.full(
         (2, 32, 32, 1), 90.0)
     colours = RED_GREEN_BLUE if channels == "3" else np.full(3, 90.0)
@@ -255,7 +255,8 @@ def test_ranks_of_keras_begin_alike_and_average(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "horovod.tensorflow.keras", horovod)
     data = SimpleNamespace(findings=("a",), train=SimpleNamespace(vectors=lambda: np.eye(1)))
     settings = FitSettings(model="resnet50", size=32, base_lr=0.03)
-    model, callbacks = fit.compiled(stand_in(), settings, data, Second(Ranks("mpirun", 1, 2, 1, 2)))
+    second = Second(Ranks("mpirun", 1, 2, 1, 2))
+    model, callbacks = fit.compile_model(stand_in(), settings, data, second)
     assert model.optimizer.of_all_ranks
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.03)
     assert callbacks == [("weights of", 0), "metrics"]
@@ -273,7 +274,7 @@ def test_keras_tells_the_loss_of_the_steps_since_the_last_time_and_all_images() 
     plan, log = Plan(21, 10, 0, training=True), Log()
     data = SimpleNamespace(train=SimpleNamespace(plan=plan))
     settings = FitSettings(epochs=2, log_every=2)
-    told = fit.Told(settings, data, Second(Ranks("mpirun", 1, 2, 1, 2)), log)  # type: ignore[arg-type]
+    told = fit.FitLog(settings, data, Second(Ranks("mpirun", 1, 2, 1, 2)), log)  # type: ignore[arg-type]
     callback = told.callback(keras)
     clock = iter(np.arange(0.0, 1000, 0.5))
     with pytest.MonkeyPatch.context() as patch:

@@ -27,7 +27,7 @@ def drawn(count: int, seed: int = 0) -> np.ndarray:
 def test_random_parts_lie_inside_and_have_the_published_areas_and_shapes(
     shape: tuple[int, int],
 ) -> None:
-    part = tf.function(crops.random_part)  # ten times as fast as operation by operation
+    part = tf.function(crops.random_crop)  # ten times as fast as operation by operation
     boxes = np.stack([part(one, tf.constant(shape)).numpy() for one in drawn(300)])
     assert boxes.min() >= 0
     assert boxes.max() <= 1 + 1e-6
@@ -43,7 +43,7 @@ def test_random_parts_lie_inside_and_have_the_published_areas_and_shapes(
 
 def test_where_no_part_fits_the_largest_one_in_the_middle_is_taken() -> None:
     draws = np.full(crops.DRAWS["random"], 0.999, np.float32)  # all of the area, in another shape
-    top, left, bottom, right = crops.random_part(draws, np.array([60, 600])).numpy()
+    top, left, bottom, right = crops.random_crop(draws, np.array([60, 600])).numpy()
     assert (top, bottom) == (0, 1)
     assert right - left == pytest.approx(80 / 600)
     assert left + right == pytest.approx(1)
@@ -51,7 +51,7 @@ def test_where_no_part_fits_the_largest_one_in_the_middle_is_taken() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_middle_of_a_photograph_is_a_square_of_its_short_side(shape: tuple[int, int]) -> None:
-    top, left, bottom, right = crops.middle(np.array([*shape, 3])).numpy()
+    top, left, bottom, right = crops.centre_crop(np.array([*shape, 3])).numpy()
     assert (bottom - top) * shape[0] == pytest.approx(0.875 * min(shape), rel=1e-5)
     assert (right - left) * shape[1] == pytest.approx(0.875 * min(shape), rel=1e-5)
     assert top + bottom == pytest.approx(1)

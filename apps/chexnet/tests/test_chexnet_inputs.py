@@ -71,7 +71,7 @@ def test_it_goes_on_anywhere_and_differs_in_each_epoch(findings: Path) -> None:
 
 def test_augmentation_mirrors_shifts_and_scales(findings: Path) -> None:
     for draws in ((0.1, 0.0, 0.5, 0.5), (0.9, 0.0, 0.0, 1.0), (0.9, 1.0, 0.3, 0.3)):
-        top, left, bottom, right = crops.window(np.float32(draws)).numpy()
+        top, left, bottom, right = crops.random_window(np.float32(draws)).numpy()
         side = 0.85 + 0.15 * draws[1]
         assert bottom - top == pytest.approx(side)
         assert right - left == pytest.approx(-side if draws[0] < 0.5 else side)
@@ -83,7 +83,7 @@ def test_ten_parts_of_an_image_are_its_corners_its_centre_and_all_mirrored(findi
     records = inputs.open_images(findings).records("val")
     own = Loader(records, size=28, channels=3, augment=False, decoders=1,
                  plan=Plan(len(records), 5, 0, training=False), strategy=Strategy(),
-                 windows=crops.ten(28 / 32))
+                 windows=crops.ten_crops(28 / 32))
     found = next(own.epoch(0)).images.numpy()
     assert found.shape == (5, 10, 28, 28, 3)
     mirrored = found[:, :5, :, ::-1].astype(int)
@@ -143,7 +143,8 @@ def test_packed_pictures_are_seen_as_by_the_packer(tmp_path: Path) -> None:
         for seen_one, case in zip(found, cases, strict=True):
             plain = Image.fromarray(case.pixels).convert("RGB")
             grey = np.asarray(plain.convert("L" if channels == 1 else "RGB"))
-            wanted = crops.scaled(grey.reshape(24, 32, channels), np.float32([crops.WHOLE]), 24)
+            whole = np.float32([crops.WHOLE])
+            wanted = crops.crop_and_resize(grey.reshape(24, 32, channels), whole, 24)
             wanted = wanted[0].numpy().astype(int)
             assert np.abs(seen_one.astype(int) - wanted).max() <= case.near + 12
 

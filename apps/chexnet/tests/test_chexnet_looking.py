@@ -18,7 +18,7 @@ from written_findings import image, pack
 from chexnet import __main__ as app
 from chexnet import evaluate, inputs, network, predict, restore, scores
 from chexnet.findings import NOTICE, REFERENCE
-from chexnet.looking import EvaluateSettings
+from chexnet.settings import EvaluateSettings
 from trainkit import metrics, plots
 from trainkit.testing import reading
 from trainkit.testing.program import VARIABLES
@@ -165,8 +165,8 @@ def test_both_commands_say_the_same_of_an_image(
     built = network.build("small", 32, 2, "fp32")
     model = restore.Restored(built, ("left", "right"), 32, channels, 7, packed)
     settings = EvaluateSettings(data=folder, out=tmp_path)
-    _, logits = evaluate.answers(model, inputs.open_images(folder), "val", settings)
-    found = predict.look(model, tmp_path / "one.png").probabilities
+    _, logits = evaluate.predict_logits(model, inputs.open_images(folder), "val", settings)
+    found = predict.predict_image(model, tmp_path / "one.png").probabilities
     np.testing.assert_allclose(found, evaluate.probabilities(logits)[0], atol=1e-6)
 
 
@@ -198,10 +198,10 @@ def test_a_map_is_where_the_logit_rises() -> None:
 
 def test_a_box_holds_what_speaks_strongly() -> None:
     found = np.zeros((8, 10), np.float32)
-    assert predict.box(found) is None
+    assert predict.bounding_box(found) is None
     found[2:4, 5:9] = 0.9
     found[7, 0] = 0.4
-    assert predict.box(found) == [5, 2, 9, 4]
+    assert predict.bounding_box(found) == [5, 2, 9, 4]
 
 
 @pytest.mark.slow
@@ -268,7 +268,8 @@ def test_images_of_one_class_each_are_learned_and_begun_with(
 def test_a_strip_is_drawn_too(size: tuple[int, int], tmp_path: Path) -> None:
     """In its own shape it would have more pixels than matplotlib draws."""
     maps = np.zeros((1, size[1], size[0]), np.float32)
-    one = predict.Seen(tmp_path / "strip.png", Image.new("L", size), np.array([0.5]), maps, maps)
+    image = Image.new("L", size)
+    one = predict.Prediction(tmp_path / "strip.png", image, np.array([0.5]), maps, maps)
     with plots.drawing():
         plots.save(predict.draw([one], ("left",), []), tmp_path / "maps.png")
     assert width(tmp_path / "maps.png") > 0

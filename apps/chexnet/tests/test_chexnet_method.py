@@ -24,7 +24,7 @@ FREE = (
 def test_the_loss_is_the_weighted_cross_entropy_of_the_paper() -> None:
     labels = np.array([[1, 0], [0, 0], [0, 0], [0, 1]], np.float32)
     logits = np.array([[0.5, -2], [1, 0.25], [-3, 0], [2, -1]], np.float32)
-    weighting = method.weights(labels)
+    weighting = method.finding_weights(labels)
     np.testing.assert_allclose(weighting, [[0.75, 0.75], [0.25, 0.25]])
     p = 1 / (1 + np.exp(-logits.astype(float)))
     expected = -(0.75 * labels * np.log(p) + 0.25 * (1 - labels) * np.log(1 - p)).mean(1)
@@ -33,14 +33,14 @@ def test_the_loss_is_the_weighted_cross_entropy_of_the_paper() -> None:
 
 def test_having_a_finding_and_not_having_it_weigh_the_same() -> None:
     labels = (np.arange(40)[:, None] < [4, 30]).astype(np.float32)
-    present, absent = method.weights(labels)
+    present, absent = method.finding_weights(labels)
     np.testing.assert_allclose(present * labels.sum(0), absent * (1 - labels).sum(0), rtol=1e-6)
 
 
 def test_a_finding_that_nobody_or_everybody_has_is_not_weighted_away() -> None:
     labels = np.array([[0, 1], [0, 1]], np.float32)
-    assert method.weights(labels).tolist() == [[1, 1], [1, 1]]
-    assert method.weights(labels[:0]).shape == (2, 2)
+    assert method.finding_weights(labels).tolist() == [[1, 1], [1, 1]]
+    assert method.finding_weights(labels[:0]).shape == (2, 2)
 
 
 def test_the_rate_and_the_images_of_its_warm_up_grow_with_the_batch() -> None:
@@ -80,7 +80,7 @@ def test_the_rate_falls_and_the_training_ends_where_nothing_gets_better() -> Non
     plateau = Plateau(TrainSettings(patience=2, stop_after=5, drop=0.5))
     seen = []
     for auroc in (0.6, 0.7, 0.65, None, 0.7, 0.69, 0.71, 0.5, 0.5, 0.5, 0.5, 0.5):
-        plateau.saw(auroc)
+        plateau.update(auroc)
         seen.append((plateau.factor, plateau.stopped))
     factors = [1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125, 0.0625, 0.0625]
     assert [factor for factor, _ in seen] == factors
@@ -90,7 +90,7 @@ def test_the_rate_falls_and_the_training_ends_where_nothing_gets_better() -> Non
 def test_a_better_auroc_begins_the_patience_anew() -> None:
     plateau, factors = Plateau(TrainSettings(patience=2)), []
     for auroc in (0.5, 0.4, 0.6, 0.5, 0.5, 0.5):
-        plateau.saw(auroc)
+        plateau.update(auroc)
         factors.append(plateau.factor)
     assert factors == pytest.approx([1, 1, 1, 1, 0.1, 0.1])
 
@@ -99,13 +99,13 @@ def test_what_the_validation_has_seen_comes_back() -> None:
     settings = TrainSettings(patience=2)
     whole, begun = Plateau(settings), Plateau(settings)
     for auroc in (0.7, 0.6):
-        whole.saw(auroc)
-        begun.saw(auroc)
+        whole.update(auroc)
+        begun.update(auroc)
     again = Plateau(settings)
     again.load_state_dict(begun.state_dict())
     for auroc in (0.65, 0.71, 0.5, 0.5):
-        whole.saw(auroc)
-        again.saw(auroc)
+        whole.update(auroc)
+        again.update(auroc)
     assert again.state_dict() == whole.state_dict()
     assert again.factor == pytest.approx(0.01)
 
@@ -113,7 +113,7 @@ def test_what_the_validation_has_seen_comes_back() -> None:
 def test_without_patience_nothing_falls_and_nothing_ends() -> None:
     plateau = Plateau(TrainSettings())
     for _ in range(50):
-        plateau.saw(0.5)
+        plateau.update(0.5)
     assert (plateau.factor, plateau.stopped) == (1, False)
 
 

@@ -35,7 +35,7 @@ def test_a_network_is_trained_looked_at_and_exported(
     model = restore.open_network(run, None)
     monkeypatch.setattr(restore, "open_network", lambda out, file: model)  # built once
     Image.fromarray(np.eye(48, dtype=np.uint8) * 255).save(tmp_path / "one.png")
-    seen = predict.look(model, tmp_path / "one.png")
+    seen = predict.predict_image(model, tmp_path / "one.png")
     assert ((seen.probabilities >= 0) & (seen.probabilities <= 1)).all()
     assert seen.maps.shape == (2, 48, 48)
     to = tmp_path / "exported"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from chexnet.normalization import FusedBatchNormalization, fused
+from chexnet.network import FusedBatchNormalization, fuse_batch_normalization
 
 SHAPE = (3, 4, 5, 6)
 
@@ -48,7 +48,7 @@ def test_only_batch_normalization_is_another_layer() -> None:
     images = keras.Input((8, 8, 3))
     features = keras.layers.Conv2D(4, 3, name="c")(images)
     model = keras.Model(images, keras.layers.BatchNormalization(name="n")(features))
-    found = fused(model)
+    found = fuse_batch_normalization(model)
     assert found.get_layer("c") is model.get_layer("c")
     assert isinstance(found.get_layer("n"), FusedBatchNormalization)
     assert [one.shape for one in found.variables] == [one.shape for one in model.variables]

@@ -112,19 +112,19 @@ def test_without_augmentation_a_training_sees_whole_images(
 @pytest.mark.parametrize("shape", [(48, 64), (500, 400), (60, 600)])
 def test_random_parts_are_those_of_torchvision(shape: tuple[int, int]) -> None:
     for draws in np.random.default_rng(1).random((25, 23), np.float32):
-        found = crops.random_part(draws, np.array(shape)).numpy()
+        found = crops.random_crop(draws, np.array(shape)).numpy()
         np.testing.assert_allclose(found, second.some_part(draws, *shape), atol=2e-5)
 
 
 def test_ten_parts_are_224_of_256_pixels_in_each_corner_and_in_the_middle() -> None:
-    np.testing.assert_allclose(crops.ten(), second.ten_parts(), atol=1e-6)
+    np.testing.assert_allclose(crops.ten_crops(), second.ten_parts(), atol=1e-6)
 
 
 def test_windows_are_scaled_between_four_neighbours_and_rounded() -> None:
     draw = np.random.default_rng(2)
     pixels = draw.integers(0, 256, (17, 23, 3)).astype(np.uint8)
     boxes = [(0.1, 0.2, 0.8, 0.9), (0, 1, 1, 0), (0.3, 0.3, 0.4, 0.5)]
-    found = crops.scaled(tf.constant(pixels), tf.constant(boxes, tf.float32), 12).numpy()
+    found = crops.crop_and_resize(tf.constant(pixels), tf.constant(boxes, tf.float32), 12).numpy()
     second.same(found, np.stack([second.cut_out(pixels, box, 12) for box in boxes]))
 
 
@@ -132,8 +132,8 @@ def test_windows_are_scaled_between_four_neighbours_and_rounded() -> None:
 def test_a_white_image_has_no_black_line_at_its_end(side: int) -> None:
     """Of these sizes the last line lay beyond the image, by the rounding of its place."""
     white = tf.fill((side, side, 1), tf.constant(255, tf.uint8))
-    boxes = tf.constant([crops.WHOLE, (0, 1, 1, 0), *crops.ten()], tf.float32)
-    assert crops.scaled(white, boxes, 224).numpy().min() == 255
+    boxes = tf.constant([crops.WHOLE, (0, 1, 1, 0), *crops.ten_crops()], tf.float32)
+    assert crops.crop_and_resize(white, boxes, 224).numpy().min() == 255
 
 
 def test_synthetic_findings_differ_from_image_to_image_and_seed_to_seed() -> None:

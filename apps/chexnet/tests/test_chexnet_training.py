@@ -14,7 +14,7 @@ from sklearn import metrics as theirs
 from written_findings import image, pack
 
 from chexnet import __main__ as app
-from chexnet import inputs, judging, network, restore, weights
+from chexnet import inputs, network, restore, training_evaluation, weights
 from chexnet.settings import PretrainSettings, TrainSettings
 from trainkit.data.dataset import open_dataset
 from trainkit.journal import Evaluation
@@ -149,7 +149,7 @@ def test_sgd_with_a_frozen_epoch_parts_decay_and_warm_up_does_what_a_second_one_
 
 def made_up(trained: Any, session: Any, loader: Any) -> Evaluation:
     """Return an evaluation by whose AUROC nothing gets better, and by any other score all does."""
-    at = session.at.epoch
+    at = session.progress.epoch
     values = {"eval_auroc": [0.6, 0.5, 0.6][at], "eval_accuracy": 0.5 + 0.1 * at,
               "eval_average_precision": 0.2 + 0.1 * at, "eval_loss": [0.5, 0.7, 0.4][at]}
     return Evaluation(values, values, "")
@@ -161,7 +161,7 @@ def test_adam_with_a_rate_that_the_validation_lowers_goes_on_as_a_second_one_doe
     """Whole, and from a checkpoint after the rate fell; frozen steps are none of the body's."""
     words = """--epochs 9 --frozen-epochs 1 --batch-size-per-rank 7 --no-weighted --no-statistics
         --base-lr 0.004 --patience 1 --drop 0.25 --stop-after 2"""
-    monkeypatch.setattr(judging, "evaluate", made_up)
+    monkeypatch.setattr(training_evaluation, "evaluate", made_up)
     whole, rest = tmp_path / "whole", tmp_path / "rest"
     ours = train("train", words, chests, whole, "--checkpoint-every", "5", "--keep", "9")
     first = first_weights()

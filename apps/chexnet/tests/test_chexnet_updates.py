@@ -15,7 +15,7 @@ import tensorflow as tf
 from sklearn import metrics as theirs
 from written_findings import image, pack
 
-from chexnet import inputs, judging, method, network
+from chexnet import inputs, method, network, training_evaluation
 from chexnet.inputs import Batch
 from chexnet.method import LossScale
 from chexnet.settings import TrainSettings
@@ -220,8 +220,8 @@ def test_everything_that_changes_with_the_steps_comes_back(
     for variable in every(made):
         kind = tf.as_dtype(variable.dtype).as_numpy_dtype
         variable.assign(draw.integers(1, 90, variable.shape).astype(kind))
-    made.plateau.saw(0.7)
-    made.plateau.saw(0.6)
+    made.plateau.update(0.7)
+    made.plateau.update(0.6)
     states = {name: part.state_dict() for name, part in made.parts().items()}
     other = Trained(made.settings, made.data, made.ranks,
                     network.build("small", 32, 2, "fp16"))
@@ -263,7 +263,7 @@ def test_all_ranks_judge_by_the_mean_of_their_statistics_and_all_images(
     labels = np.stack([source.vector(int(at)) for at in own])
     others = np.array([[1, 0], [0, 1], [1, 1.0]]), np.array([[0.2, 1], [-1, 0.1], [2, -0.3]])
     ranks.other = others
-    found = judging.evaluate(made.trained, made.session, made.data.evaluation)
+    found = training_evaluation.evaluate(made.trained, made.session, made.data.evaluation)
     assert found is not None
     assert second.logits(values, pixels).std(0).min() > 0.01
     logits = np.concatenate([second.logits(values, pixels), others[1]])
@@ -284,7 +284,7 @@ def test_all_ranks_judge_by_the_mean_of_their_statistics_and_all_images(
 def test_images_of_one_class_are_judged_by_the_likeliest() -> None:
     truth = np.eye(3)[[0, 1, 2, 2]]
     logits = np.array([[2, 1, 0], [3, 2, 1], [0, 0, 4], [0.5, 0, -1]], float)
-    found = judging.of_classes(truth, logits)
+    found = training_evaluation.score_classes(truth, logits)
     likely = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert found.values == pytest.approx({
         "eval_loss": -np.log((likely * truth).sum(1)).mean(), "eval_accuracy": 0.5,

@@ -122,7 +122,7 @@ def test_a_dicom_file_is_read_by_the_rule_of_the_packer(
 def test_a_picture_too_large_for_its_maps_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xray, "MOST_PIXELS", 700)
+    monkeypatch.setattr(xray, "MAX_PIXELS", 700)
     (tmp_path / "a.png").write_bytes(oddpictures.png())
     with pytest.raises(DataError, match=r"a\.png has 32x24 pixels: 700 at most"):
         xray.read(tmp_path / "a.png")

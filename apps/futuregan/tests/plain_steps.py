@@ -36,14 +36,14 @@ class OneStep:
     """A session that stands somewhere, and keeps what it is told."""
 
     def __init__(self, *_: object) -> None:
-        self.at = SimpleNamespace(epoch=0, step=0, steps_per_epoch=1, steps_done=0)
+        self.progress = SimpleNamespace(epoch=0, step=0, steps_per_epoch=1, steps_done=0)
         self.stop_asked = False
         self.told: list[tuple[int, list[float], dict[str, float]]] = []
 
-    def take(self, batches: Iterator[Batch]) -> Batch:
+    def next_batch(self, batches: Iterator[Batch]) -> Batch:
         return next(batches)
 
-    def made(self, samples: int, sums: Any, rates: dict[str, float]) -> None:
+    def finish_step(self, samples: int, sums: Any, rates: dict[str, float]) -> None:
         self.told.append((samples, sums.result(), rates))
 
 
@@ -148,7 +148,7 @@ def step(
     told = [0.0] * 5
     if judged:
         false = torch.cat([past, future], 2).detach()
-        cost, told[2], told[3] = criticised(critic, real, false, one.between, settings, fade)
+        cost, told[2], told[3] = criticised(critic, real, false, one.interpolation, settings, fade)
         told[0] = cost.sum().item()
         descend(critic, critic.active(PLACES[size]), cost.mean(), rate)
     error = ((future - right) ** 2).sum((1, 2, 3, 4)) / right[0].numel()

@@ -12,7 +12,7 @@ from packed_images import png
 from PIL import Image
 from written_sequences import moving, pack
 
-from futuregan import clips, footage
+from futuregan import clips, video_input
 from futuregan.clips import Loader
 from oddpictures import CASES, GOOD, Case, different
 from trainkit.exits import DataError
@@ -86,7 +86,8 @@ def test_an_epoch_has_each_clip_once_for_any_number_of_ranks(sequences: Path, si
         torch.cat([part.clips for part in parts]), torch.cat([batch.clips for batch in whole])
     )
     assert torch.equal(
-        torch.cat([part.between for part in parts]), torch.cat([batch.between for batch in whole])
+        torch.cat([part.interpolation for part in parts]),
+        torch.cat([batch.interpolation for batch in whole]),
     )
     assert sum(batch.count for batch in whole) == len(opened(sequences)) == 18
 
@@ -97,7 +98,7 @@ def test_it_goes_on_anywhere_and_has_another_order_in_each_epoch(sequences: Path
     assert [batch.count for batch in whole] == [4, 4, 4, 4, 2]
     for one, two in zip(rest, whole[3:], strict=True):
         assert torch.equal(one.clips, two.clips)
-        assert torch.equal(one.between, two.between)
+        assert torch.equal(one.interpolation, two.interpolation)
     other = list(loader(sequences).epoch(3, 0, 4))
     assert not torch.equal(other[0].clips, whole[0].clips)
     held = loader(sequences, training=False)
@@ -140,7 +141,7 @@ def test_fewer_clips_than_ranks_are_refused(tmp_path: Path) -> None:
 
 def test_images_are_no_sequences(tiny: Path) -> None:
     with pytest.raises(DataError, match="'sample' is image"):
-        clips.about(tiny)
+        clips.describe_data(tiny)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -152,7 +153,7 @@ def test_frames_are_seen_as_by_the_packer(
     folder = pack(tmp_path / "odd", {"train": [[case.content] * 4]})
     found = clips.open_clips(folder, "train", 2, 2, 24, channels).read(0)[0]
     image = Image.fromarray(case.pixels).convert("RGB").convert("L" if channels == 1 else "RGB")
-    wanted = clips.fitted(image, 24, channels)
+    wanted = clips.fit_to_square(image, 24, channels)
     assert np.abs(found.astype(int) - wanted).max() <= case.near + 12
 
 
@@ -161,8 +162,8 @@ def test_a_folder_of_frames_is_seen_as_its_packed_frames(case: Case, tmp_path: P
     (tmp_path / "0.png").write_bytes(case.content)
     if case.pixels is None:
         with pytest.raises(DataError, match=rf"0\.png .*{case.says}"):
-            next(footage.folder_frames(tmp_path))
+            next(video_input.folder_frames(tmp_path))
         return
-    found = next(footage.folder_frames(tmp_path))
+    found = next(video_input.folder_frames(tmp_path))
     rgb = np.asarray(Image.fromarray(case.pixels).convert("RGB"))
     assert not different(np.asarray(found), case._replace(pixels=rgb))

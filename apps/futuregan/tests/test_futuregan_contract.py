@@ -134,7 +134,7 @@ class TestContract(Contract):
         update = Training.update
 
         def too_far(self: Training, name: str, rate: float) -> None:
-            last = name == "generator" and self.session.at.steps_done == 7
+            last = name == "generator" and self.session.progress.steps_done == 7
             update(self, name, float("inf") if last else rate)
 
         monkeypatch.setattr(Training, "update", too_far)

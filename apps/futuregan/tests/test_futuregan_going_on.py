@@ -22,7 +22,7 @@ from written_sequences import coloured
 from futuregan import inputs, method
 from futuregan.__main__ import main
 from futuregan.clips import Loader, Synthetic, open_clips
-from futuregan.growth import Moment, batch_sizes
+from futuregan.growth import GrowthStage, batch_sizes
 from futuregan.inputs import Inputs
 from futuregan.settings import TrainSettings
 from futuregan.state import Trained
@@ -60,7 +60,7 @@ def epoch(loader: Loader, number: int, batch: int, first: int = 0) -> tuple[Any,
     """Return the clips of an epoch, (n, T, H, W, C), and the points between."""
     batches = list(loader.epoch(number, first, batch))
     clips = torch.cat([one.clips for one in batches]).permute(0, 2, 3, 4, 1)
-    return clips.numpy(), torch.cat([one.between for one in batches]).numpy()
+    return clips.numpy(), torch.cat([one.interpolation for one in batches]).numpy()
 
 
 @pytest.mark.parametrize(("stride", "every"), [(None, 1), (1, 1), (2, 2), (3, 1), (None, 2)])
@@ -109,7 +109,7 @@ def test_ranks_have_parts_of_one_batch_and_go_on_within_an_epoch(
         batches = list(opened(colours, strategy, stride=1).train.epoch(1, 2, 6 // ranks))
         assert [one.count for one in batches] == [6, 5]
         parts.append([one.clips.permute(0, 2, 3, 4, 1).numpy() for one in batches])
-        points.append([one.between.numpy() for one in batches])
+        points.append([one.interpolation.numpy() for one in batches])
     assert np.array_equal(np.concatenate(list(chain(*zip(*parts, strict=True)))), whole)
     assert np.array_equal(np.concatenate(list(chain(*zip(*points, strict=True)))), between)
     alone = [np.random.default_rng((SEED, 1)).permutation(23)[at] for at in range(12, 23)]
@@ -219,10 +219,10 @@ def test_what_is_told_of_a_run_is_of_all_ranks_and_of_the_last_step(whole: Path)
         len(cut(TRAIN, 5, 4, 2)), len(cut(HELD, 5, 10, 2)))
     assert len(reading.values(whole, "eval_psnr")) == 3  # of each epoch that has ended
 
-    moment, strategy = Moment(8, 1, 0.3, 6), SimpleNamespace(size=5)
+    stage, strategy = GrowthStage(8, 1, 0.3, 6), SimpleNamespace(size=5)
     loader = SimpleNamespace(samples=9)
     data: Any = SimpleNamespace(train=loader, evaluation=loader)
-    other = Trained(TrainSettings(), data, strategy, None, None, None, {}, {}, moment)  # type: ignore[arg-type]
+    other = Trained(TrainSettings(), data, strategy, None, None, None, {}, {}, stage)  # type: ignore[arg-type]
     assert other.facts()[metrics.GLOBAL_BATCH_SIZE] == 30
     assert other.own_result() == {"size": 8, "fade_in": 0.3}
 
@@ -231,7 +231,7 @@ def test_what_is_told_of_a_run_is_of_all_ranks_and_of_the_last_step(whole: Path)
 def test_ranks_that_differ_in_either_network_have_other_digests(name: str) -> None:
     pair = {"generator": torch.nn.Linear(2, 2), "discriminator": torch.nn.Linear(2, 2)}
     found = Trained(TrainSettings(), None, None, **pair, average=None, optimizers={}, scalers={},  # type: ignore[arg-type]
-                    moment=Moment(8, 1, 1.0, 2))
+                    stage=GrowthStage(8, 1, 1.0, 2))
     before = found.digest()
     with torch.no_grad():
         pair[name].weight[0, 0] += 1
@@ -248,7 +248,7 @@ def test_a_training_that_goes_on_is_at_the_moment_of_its_last_step(
 ) -> None:
     """An evaluation that was cut short sees what the last step saw."""
     def stand(self: plain_steps.OneStep, *_: object) -> None:
-        self.at = SimpleNamespace(epoch=at[0], step=at[1], steps_per_epoch=4, steps_done=9)
+        self.progress = SimpleNamespace(epoch=at[0], step=at[1], steps_per_epoch=4, steps_done=9)
 
     monkeypatch.setattr(plain_steps.OneStep, "__init__", stand)
     settings = TrainSettings(
@@ -256,7 +256,7 @@ def test_a_training_that_goes_on_is_at_the_moment_of_its_last_step(
         batch_size_per_rank=batch_sizes("2"), stddev_group=2, device="cpu",
     )
     found = plain_steps.training(settings)
-    assert (found.trained.moment.size, found.trained.moment.fade) == (size, pytest.approx(fade))
+    assert (found.trained.stage.size, found.trained.stage.fade) == (size, pytest.approx(fade))
 
 
 def test_ranks_begin_with_the_weights_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

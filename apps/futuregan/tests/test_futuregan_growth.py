@@ -27,11 +27,11 @@ def test_the_published_schedule_is_ten_and_ten_epochs_of_each_resolution() -> No
 
 def test_new_layers_come_in_step_by_step() -> None:
     growth = grown()
-    fades = [growth.moment(epoch, step, 4).fade for epoch in (3, 4) for step in range(4)]
+    fades = [growth.stage(epoch, step, 4).fade for epoch in (3, 4) for step in range(4)]
     assert fades == [n / 8 for n in range(1, 9)]
-    assert growth.moment(2, 3, 4).fade == growth.moment(5, 0, 4).fade == 1
-    assert [growth.moment(epoch, 0, 4).grown for epoch in (0, 3, 5, 8)] == [0, 1, 1, 2]
-    assert [grown(first=8).moment(epoch, 0, 4).grown for epoch in (0, 3)] == [0, 1]
+    assert growth.stage(2, 3, 4).fade == growth.stage(5, 0, 4).fade == 1
+    assert [growth.stage(epoch, 0, 4).grown for epoch in (0, 3, 5, 8)] == [0, 1, 1, 2]
+    assert [grown(first=8).stage(epoch, 0, 4).grown for epoch in (0, 3)] == [0, 1]
 
 
 def test_the_last_resolution_has_the_epochs_that_are_left() -> None:
@@ -44,7 +44,7 @@ def test_the_last_resolution_has_the_epochs_that_are_left() -> None:
 def test_without_a_transition_a_resolution_is_there_at_once() -> None:
     growth = grown(transition=0)
     assert [phase.size for phase in growth.phases] == [4, 8, 16]
-    assert {growth.moment(epoch, 0, 4).fade for epoch in range(9)} == {1.0}
+    assert {growth.stage(epoch, 0, 4).fade for epoch in range(9)} == {1.0}
 
 
 @given(st.lists(st.tuples(st.sampled_from([8, 16, 32, 64]), st.integers(1, 99)), max_size=4),

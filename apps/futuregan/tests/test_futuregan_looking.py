@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from written_sequences import moving, pack
 
-from futuregan import footage, pictures, restore
+from futuregan import pictures, restore, video_input
 from futuregan.__main__ import main
 from trainkit import atomic
 from trainkit.exits import DataError
@@ -150,7 +150,7 @@ def test_a_clip_begins_with_the_same_frame_however_long_it_is_gone_on_with(
 ) -> None:
     """And what is known of its future is less where the sequence ends."""
     model = restore.open_generator(run, None, torch.device("cpu"))
-    clip = footage.open_footage(sequences, "train", model, frames, 1).read(4)
+    clip = video_input.open_video_input(sequences, "train", model, frames, 1).read(4)
     assert np.array_equal(clip[..., 0], moving(16, 16, 1)[5 : 5 + there])
 
 
@@ -158,12 +158,12 @@ def test_frames_of_a_folder_come_in_the_order_of_their_numbers(tmp_path: Path) -
     for at in (0, 2, 10):
         Image.new("L", (8, 8), 20 * at).save(tmp_path / f"frame-{at}.png")
     (tmp_path / ".hidden.png").write_text("no picture")
-    shades = [image.getpixel((0, 0)) for image in footage.folder_frames(tmp_path)]
+    shades = [image.getpixel((0, 0)) for image in video_input.folder_frames(tmp_path)]
     assert shades == [(0, 0, 0), (40, 40, 40), (200, 200, 200)]
 
 
 def spoilt(kind: str, place: Path, video: Path) -> Path:
-    """Return footage that is not as it should be."""
+    """Return video_input that is not as it should be."""
     if "video" in kind:
         return spoilt_video(kind, place, video)
     folder = place / "frames"
@@ -203,7 +203,7 @@ def spoilt_video(kind: str, place: Path, video: Path) -> Path:
     ("matroska video, cut", "street.mkv is damaged after frame 2: File ended prematurely"),
     ("video without frames", "street.avi has 0 frames; to predict from frame 0 on, it needs 3"),
     ("words, no video", "street.mp4: frame 0 cannot be decoded"),
-    ("video of an unknown codec", "street.mp4: its video has a codec that is unknown here"),
+    ("video of an unknown codec", "street.mp4: this FFmpeg does not know the codec of its video"),
     ("no video", "does not exist"),
 ])
 def test_footage_that_cannot_be_used_is_named(
@@ -227,14 +227,14 @@ def test_every_video_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
     for number in range(count):
         path = cut(film(tmp_path / f"{number}.{ending}", codec, 12), 8)
         with pytest.raises(DataError, match=r"is damaged after frame 7: File ended prematurely"):
-            list(footage.video_frames(path))
-    assert len(list(footage.video_frames(film(tmp_path / f"whole.{ending}", codec, 12)))) == 12
+            list(video_input.video_frames(path))
+    assert len(list(video_input.video_frames(film(tmp_path / f"whole.{ending}", codec, 12)))) == 12
 
 
 def test_a_video_with_fewer_frames_than_its_header_lists_is_a_fault(tmp_path: Path) -> None:
     path = cut(film(tmp_path / "street.avi", "mjpeg", 12), 8, 0)
     with pytest.raises(DataError, match=r"street.avi ends at frame 8, its header lists 12"):
-        list(footage.video_frames(path))
+        list(video_input.video_frames(path))
 
 
 ONE, LAST = 1 << 16, 1 << 30
@@ -267,7 +267,7 @@ def test_a_video_is_seen_as_a_player_shows_it(
     matrix: tuple[int, ...], seen: str, tmp_path: Path
 ) -> None:
     """Turned and mirrored by its display matrix; zeros, which some writers write, say nothing."""
-    for image in footage.video_frames(with_matrix(tmp_path, *matrix)):
+    for image in video_input.video_frames(with_matrix(tmp_path, *matrix)):
         assert image.size == ((48, 64) if seen[:2] in ("rb", "br", "wg", "gw") else (64, 48))
         quarters = [image.getpixel((image.width * x // 4, image.height * y // 4))
                     for y in (1, 3) for x in (1, 3)]
@@ -313,7 +313,7 @@ def test_pictures_that_are_too_large_for_their_form_are_refused(
     words = ["--data", sequences, "--out", run, "--scale", 32, "--clip", *[0] * 40]
     code, _, err = command(capsys, "predict", *words, "--to", tmp_path / "a.mp4")
     assert code == 2
-    assert "it would have 1040x20820 pixels, and .mp4 has sides of 16384 at most" in err
+    assert "the picture would have 1040x20820 pixels, and .mp4 allows sides of at most 16384" in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -361,6 +361,6 @@ def test_colours_are_predicted_too(
     data = pack(tmp_path / "own", {"train": [moving(8, 24, 0)], "val": [moving(8, 24, 1)]})
     words = ["--data", data, "--out", run, "--device", "cpu", "--json"]
     assert json.loads(command(capsys, "evaluate", *words)[1])["size"] == 16
-    shown = pictures.Shown(*(np.zeros((2, 4, 4, 3), np.uint8) for _ in range(3)))
+    shown = pictures.PredictedClip(*(np.zeros((2, 4, 4, 3), np.uint8) for _ in range(3)))
     assert pictures.sheet([shown], 2).mode == "RGB"
     shutil.rmtree(data)

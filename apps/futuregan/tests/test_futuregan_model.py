@@ -12,8 +12,8 @@ from torch import Tensor
 
 from futuregan import model
 from futuregan.growth import batch_sizes
-from futuregan.model import Discriminator, Generator, Scaled, Shape
-from futuregan.spread import Spread
+from futuregan.minibatch_stddev import MinibatchStddev
+from futuregan.model import Discriminator, EqualizedLayer, Generator, Shape
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
 
@@ -21,8 +21,8 @@ ALONE = TorchStrategy()
 SMALL = Shape(size=16, past=3, future=2, channels=1, width=4)
 
 
-def spread(group: int, at_once: str, strategy: TorchStrategy = ALONE) -> Spread:
-    return Spread(group, batch_sizes(at_once), strategy)
+def spread(group: int, micro_batch_sizes: str, strategy: TorchStrategy = ALONE) -> MinibatchStddev:
+    return MinibatchStddev(group, batch_sizes(micro_batch_sizes), strategy)
 
 
 def critic(shape: Shape = SMALL, strategy: TorchStrategy = ALONE, group: int = 4,
@@ -69,12 +69,12 @@ def test_growth_begins_with_what_the_smaller_network_makes(residual: bool, skip:
     for layer in generator.outputs:
         torch.nn.init.normal_(layer.weight)
     past = clips(2, 3)
-    small = generator(model.smaller(past))
+    small = generator(model.downsample(past))
     begun = generator(past, 0.0)
     assert begun.shape == (2, 1, 2, 16, 16)
     last = past[:, :, -1:] if residual else torch.zeros(())
-    coarse = model.larger(model.smaller(past)[:, :, -1:]) if residual else torch.zeros(())
-    assert torch.allclose(begun - last, model.larger(small) - coarse, atol=1e-6)
+    coarse = model.upsample(model.downsample(past)[:, :, -1:]) if residual else torch.zeros(())
+    assert torch.allclose(begun - last, model.upsample(small) - coarse, atol=1e-6)
     assert not torch.allclose(begun, generator(past, 0.5), atol=1e-2)
 
 
@@ -98,7 +98,7 @@ def test_a_generator_of_changes_begins_with_none() -> None:
 
 def test_the_discriminator_grows_without_a_jump() -> None:
     discriminator, clip = critic(), clips(2, 5)
-    before = discriminator(model.smaller(clip))
+    before = discriminator(model.downsample(clip))
     assert torch.allclose(discriminator(clip, 0.0), before, atol=1e-6)
     assert not torch.allclose(discriminator(clip, 1.0), before, atol=1e-3)
 
@@ -122,20 +122,20 @@ def test_the_order_in_memory_changes_nothing_but_rounding() -> None:
 def test_values_keep_their_size_through_layers_of_any_width() -> None:
     torch.manual_seed(0)
     for shape in ((64, 32, 3, 3, 3), (16, 128, 1, 1, 1)):
-        layer = Scaled(shape, gain=1, padding=shape[2] // 2)
+        layer = EqualizedLayer(shape, gain=1, padding=shape[2] // 2)
         found = layer(torch.randn(4, shape[1], 6, 8, 8))[:, :, 1:-1, 1:-1, 1:-1]
         assert found.std().item() == pytest.approx(1, rel=0.1)
 
 
 def test_the_scale_is_in_the_state_and_the_weights_are_of_deviation_1() -> None:
-    layer = Scaled((8, 4, 3, 3, 3))
+    layer = EqualizedLayer((8, 4, 3, 3, 3))
     assert layer.state_dict()["scale"].item() == pytest.approx(math.sqrt(2 / (4 * 27)))
     torch.manual_seed(0)
-    assert Scaled((64, 64, 3, 3, 3)).weight.std().item() == pytest.approx(1, rel=0.01)
+    assert EqualizedLayer((64, 64, 3, 3, 3)).weight.std().item() == pytest.approx(1, rel=0.01)
 
 
 def test_features_of_a_pixel_have_a_mean_square_of_1() -> None:
-    found = model.Normalized()(torch.randn(2, 8, 3, 4, 4) * 50)
+    found = model.LeakyPixelNorm()(torch.randn(2, 8, 3, 4, 4) * 50)
     assert torch.allclose(found.square().mean(1), torch.ones(2, 3, 4, 4), atol=1e-4)
 
 
@@ -156,7 +156,7 @@ def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
     """Also those of the last batch of an epoch, which has the clips that are left."""
     values = torch.randn(clips, 2, 1, 3, 3)
     in_parts = spread(group, str(most))
-    sizes = in_parts.parts(clips, 12, 8)
+    sizes = in_parts.split_sizes(clips, 12, 8)
     assert max(sizes) <= most
     whole = spread(group, "12")(values, 1, 8)
     assert torch.allclose(whole, torch.cat([in_parts(part, 1, 8) for part in values.split(sizes)]))
@@ -165,10 +165,10 @@ def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
 def test_ranks_go_through_as_many_parts_where_a_group_is_of_all_of_them() -> None:
     """And only there: with many clips on a rank, each has groups of its own."""
     two = spread(4, "4:8,64:1", TorchStrategy(Ranks(rank=0, size=2)))
-    assert [two.gathers(size) for size in (4, 32, 64, 128)] == [False, False, True, True]
-    assert not spread(4, "1").gathers(64)
-    assert two.parts(2, 3, 64) == [1, 1, 0]
-    assert two.parts(8, 8, 32) == [8]
+    assert [two.is_global(size) for size in (4, 32, 64, 128)] == [False, False, True, True]
+    assert not spread(4, "1").is_global(64)
+    assert two.split_sizes(2, 3, 64) == [1, 1, 0]
+    assert two.split_sizes(8, 8, 32) == [8]
 
 
 WEIGHTS = critic().state_dict()
@@ -204,7 +204,7 @@ def test_clips_alone_on_their_ranks_differ_from_those_of_the_others(
 @pytest.mark.parametrize("frames", [1, 2, 3, 4])
 def test_gradients_in_bf16_are_those_of_fp32_for_any_number_of_frames(frames: int) -> None:
     torch.manual_seed(1)
-    layer = model.cube(8, 8)
+    layer = model.conv3x3x3(8, 8)
     values = torch.randn(16, 8, frames, 8, 8).to(memory_format=torch.channels_last_3d)
 
     def gradient() -> Tensor:

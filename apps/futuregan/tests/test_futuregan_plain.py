@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from futuregan import model
 from futuregan.growth import batch_sizes
-from futuregan.model import Discriminator, Generator, Scaled, Shape
-from futuregan.spread import Spread
+from futuregan.minibatch_stddev import MinibatchStddev
+from futuregan.model import Discriminator, EqualizedLayer, Generator, Shape
 from trainkit.torch.strategy import TorchStrategy
 
 ALONE = TorchStrategy()
@@ -54,7 +54,7 @@ def test_the_generator_makes_what_numpy_makes(
 @pytest.mark.parametrize("group", [2, 4])
 def test_the_discriminator_makes_what_numpy_makes(size: int, fade: float, group: int) -> None:
     """Of two batches of five clips at once, each with groups of its own."""
-    critic = Discriminator(Shape(16, 3, 2, 3, 4), Spread(group, batch_sizes("8"), ALONE))
+    critic = Discriminator(Shape(16, 3, 2, 3, 4), MinibatchStddev(group, batch_sizes("8"), ALONE))
     weights = drawn(critic, 2)
     batches = [clips(5, 5, size, seed) * scale for seed, scale in ((1, 1), (2, 0.3))]
     expected = plain.judged([one.double().numpy() for one in batches], weights, fade, group=group)
@@ -66,7 +66,7 @@ def test_the_discriminator_makes_what_numpy_makes(size: int, fade: float, group:
 def test_the_networks_of_larger_frames_in_their_middle_make_what_numpy_makes() -> None:
     shape = Shape(16, 2, 3, 3, 4, base=8, skip=2)
     generator = Generator(shape)
-    critic = Discriminator(shape, Spread(4, batch_sizes("8"), ALONE))
+    critic = Discriminator(shape, MinibatchStddev(4, batch_sizes("8"), ALONE))
     assert (shape.levels, shape.level(8), shape.level(16)) == (2, 0, 1)
     assert not [name for name in generator.state_dict() if "inputs.2" in name]
     weights, past = drawn(generator, 3), clips(2, 2, 16)
@@ -82,7 +82,7 @@ def test_the_networks_of_larger_frames_in_their_middle_make_what_numpy_makes() -
 def test_a_layer_is_scaled_once_whether_it_or_its_inputs_are_the_larger(
     count: int, gain: float
 ) -> None:
-    layer = Scaled((3, 5), gain=gain)
+    layer = EqualizedLayer((3, 5), gain=gain)
     torch.nn.init.normal_(layer.bias)
     values = torch.randn(count, 5)
     weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
@@ -94,7 +94,8 @@ def test_all_weights_begin_as_normal_numbers_and_all_biases_at_0() -> None:
     """Only a generator of changes ends in zeros."""
     torch.manual_seed(3)
     shape = Shape(16, 3, 2, 3, 32, residual=True, skip=4)
-    for network in (Generator(shape), Discriminator(shape, Spread(4, batch_sizes("8"), ALONE))):
+    stddev = MinibatchStddev(4, batch_sizes("8"), ALONE)
+    for network in (Generator(shape), Discriminator(shape, stddev)):
         for name, one in network.named_parameters():
             zero = name.endswith("bias") or name.startswith("outputs.")
             mean, wide = one.mean().item(), one.std(correction=0).item()
@@ -105,17 +106,17 @@ def test_all_weights_begin_as_normal_numbers_and_all_biases_at_0() -> None:
 def test_frames_are_made_smaller_by_their_mean_and_larger_by_repetition() -> None:
     clip = clips(1, 2, 8)
     values = clip.double().numpy()
-    assert model.smaller(clip).numpy() == pytest.approx(plain.pooled(values), abs=1e-6)
-    assert model.smaller(clip, 4).numpy() == pytest.approx(
+    assert model.downsample(clip).numpy() == pytest.approx(plain.pooled(values), abs=1e-6)
+    assert model.downsample(clip, 4).numpy() == pytest.approx(
         plain.pooled(plain.pooled(values)), abs=1e-6)
-    assert np.array_equal(model.larger(clip).numpy(), plain.doubled(clip.numpy()))
+    assert np.array_equal(model.upsample(clip).numpy(), plain.doubled(clip.numpy()))
 
 
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("count", [1, 2, 5, 9])
 def test_groups_of_a_rank_differ_as_numpy_says(group: int, count: int) -> None:
     values = torch.randn(count, 3, 2, 4, 4) + 2
-    found = Spread(group, batch_sizes("16"), ALONE)(values, 1, 8)
+    found = MinibatchStddev(group, batch_sizes("16"), ALONE)(values, 1, 8)
     assert torch.equal(found[:, :3], values)
     expected = plain.deviations(values.double().numpy(), group)
     for at, one in enumerate(expected):
@@ -147,7 +148,7 @@ def test_over_ranks_the_deviation_and_its_slopes_are_those_of_all_clips(
 
     def work(strategy: TorchStrategy) -> tuple[Tensor, Tensor, Tensor]:
         mine = VALUES.split(parts)[strategy.rank].clone().requires_grad_()
-        spread = Spread(4, batch_sizes("3"), strategy)
+        spread = MinibatchStddev(4, batch_sizes("3"), strategy)
         found = spread(mine, 1, 4)[:, 2]
         # Each rank's gradient is that of the mean over the ranks, times their number.
         return (found.detach(), *bent(found, mine, TURNED.split(parts)[strategy.rank]))

@@ -17,11 +17,11 @@ import torch
 from thread_ranks import on_ranks
 from torch import Tensor
 
-from futuregan import judging, scores
+from futuregan import scores, training_evaluation
 from futuregan.clips import Loader
-from futuregan.growth import Moment
+from futuregan.growth import GrowthStage
 from futuregan.model import Generator, Shape
-from futuregan.scores import Scores, Sums
+from futuregan.scores import Scores, ScoreSums
 from futuregan.settings import TrainSettings
 from futuregan.state import Trained
 from trainkit.strategy import Strategy
@@ -61,13 +61,13 @@ def same(found: Scores, expected: plain.Table) -> None:
 def test_scores_are_those_of_numpy(
     size: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scores, "BLOCK", block)
+    monkeypatch.setattr(scores, "FRAMES_AT_ONCE", block)
     past, truth, made = clips(3, size)
     assert made.abs().max() > 1  # what leaves the range is cut there
-    sums = Sums(size, FUTURE, torch.device("cpu"))
+    sums = ScoreSums(size, FUTURE, torch.device("cpu"))
     for cut in (slice(2), slice(2, 3)):
         sums.add(made[cut], past[cut], truth[cut])
-    found, expected = sums.over(TorchStrategy()), plain.table(*numbers(made, past, truth))
+    found, expected = sums.mean_over(TorchStrategy()), plain.table(*numbers(made, past, truth))
     assert found.clips == 3
     same(found, expected)
     for measure in ("psnr", *(["ssim"] if size >= 16 else [])):
@@ -85,12 +85,12 @@ def test_the_margin_is_over_whichever_needs_no_training_and_is_better(still: boo
     past, truth = whole[:, :, :PAST] + 0, whole[:, :, PAST:]
     past[:, :, -2:-1] += noise
     made = truth + 0.01
-    sums = Sums(8, FUTURE, torch.device("cpu"))
+    sums = ScoreSums(8, FUTURE, torch.device("cpu"))
     sums.add(made, past, truth)
     expected = plain.table(*numbers(made, past, truth))
     better = {name: np.mean(rows["psnr"]) for name, rows in expected.items()}
     assert (better["copy_last"] > better["linear"]) == still
-    found = sums.over(TorchStrategy())
+    found = sums.mean_over(TorchStrategy())
     assert found.margin("psnr") == pytest.approx(plain.margin(expected, "psnr"), rel=1e-3)
 
 
@@ -101,9 +101,9 @@ def test_ranks_with_unequal_parts_have_the_scores_of_all_clips(
 
     def work(strategy: Strategy) -> Scores:
         past, truth, made = parts[strategy.rank]
-        sums = Sums(8, FUTURE, torch.device("cpu"))
+        sums = ScoreSums(8, FUTURE, torch.device("cpu"))
         sums.add(made, past, truth)
-        return sums.over(strategy)
+        return sums.mean_over(strategy)
 
     past, truth, made = clips(4, 8)
     for found in on_ranks(3, work, monkeypatch):
@@ -138,7 +138,7 @@ class Looking:
         assert self.done == total
 
 
-def trained(strategy: TorchStrategy, moment: Moment, average: bool = True) -> Trained:
+def trained(strategy: TorchStrategy, stage: GrowthStage, average: bool = True) -> Trained:
     """Return a training whose average is a formula, and whose generator is none."""
     def loader(seed: int, training: bool) -> Loader:
         return Loader(Held(5, 32, seed), training=training, seed=1, strategy=strategy, threads=1)
@@ -147,7 +147,7 @@ def trained(strategy: TorchStrategy, moment: Moment, average: bool = True) -> Tr
     settings = TrainSettings(past=PAST, future=FUTURE, size="32")
     other: Any = lambda past, fade=1.0: past[:, :, :FUTURE] * fade  # noqa: E731
     pair = (other, plain_future.generator) if average else (plain_future.generator, None)
-    return Trained(settings, data, strategy, pair[0], None, pair[1], {}, {}, moment)  # type: ignore[arg-type]
+    return Trained(settings, data, strategy, pair[0], None, pair[1], {}, {}, stage)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("size", "fade", "batch", "ranks", "average"), [
@@ -158,13 +158,13 @@ def test_an_evaluation_in_the_training_has_the_scores_of_numpy(
     size: int, fade: float, batch: int, ranks: int, average: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all held-out clips, at the present size and fade, by the average where there is one."""
-    moment = Moment(size, 1, fade, batch)
+    stage = GrowthStage(size, 1, fade, batch)
     real = torch.from_numpy(Held(5, 32).clips).permute(0, 4, 1, 2, 3)
     past, truth = numbers(*plain_steps.seen(real, size, fade).split([PAST, FUTURE], 2))
     expected = plain.table(plain_future.predicted(past, FUTURE, fade), past, truth)
 
     def work(strategy: TorchStrategy) -> Any:
-        return judging.evaluate(trained(strategy, moment, average), Looking())  # type: ignore[arg-type]
+        return training_evaluation.evaluate(trained(strategy, stage, average), Looking())  # type: ignore[arg-type]
 
     found = [work(TorchStrategy())] if ranks == 1 else on_ranks(ranks, work, monkeypatch)
     names = {"prediction": "", "copy_last": "_copy_last", "linear": "_linear"}
@@ -182,15 +182,15 @@ def test_an_evaluation_in_the_training_has_the_scores_of_numpy(
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_an_evaluation_has_all_bits_also_where_the_training_has_half(precision: str) -> None:
     network = Generator(Shape(16, PAST, FUTURE, 3, 3))
-    moment = Moment(16, 1, 0.25, 5)
-    found = trained(TorchStrategy(), moment)
+    stage = GrowthStage(16, 1, 0.25, 5)
+    found = trained(TorchStrategy(), stage)
     found = dataclasses.replace(
         found, average=network, settings=dataclasses.replace(found.settings, precision=precision))
     real = torch.from_numpy(Held(5, 32).clips).permute(0, 4, 1, 2, 3)
     past, truth = numbers(*plain_steps.seen(real, 16, 0.25).split([PAST, FUTURE], 2))
     weights = {name: one.detach().double().numpy() for name, one in network.named_parameters()}
     expected = plain.table(plain_networks.generated(past, weights, 0.25), past, truth)
-    told = judging.evaluate(found, Looking())  # type: ignore[arg-type]
+    told = training_evaluation.evaluate(found, Looking())  # type: ignore[arg-type]
     assert told is not None
     errors = expected["prediction"]["mse"]
     assert told.result["mse"] == pytest.approx(np.mean(errors), rel=1e-5)
@@ -200,6 +200,6 @@ def test_a_signal_cuts_an_evaluation_short() -> None:
     looking: Any = Looking()
     looking.stop_asked = True
     looking.counter = lambda *_: contextlib.nullcontext()
-    found = trained(TorchStrategy(), Moment(8, 1, 1.0, 2))
-    assert judging.evaluate(found, looking) is None
-    assert judging.evaluate(dataclasses.replace(found, average=None), looking) is None
+    found = trained(TorchStrategy(), GrowthStage(8, 1, 1.0, 2))
+    assert training_evaluation.evaluate(found, looking) is None
+    assert training_evaluation.evaluate(dataclasses.replace(found, average=None), looking) is None

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from written_sequences import coloured, pack
 
-from futuregan import evaluate, footage, pictures, predict, restore, scores
+from futuregan import evaluate, pictures, predict, restore, scores, video_input
 from futuregan.__main__ import main
-from futuregan.looking import EvaluateSettings
-from futuregan.pictures import GAP, HEAD, LABEL, Shown
+from futuregan.pictures import GAP, HEAD, LABEL, PredictedClip
+from futuregan.settings import EvaluateSettings
 
 PAST, FUTURE = plain_future.PAST, plain_future.FUTURE
 CPU = torch.device("cpu")
@@ -101,7 +101,7 @@ def test_batches_of_clips_have_them_as_they_lie_in_the_data() -> None:
             return clips[number]
 
     clips = np.random.default_rng(2).integers(0, 256, (5, 4, 8, 8, 3), np.uint8)
-    found = list(evaluate.batches(Source(), 2, CPU))
+    found = list(evaluate.clip_batches(Source(), 2, CPU))
     assert [len(one) for one in found] == [2, 2, 1]
     assert torch.cat(found).numpy() == pytest.approx(seen(clips), abs=1e-6)
 
@@ -152,13 +152,13 @@ def test_settings_of_the_command_are_those_of_clips_that_do_not_overlap() -> Non
 
 def test_predicted_levels_are_rounded_and_stand_where_they_were_made() -> None:
     clip = coloured(PAST + 2, 16, 16, 5)
-    found = predict.predicted(plain_future.restored(), clip, 5, CPU)
+    found = predict.predict_clip(plain_future.restored(), clip, 5, CPU)
     made = plain_future.predicted(seen(clip[None, :PAST]), 5)[0]
     levels = np.moveaxis((made + 1) / 2 * 255, 0, 3)
-    assert found.made.dtype == np.uint8
+    assert found.prediction.dtype == np.uint8
     sure = np.abs(levels % 1 - 0.5) > 0.01  # there rounding says nothing
     assert sure.mean() > 0.9
-    assert np.array_equal(found.made[sure], np.rint(levels)[sure])
+    assert np.array_equal(found.prediction[sure], np.rint(levels)[sure])
     assert (np.rint(levels) != np.floor(levels)).mean() > 0.3
     assert np.array_equal(found.past, clip[:PAST])
     assert np.array_equal(found.truth, clip[PAST:])
@@ -187,7 +187,7 @@ def test_the_command_predicts_what_follows_the_clips_asked_for(
         assert np.array_equal(clip.truth, real[PAST : PAST + frames])
         made = plain_future.predicted(seen(real[None, :PAST]), frames)[0]
         levels = np.rint((np.moveaxis(made, 0, 3) + 1) / 2 * 255)
-        assert np.abs(clip.made - levels).max() <= 1
+        assert np.abs(clip.prediction - levels).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -200,14 +200,14 @@ def test_a_clip_of_a_folder_begins_with_the_frame_asked_for(
     for at, image in enumerate(images):
         Image.fromarray(image).save(tmp_path / f"{at}.png")  # 10 comes after 9, not after 1
     model = plain_future.restored()
-    found = footage.open_footage(tmp_path, None, model, frames, every).read(number)
+    found = video_input.open_video_input(tmp_path, None, model, frames, every).read(number)
     assert np.array_equal(found, images[number::every][: PAST + frames])
 
 
-def shown(known: int, channels: int = 3) -> Shown:
+def shown(known: int, channels: int = 3) -> PredictedClip:
     """Return a clip of two frames given and three made, of which some are known."""
     frames = np.random.default_rng(9).integers(0, 256, (8, 4, 4, channels), np.uint8)
-    return Shown(frames[:2], frames[2:5], frames[5 : 5 + known])
+    return PredictedClip(frames[:2], frames[2:5], frames[5 : 5 + known])
 
 
 def enlarged(frame: NDArray[Any], scale: int) -> NDArray[Any]:
@@ -225,7 +225,7 @@ def test_a_sheet_has_input_truth_prediction_and_error_below_each_other(
     sheet = np.asarray(pictures.sheet(clips, 3))
     side, row = 4 * 3 + GAP, 0
     for clip in clips:
-        made, truth = clip.made.astype(int), clip.truth.astype(int)
+        made, truth = clip.prediction.astype(int), clip.truth.astype(int)
         error = np.minimum(255, 4 * np.abs(made[:known] - truth))
         for frames in filter(len, (clip.past, truth, made, error)):
             for column, frame in enumerate(frames):
@@ -239,9 +239,9 @@ def test_a_sheet_has_input_truth_prediction_and_error_below_each_other(
 @pytest.mark.parametrize("known", [0, 2, 3])
 def test_what_moves_has_the_truth_beside_the_prediction(known: int) -> None:
     clip = shown(known)
-    moving = [np.asarray(one) for one in pictures.moving([clip, clip], 3)]
+    moving = [np.asarray(one) for one in pictures.animation_frames([clip, clip], 3)]
     side = 4 * 3 + 2 * GAP
-    real, made = [*clip.past, *clip.truth], [*clip.past, *clip.made]
+    real, made = [*clip.past, *clip.truth], [*clip.past, *clip.prediction]
     assert len(moving) == 5
     for at, picture in enumerate(moving):
         for row in range(2):
@@ -256,7 +256,7 @@ def test_what_moves_has_the_truth_beside_the_prediction(known: int) -> None:
 
 
 def test_what_moves_does_so_at_the_rate_asked_for(tmp_path: Path) -> None:
-    moving = pictures.moving([shown(3)], 3)
+    moving = pictures.animation_frames([shown(3)], 3)
     with (tmp_path / "a.gif").open("wb") as file:
         pictures.write_gif(moving, file, 8)
     with Image.open(tmp_path / "a.gif") as moves:
@@ -271,7 +271,8 @@ def test_a_video_is_read_in_the_order_in_which_it_was_written(tmp_path: Path) ->
     reds = [10, 200, 60, 240, 120]
     with (tmp_path / "a.mp4").open("wb") as file:
         pictures.write_mp4([Image.new("RGB", (32, 16), (red, 30, 90)) for red in reds], file, 5)
-    found = [np.asarray(image).mean((0, 1)) for image in footage.video_frames(tmp_path / "a.mp4")]
+    frames = video_input.video_frames(tmp_path / "a.mp4")
+    found = [np.asarray(image).mean((0, 1)) for image in frames]
     assert np.array(found) == pytest.approx(np.array([(red, 30, 90) for red in reds]), abs=8)
 
 
@@ -306,7 +307,7 @@ def test_frames_that_are_not_square_are_cut_to_their_centre(tmp_path: Path) -> N
     wide = coloured(6, 16, 24, 7)
     folder = pack(tmp_path / "wide", {"train": [wide], "val": [wide]})
     model = plain_future.restored(size=8)
-    found = footage.open_footage(folder, None, model, 3, 1).read(0)
+    found = video_input.open_video_input(folder, None, model, 3, 1).read(0)
     for frame, right in zip(found, wide, strict=True):
         middle = Image.fromarray(right[:, 4:20]).resize((8, 8), Image.Resampling.LANCZOS)
         apart = np.abs(frame.astype(int) - np.asarray(middle))

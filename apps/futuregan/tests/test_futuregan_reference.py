@@ -55,8 +55,8 @@ def reference(
                 adam.param_groups[0]["lr"] = 0.0005 * (0.5 if side == 16 else 1)
             real = frames(one.clips, side, share)
             if epoch >= alone:
-                criticise(made, critic, adams, real, one.between, share)
-            persuade(made, critic, adams, real, share, epoch >= alone)
+                critic_step(made, critic, adams, real, one.interpolation, share)
+            generator_step(made, critic, adams, real, share, epoch >= alone)
             level = [name for name, value in made.named_parameters() if value.grad is not None]
             keep = min(0.8, (1 + done) / (10 + done))
             done += 1
@@ -77,7 +77,7 @@ def frames(clips: Tensor, side: int, fade: float) -> Tensor:
     return fade * values + (1 - fade) * coarse
 
 
-def criticise(
+def critic_step(
     made: Generator, critic: Discriminator, adams: list[torch.optim.Adam], real: Tensor,
     between: Tensor, fade: float,
 ) -> None:
@@ -97,7 +97,7 @@ def criticise(
     adams[1].step()
 
 
-def persuade(
+def generator_step(
     made: Generator, critic: Discriminator, adams: list[torch.optim.Adam], real: Tensor,
     fade: float, judged: bool,
 ) -> None:

@@ -45,7 +45,7 @@ def test_each_step_has_its_side_batch_and_fade(
     assert growth.epochs == len(told)
     for epoch, (side, grown, fading, number) in enumerate(told):
         for step in range(3):
-            found = growth.moment(epoch, step, 3)
+            found = growth.stage(epoch, step, 3)
             assert (found.size, found.grown, found.batch) == (side, grown, BATCHES[side])
             share = (3 * number + step + 1) / (3 * fading) if fading else 1
             assert found.fade == pytest.approx(share)
@@ -77,7 +77,7 @@ def test_rates_fall_by_a_factor_with_each_of_many_growths() -> None:
     growth, rate = method.growth(settings), 0.001
     for side in (4, 8, 16, 32, 64, 128):
         epoch = next(epoch for epoch in range(growth.epochs) if growth.phase(epoch).size == side)
-        assert method.learning_rate(settings, growth.moment(epoch, 0, 9)) == pytest.approx(rate)
+        assert method.learning_rate(settings, growth.stage(epoch, 0, 9)) == pytest.approx(rate)
         rate *= 0.87
 
 
@@ -106,6 +106,6 @@ def test_without_options_it_is_the_published_method() -> None:
 
 def test_parts_of_a_batch_are_at_most_so_many_at_each_size() -> None:
     settings = TrainSettings(batch_size_per_rank=batch_sizes("4:12,16:5,32:2"), micro_batch=4)
-    assert [settings.at_once.at(size) for size in (4, 8, 16, 32, 64)] == [4, 4, 4, 2, 2]
+    assert [settings.micro_batch_sizes.at(size) for size in (4, 8, 16, 32, 64)] == [4, 4, 4, 2, 2]
     whole = dataclasses.replace(settings, micro_batch=None)
-    assert [whole.at_once.at(size) for size in (4, 8, 16, 32, 64)] == [12, 12, 5, 2, 2]
+    assert [whole.micro_batch_sizes.at(size) for size in (4, 8, 16, 32, 64)] == [12, 12, 5, 2, 2]

@@ -12,7 +12,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from skimage.transform import downscale_local_mean
 
 from futuregan import scores
-from futuregan.scores import Sums
+from futuregan.scores import ScoreSums
 from trainkit.torch.strategy import TorchStrategy
 
 WINDOW = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
@@ -38,7 +38,7 @@ def similarity(one: NDArray[np.float32], other: NDArray[np.float32], **more: flo
 @pytest.mark.parametrize(("size", "channels"), [(16, 3), (32, 1), (64, 3), (128, 3)])
 def test_each_measure_is_that_of_scikit_image(size: int, channels: int) -> None:
     frames, truth = pairs(size, channels)
-    errors, ratios, similarities, over_scales = scores.measured(frames, truth)
+    errors, ratios, similarities, over_scales = scores.measure_frames(frames, truth)
     for at, (one, other) in enumerate(zip(frames.numpy(), truth.numpy(), strict=True)):
         assert errors[at] == pytest.approx(np.mean((one - other) ** 2), rel=1e-4)
         assert ratios[at] == pytest.approx(
@@ -66,16 +66,16 @@ def test_small_frames_have_fewer_scales_and_the_smallest_no_similarity(
 
 def test_equal_frames_have_the_best_scores() -> None:
     _, truth = pairs(32)
-    found = scores.measured(truth, truth)
+    found = scores.measure_frames(truth, truth)
     assert found[:2].tolist() == [[0.0, 0.0], [pytest.approx(100.0)] * 2]
     assert found[2:].flatten().tolist() == pytest.approx([1.0] * 4)
 
 
 def sharpness(made: torch.Tensor, past: torch.Tensor, truth: torch.Tensor) -> float:
     """Return the sharpness of frames (1, C, T, H, W) in -1..1."""
-    sums = Sums(truth.shape[-1], truth.shape[2], torch.device("cpu"))
+    sums = ScoreSums(truth.shape[-1], truth.shape[2], torch.device("cpu"))
     sums.add(made, past, truth)
-    return sums.over(TorchStrategy()).mean("prediction", "sharpness")
+    return sums.mean_over(TorchStrategy()).mean("prediction", "sharpness")
 
 
 def street(place: int) -> torch.Tensor:
@@ -130,10 +130,10 @@ def test_batches_of_any_size_have_the_same_means() -> None:
     real, made = clips(5, 0), clips(5, 1)[:, :, 3:]
     found = []
     for cuts in ([5], [2, 3], [1, 4, 0]):
-        sums = Sums(16, 3, torch.device("cpu"))
+        sums = ScoreSums(16, 3, torch.device("cpu"))
         for one, other in zip(real.split(cuts), made.split(cuts), strict=True):
             sums.add(other, one[:, :, :3], one[:, :, 3:])
-        found.append(sums.over(TorchStrategy()))
+        found.append(sums.mean_over(TorchStrategy()))
     assert [one.clips for one in found] == [5, 5, 5]
     for one in found[1:]:
         for method, measures in found[0].frames.items():
@@ -152,18 +152,18 @@ class TwoRanks(TorchStrategy):
 
 def test_ranks_are_summed_before_the_mean() -> None:
     real = clips(3, 0)
-    sums = Sums(16, 3, torch.device("cpu"))
+    sums = ScoreSums(16, 3, torch.device("cpu"))
     sums.add(real[:, :, 3:], real[:, :, :3], real[:, :, 3:])
-    alone, together = sums.over(TorchStrategy()), sums.over(TwoRanks())
+    alone, together = sums.mean_over(TorchStrategy()), sums.mean_over(TwoRanks())
     assert together.clips == 2 * alone.clips
     assert together.frames == alone.frames
 
 
 def test_the_margin_is_over_the_better_of_what_needs_no_training() -> None:
-    sums = Sums(16, 3, torch.device("cpu"))
+    sums = ScoreSums(16, 3, torch.device("cpu"))
     real = clips(2, 0)
     sums.add(real[:, :, 3:] * 0.9, real[:, :, :3], real[:, :, 3:])
-    found = sums.over(TorchStrategy())
+    found = sums.mean_over(TorchStrategy())
     best = max(found.mean("copy_last", "psnr"), found.mean("linear", "psnr"))
     assert found.margin("psnr") == pytest.approx(found.mean("prediction", "psnr") - best)
     assert math.isclose(found.mean("prediction", "sharpness"), 0.9, rel_tol=1e-5)

@@ -55,7 +55,7 @@ def kept(found: Training) -> Training:
 
 def go(found: Training, at: tuple[int, int], counts: list[int], done: int = 100) -> None:
     """Have a training make one step, of which its rank has its part."""
-    place = found.session.at
+    place = found.session.progress
     place.epoch, place.step, place.steps_per_epoch, place.steps_done = *at, 4, done
     found.train_step(iter([plain.batch(counts, found.strategy.rank)]))
 
@@ -83,7 +83,7 @@ def test_a_step_is_one_by_hand(loss: str, at: tuple[int, int]) -> None:
     assert rates == {"learning_rate": rate, "resolution": size, "fade_in": fade}
     assert list(WORDS.losses) == ["critic_loss", "generator_loss", "wasserstein",
                                   "gradient_penalty", "reconstruction_loss"]
-    assert (found.trained.moment.size, found.trained.moment.fade) == (size, fade)
+    assert (found.trained.stage.size, found.trained.stage.fade) == (size, fade)
 
 
 @pytest.mark.parametrize(("done", "decay", "keep"), [
@@ -111,7 +111,7 @@ def test_a_batch_in_parts_makes_the_step_of_the_whole(part: int) -> None:
     settings = dataclasses.replace(
         SETTINGS, batch_size_per_rank=batch_sizes("5"), micro_batch=part, stddev_group=1)
     began, found = stepped(settings, (1, 1), [5])
-    assert found.discriminator.spread.parts(5, 5, 8) == {
+    assert found.discriminator.minibatch_stddev.split_sizes(5, 5, 8) == {
         1: [1] * 5, 2: [2, 2, 1], 3: [3, 2]}[part]
     right = plain.step(began, plain.batch([5]), 8, 0.25, 0.01, judged=True, keep=0.6)
     check(began, found, right)
@@ -172,13 +172,13 @@ def test_slopes_of_the_penalty_have_all_their_bits_where_networks_have_half() ->
     settings = dataclasses.replace(SETTINGS, precision="bf16")
     began, found = stepped(settings, (1, 1), [3])
     one = plain.batch([3])
-    real = method.prepared(one.clips, found.trained.moment)  # to the bit, for bf16
+    real = method.prepare_clips(one.clips, found.trained.stage)  # to the bit, for bf16
     with torch.autocast("cpu", torch.bfloat16):
         future = began.generator(real[:, :, : plain.PAST], 0.25)
     assert future.dtype == torch.bfloat16
     false = torch.cat([real[:, :, : plain.PAST], future.float().detach()], 2)
     _, _, penalty = plain.criticised(
-        began.discriminator, real, false, one.between, settings, 0.25)
+        began.discriminator, real, false, one.interpolation, settings, 0.25)
     ((_, sums, _),) = found.session.told  # type: ignore[attr-defined]
     assert sums[3] == pytest.approx(penalty, rel=1e-5)
     whole = plain.step(began, one, 8, 0.25, 0.01, judged=True, keep=0.6)
@@ -243,6 +243,6 @@ def test_first_weights_are_of_the_seed_and_the_networks_know_their_groups() -> N
     values = torch.randn(6, 2, 1, 4, 4)
     for group in (2, 3, 6):
         _, critic = pair(stddev_group=group)
-        differ = critic.spread(values, 1, 8)[:, 2, 0, 0, 0].unique()
+        differ = critic.minibatch_stddev(values, 1, 8)[:, 2, 0, 0, 0].unique()
         assert len(differ) == 6 // group
-    assert pair(micro_batch=2)[1].spread.parts(6, 6, 8) == [2, 2, 2]
+    assert pair(micro_batch=2)[1].minibatch_stddev.split_sizes(6, 6, 8) == [2, 2, 2]

@@ -14,7 +14,7 @@ from nvidia.dali.pipeline import Pipeline
 from torch import Tensor, nn
 
 from resnet_imagenet import data, export, pipelines, predict
-from resnet_imagenet.host import Finisher
+from resnet_imagenet.cpu_transforms import CpuTransforms
 from resnet_imagenet.pipelines import Preprocessing
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
@@ -107,7 +107,7 @@ def test_images_on_the_way_of_a_gpu_are_those_of_the_host() -> None:
         pipe.set_outputs(pipelines.normalized(pixels, to, mirror))
     pipe.build()
     (found,) = pipe.run()
-    wanted = Finisher(to, 1)(images, flips)
+    wanted = CpuTransforms(to, 1)(images, flips)
     for row in range(2):
         own = torch.from_numpy(np.array(found[row])).permute(2, 0, 1)
         std = torch.tensor(to.std)[:, None, None]

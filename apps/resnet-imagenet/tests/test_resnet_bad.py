@@ -14,7 +14,7 @@ from oddpictures import BAD as BAD_PICTURES
 from oddpictures import GOOD as GOOD_PICTURES
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader
-from resnet_imagenet.pipelines import Way
+from resnet_imagenet.pipelines import PipelineOptions
 from trainkit import checkpoint
 from trainkit.data.bad import BadRecords
 from trainkit.data.dataset import open_dataset
@@ -54,7 +54,7 @@ def loader(folder: Path, bad: BadRecords, *, rank=0, size=1, batch=16, training=
     return Loader(
         dataset.records("train"),
         data.preprocessing(dataset, None),
-        Way(training, threads=2),
+        PipelineOptions(training, threads=2),
         batch_per_rank=batch,
         seed=1,
         strategy=TorchStrategy(Ranks(rank=rank, size=size)),
@@ -156,7 +156,7 @@ def test_a_defect_of_the_pipeline_is_no_bad_record(
     def broken(draws: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("resnet_imagenet.windows.mirrored", broken)
+    monkeypatch.setattr("resnet_imagenet.crop_windows.mirrored", broken)
     bad = tolerant()
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         list(loader(numbered, bad).epoch(0))

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from resnet_imagenet import data
+from resnet_imagenet.crop_windows import DRAWS
 from resnet_imagenet.data import Loader
-from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.pipelines import PipelineOptions, Preprocessing
 from resnet_imagenet.producer import lanes
-from resnet_imagenet.windows import DRAWS
 from trainkit.data.dataset import open_dataset
 from trainkit.data.order import Plan
 from trainkit.exits import DataError
@@ -33,7 +33,7 @@ def loader(
     return Loader(
         dataset.records(split),
         data.preprocessing(dataset, None),
-        Way(training, threads=threads),
+        PipelineOptions(training, threads=threads),
         batch_per_rank=batch,
         seed=seed,
         strategy=strategy or TorchStrategy(),
@@ -121,9 +121,10 @@ def test_lanes_take_turns_without_changing_a_batch(
 def test_only_photographs_on_cpus_with_an_even_number_of_threads_have_two_lanes() -> None:
     photographs = Preprocessing(3, 224, (0.5,) * 3, (0.25,) * 3, None)
     small = Preprocessing(1, 28, (0.5,), (0.25,), (28, 28))
-    assert [lanes(photographs, Way(True, threads=n)) for n in (1, 2, 3, 4)] == [1, 2, 1, 2]
-    assert lanes(photographs, Way(True, device="gpu", threads=4)) == 1
-    assert lanes(small, Way(True, threads=2)) == 1
+    counts = [lanes(photographs, PipelineOptions(True, threads=n)) for n in (1, 2, 3, 4)]
+    assert counts == [1, 2, 1, 2]
+    assert lanes(photographs, PipelineOptions(True, device="gpu", threads=4)) == 1
+    assert lanes(small, PipelineOptions(True, threads=2)) == 1
 
 
 def test_the_ranks_share_the_global_batch_with_the_same_augmentation(tiny: Path) -> None:
@@ -162,7 +163,7 @@ def tiny_in_order(folder: Path):
     return Loader(
         dataset.records("train"),
         data.preprocessing(dataset, None),
-        Way(training=False),
+        PipelineOptions(training=False),
         batch_per_rank=16,
         seed=0,
         strategy=TorchStrategy(),

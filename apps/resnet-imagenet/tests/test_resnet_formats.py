@@ -9,7 +9,7 @@ from written_shards import FORMATS, WRITERS, Convert, converted, image_folder, s
 
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader
-from resnet_imagenet.pipelines import Way
+from resnet_imagenet.pipelines import PipelineOptions
 from trainkit.data.dataset import open_dataset
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
@@ -20,7 +20,7 @@ def loader(folder: Path, *, training: bool = True, rank: int = 0, size: int = 1,
     return Loader(
         dataset.records("train" if training else dataset.evaluation_split()),
         data.preprocessing(dataset, None),
-        Way(training, threads=2),
+        PipelineOptions(training, threads=2),
         batch_per_rank=batch,
         seed=1,
         strategy=TorchStrategy(Ranks(rank=rank, size=size)),

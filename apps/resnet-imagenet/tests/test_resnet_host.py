@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from resnet_imagenet import host
+from resnet_imagenet import cpu_transforms
 from resnet_imagenet.pipelines import Preprocessing
 
 GREY = Preprocessing(1, 32, (0.4,), (0.2,), None)
@@ -21,7 +21,7 @@ def test_windows_become_normalized_tensors(to: Preprocessing, threads: int) -> N
     shapes = [(75, 120), (32, 32), (20, 90), (9, 7), (32, 64)]
     images = [generator.integers(0, 256, (*shape, to.channels), np.uint8) for shape in shapes]
     mirror = [0, 1, 1, 0, 1]
-    found = host.Finisher(to, threads)(images, mirror)
+    found = cpu_transforms.CpuTransforms(to, threads)(images, mirror)
     assert found.shape == (5, to.channels, 32, 32)
     assert found.is_contiguous(memory_format=torch.channels_last)
     for row, (image, flip) in enumerate(zip(images, mirror, strict=True)):
@@ -37,7 +37,7 @@ def test_its_threads_compute_alone_and_others_as_before() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        pool = host.lone_threads(3)
+        pool = cpu_transforms.single_threaded_pool(3)
         barrier = threading.Barrier(3)
 
         def count(_: int) -> int:

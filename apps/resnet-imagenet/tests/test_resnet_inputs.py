@@ -12,10 +12,10 @@ import torch
 
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader
+from resnet_imagenet.image_size_schedule import image_sizes
 from resnet_imagenet.inputs import open_inputs
-from resnet_imagenet.pipelines import Way
+from resnet_imagenet.pipelines import PipelineOptions
 from resnet_imagenet.settings import TrainSettings
-from resnet_imagenet.sizes import image_sizes
 from trainkit.data.dataset import open_dataset
 from trainkit.ranks import Ranks
 from trainkit.torch.strategy import TorchStrategy
@@ -37,7 +37,7 @@ def by_hand(folder: Path, split: str, *, seed: int = 9, **way: Any) -> Loader:
     dataset = open_dataset(folder)
     to = data.preprocessing(dataset, 32)
     return Loader(
-        dataset.records(split), to, Way(**way), batch_per_rank=4, seed=seed,
+        dataset.records(split), to, PipelineOptions(**way), batch_per_rank=4, seed=seed,
         strategy=TorchStrategy(),
     )
 

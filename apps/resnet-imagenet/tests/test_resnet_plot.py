@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from resnet_imagenet.__main__ import main
-from resnet_imagenet.plot import LOOK
+from resnet_imagenet.__main__ import CURVES, main
 from trainkit import curves, metrics, plots
 from trainkit.curves import Curve
 from trainkit.metrics import MetricsLog
@@ -23,7 +22,7 @@ def write(folder: Path, epochs: Iterable[int], status: str | None = None) -> Pat
         for epoch in epochs:
             log.start(metrics.EPOCH_START, epoch_num=epoch, step=10 * epoch - 10, steps=10)
             where = {"epoch_num": epoch, "step": 10 * epoch}
-            for key in (*LOOK.noisy, *LOOK.dotted, metrics.LEARNING_RATE):
+            for key in (*CURVES.noisy, *CURVES.dotted, metrics.LEARNING_RATE):
                 log.event(key, 1 / (1 + epoch), **where)
         if status:
             log.stop(metrics.RUN_STOP, status=status, **where)
@@ -32,7 +31,7 @@ def write(folder: Path, epochs: Iterable[int], status: str | None = None) -> Pat
 
 def panels(*folders: Path) -> dict[str, list[Curve]]:
     """Return the title of each panel that is drawn, and its lines."""
-    figure = plots.draw([curves.read(folder) for folder in folders], LOOK)
+    figure = plots.draw([curves.read(folder) for folder in folders], CURVES)
     return {
         axes.get_title(loc="left"): [
             Curve(tuple(line.get_xdata()), tuple(line.get_ydata())) for line in axes.lines

@@ -8,8 +8,8 @@ import torch
 
 from resnet_imagenet import data
 from resnet_imagenet.data import Loader
-from resnet_imagenet.pipelines import Way
-from resnet_imagenet.sizes import ImageSizes, image_sizes
+from resnet_imagenet.image_size_schedule import ImageSizes, image_sizes
+from resnet_imagenet.pipelines import PipelineOptions
 from trainkit.data.dataset import open_dataset
 from trainkit.torch.strategy import TorchStrategy
 
@@ -56,7 +56,7 @@ def loader(folder: Path, sizes: ImageSizes | None = None, *, scale_augmentation=
     return Loader(
         dataset.records("train"),
         data.preprocessing(dataset, sizes and sizes.last),
-        Way(training=True, scale_augmentation=scale_augmentation),
+        PipelineOptions(training=True, scale_augmentation=scale_augmentation),
         batch_per_rank=4,
         seed=1,
         strategy=TorchStrategy(),

@@ -102,7 +102,7 @@ def test_a_signal_to_one_rank_stops_all_and_they_go_on(tiny: Path, tmp_path: Pat
     workers = wait_for_ranks(process, tmp_path / "run")
     os.kill(workers[-1], signal.SIGUSR1)
     said = process.communicate(timeout=120)[0]
-    assert "go on with --resume auto" in said
+    assert "continue with --resume auto" in said
     assert said.count("stopped by") == 1  # rank 0 tells, whoever got the signal
     steps = len(values(tmp_path / "run", "train_loss"))
     more = ["--resume", "auto", "--max-steps", str(steps + 5)]

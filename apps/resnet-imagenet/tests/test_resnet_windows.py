@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resnet_imagenet import windows
+from resnet_imagenet import crop_windows
 
 SIDES = st.integers(1, 900)
 
@@ -33,8 +33,8 @@ def round_half_up(square: float) -> int:
 @settings(max_examples=60, deadline=None)
 @given(SIDES, SIDES, st.integers(0, 2**32))
 def test_random_windows_lie_inside_and_follow_the_rule(height: int, width: int, seed: int) -> None:
-    draws = np.random.default_rng(seed).random((64, windows.DRAWS), np.float32)
-    start, shape = windows.random_windows(np.tile([height, width, 3], (64, 1)), draws)
+    draws = np.random.default_rng(seed).random((64, crop_windows.DRAWS), np.float32)
+    start, shape = crop_windows.random_windows(np.tile([height, width, 3], (64, 1)), draws)
     assert (start >= 0).all()
     assert (shape >= 1).all()
     assert (start + shape <= [height, width]).all()
@@ -45,8 +45,8 @@ def test_random_windows_lie_inside_and_follow_the_rule(height: int, width: int, 
 @settings(max_examples=60, deadline=None)
 @given(SIDES, SIDES, st.integers(0, 2**32))
 def test_plain_windows_are_squares_of_one_scale(height: int, width: int, seed: int) -> None:
-    draws = np.random.default_rng(seed).random((64, windows.DRAWS), np.float32)
-    start, shape = windows.plain_windows(np.tile([height, width], (64, 1)), draws)
+    draws = np.random.default_rng(seed).random((64, crop_windows.DRAWS), np.float32)
+    start, shape = crop_windows.plain_windows(np.tile([height, width], (64, 1)), draws)
     assert (start >= 0).all()
     assert (start + shape <= [height, width]).all()
     assert (np.abs(shape - 0.875 * min(height, width)) <= 0.5).all() or min(height, width) == 1
@@ -56,27 +56,27 @@ def test_plain_windows_are_squares_of_one_scale(height: int, width: int, seed: i
 
 @given(SIDES, SIDES)
 def test_the_centre_window_leaves_the_same_on_both_sides(height: int, width: int) -> None:
-    (start,), (shape,) = windows.centre_windows(np.array([[height, width]]))
+    (start,), (shape,) = crop_windows.centre_windows(np.array([[height, width]]))
     rest = [height, width] - shape
     assert (np.abs(rest - 2 * start) <= 1).all()
     assert shape[0] == shape[1]
 
 
 def test_224_of_256_is_the_centre_of_a_resized_photograph() -> None:
-    assert windows.centre_windows(np.array([[256, 400]])) == (
+    assert crop_windows.centre_windows(np.array([[256, 400]])) == (
         pytest.approx(np.array([[16, 88]])),
         pytest.approx(np.array([[224, 224]])),
     )
 
 
 def test_padded_starts_cover_the_padding_evenly_and_half_is_mirrored() -> None:
-    draws = np.random.default_rng(1).random((9000, windows.DRAWS), np.float32)
-    start = windows.padded_starts(draws)
+    draws = np.random.default_rng(1).random((9000, crop_windows.DRAWS), np.float32)
+    start = crop_windows.padded_starts(draws)
     places, counts = np.unique(start, axis=0, return_counts=True)
     assert places.min() == -4
     assert places.max() == 4
     assert len(places) == 81
     assert counts.min() > 60
-    mirror = windows.mirrored(draws)
+    mirror = crop_windows.mirrored(draws)
     assert mirror.shape == (9000, 1)
     assert mirror.mean() == pytest.approx(0.5, abs=0.03)

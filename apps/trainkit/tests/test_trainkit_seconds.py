@@ -116,12 +116,12 @@ class Timed:
 
     def batches(self) -> Iterator[int]:
         while True:
-            step = self.session.at.steps_done
+            step = self.session.progress.steps_done
             self.clock.now += cost(step).read
             yield step
 
     def step(self, batches: Iterator[int]) -> None:
-        step = self.session.take(batches)
+        step = self.session.next_batch(batches)
         its = cost(step)
         self.clock.now += its.compute
         with self.strategy.waiting():
@@ -129,7 +129,7 @@ class Timed:
         self.array += step
         sums = [loss * its.samples for loss in losses(step)]
         late = Late(self.clock, its.sums, [*sums, float(self.session.stop_asked)])
-        self.session.made(its.samples, late, {"learning_rate": 0.5 / (1 + step)})
+        self.session.finish_step(its.samples, late, {"learning_rate": 0.5 / (1 + step)})
 
     def evaluate(self) -> Evaluation:
         with self.strategy.waiting():  # as sums of scores over the ranks do
@@ -284,7 +284,7 @@ class Drifting(Timed):
     """Its weights are another rank's from its last step on."""
 
     def digest(self) -> str:
-        return f"{super().digest()} {self.session.at.steps_done}"
+        return f"{super().digest()} {self.session.progress.steps_done}"
 
 
 class Behind(Ranks3):

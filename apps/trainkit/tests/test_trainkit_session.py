@@ -71,12 +71,12 @@ class Adding:
         with self.out.log, session.running():
             while not session.is_over:
                 session.begin_epoch()
-                batches = self.batches(session.at.epoch, session.at.step)
+                batches = self.batches(session.progress.epoch, session.progress.step)
                 while session.has_steps:
-                    number = session.take(batches)
+                    number = session.next_batch(batches)
                     self.weights.array += number
                     sums = There(self.loss(number) * SAMPLES, 1.0, session.stop_asked)
-                    session.made(SAMPLES, sums, {"learning_rate": 0.5})
+                    session.finish_step(SAMPLES, sums, {"learning_rate": 0.5})
                 session.end_epoch(self.evaluate)
         return self
 
@@ -292,7 +292,7 @@ def test_a_finished_run_is_told_and_a_used_folder_refused(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert has_finished(whole, "auto", Strategy())
-    assert "nothing to go on with" in capsys.readouterr().out
+    assert "nothing to resume" in capsys.readouterr().out
     assert not has_finished(tmp_path / "new", "never", Strategy())
     with pytest.raises(ArgumentError, match="already has a run"):
         has_finished(whole, "never", Strategy())

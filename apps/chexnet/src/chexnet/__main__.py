@@ -4,43 +4,49 @@ from __future__ import annotations
 
 import sys
 
-from chexnet.looking import EvaluateSettings, ExportSettings, PredictSettings
-from chexnet.settings import FitSettings, PretrainSettings, TrainSettings
-from trainkit import commands
-from trainkit.commands import PlotSettings
+from chexnet.settings import (
+    EvaluateSettings,
+    ExportSettings,
+    FitSettings,
+    PredictSettings,
+    PretrainSettings,
+    TrainSettings,
+)
+from trainkit import commands, metrics
+from trainkit.plots import Look, Panel
 
 EXAMPLES = {
     "train": """examples:
-  # the last layers first, then all, from weights of ImageNet
+  # fine-tune from ImageNet weights
   python -m chexnet train --data /data/chestxray14 --out run \\
       --initial densenet121_weights_tf_dim_ordering_tf_kernels_notop.h5
 
-  # go on after a stop (exit code 75), a crash or kill -9
+  # resume after a stop (exit code 75), a crash or kill -9
   python -m chexnet train …same options… --resume auto
 
   # two ranks on this node, over MPI
   mpirun --bind-to none -n 2 python -m chexnet train …options… --strategy horovod
 
-  # pure compute throughput, no data
+  # measure pure compute throughput without data
   python -m chexnet train --synthetic --out bench --model resnet50 --max-steps 20""",
     "pretrain": """examples:
   mpirun -n 512 python -m chexnet pretrain --data /data/imagenet-2012 --out run --model resnet50 \\
       --strategy horovod --batch-size-per-rank 16 --keep 90
-  # then, of an epoch before the last ones, here the 60th, with the rate that it was written at:
+  # then fine-tune from an early epoch, here the 60th, with the learning rate of that epoch
   python -m chexnet train … --initial run/checkpoints/step-00009420.npz --initial-rate""",
     "fit": """examples:
-  # Keras's own loop, to compare with: no checkpoints, no evaluation; Keras 2
+  # the training loop of Keras 2 for comparison, without checkpoints and evaluation
   TF_USE_LEGACY_KERAS=1 python -m chexnet fit --synthetic --out bench --max-steps 20
   mpirun -n 2 python -m chexnet fit --synthetic --out bench2 --strategy horovod""",
     "evaluate": """examples:
   python -m chexnet evaluate --data /data/chestxray14 --out run
-  # ten parts of each image; ROC curves and calibration as a picture
+  # average over ten crops of each image; draw ROC curves and calibration
   python -m chexnet evaluate --data /data/chestxray14 --out run --ten-crop --plot roc.png
   python -m chexnet evaluate --data /data/chestxray14 \\
       --checkpoint run/checkpoints/step-00000500.npz --json""",
     "predict": """examples:
   python -m chexnet predict --out run --data patient.dcm other.png
-  # which regions speak for two findings
+  # draw the regions that indicate two findings
   python -m chexnet predict --out run --data patient.dcm --findings Mass Effusion --to maps.png
 
 Not a medical device: no decision about a patient may rest on this.""",
@@ -52,21 +58,32 @@ Not a medical device: no decision about a patient may rest on this.""",
   python -m chexnet plot --out run other-run --to comparison.svg""",
 }
 COMMANDS: commands.Commands = {
-    "train": (TrainSettings, "train the network, or go on with a training"),
-    "pretrain": (PretrainSettings, "train on images of one class each, to begin with later"),
-    "fit": (FitSettings, "train by the model.fit of Keras, to compare with"),
-    "evaluate": (EvaluateSettings, "scores of a checkpoint, finding by finding"),
-    "predict": (PredictSettings, "findings of X-rays, and which regions speak for them"),
+    "train": (TrainSettings, "train the network, or resume a training"),
+    "pretrain": (PretrainSettings, "train on images of one class each, for a later fine-tuning"),
+    "fit": (FitSettings, "train with the model.fit of Keras, for comparison"),
+    "evaluate": (EvaluateSettings, "compute the scores of a checkpoint for each finding"),
+    "predict": (PredictSettings, "print the findings of X-rays, and draw their regions"),
     "export": (ExportSettings, "write the network as ONNX or SavedModel"),
-    "plot": (PlotSettings, "draw the curves of runs, finished or not"),
+    "plot": commands.PLOT,
 }
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    text = "Reference training of CheXNet: findings in chest X-rays."
-    return commands.run("chexnet", text, COMMANDS, EXAMPLES, arguments)
-
+CURVES = Look(
+    panels=(
+        Panel("loss (dots: evaluation)", (metrics.TRAIN_LOSS, metrics.EVAL_LOSS)),
+        Panel("mean AUROC", ("eval_auroc",)),
+        Panel("mean of the average precisions", ("eval_average_precision",)),
+        Panel("accuracy, %", (metrics.EVAL_ACCURACY,), 100),
+        Panel("learning rate", (metrics.LEARNING_RATE,), bottom=0),
+        Panel("throughput, img/s", (metrics.THROUGHPUT,), bottom=0),
+    ),
+    noisy=frozenset({metrics.TRAIN_LOSS, metrics.THROUGHPUT}),
+    dotted=frozenset({metrics.EVAL_LOSS, metrics.EVAL_ACCURACY, "eval_auroc",
+                      "eval_average_precision"}),
+    best=("eval_auroc", "best AUROC {:.4f}"),
+)
+main = commands.entry_point(
+    "chexnet", "Reference training of CheXNet, which detects findings in chest X-rays.",
+    COMMANDS, EXAMPLES, CURVES,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

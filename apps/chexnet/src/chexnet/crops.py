@@ -1,7 +1,7 @@
-"""Which part of an image a network sees: windows as boxes, and what makes squares of them.
+"""The windows of an image that a network sees, as boxes, and their conversion to squares.
 
-A box is top, left, bottom, right, in parts of height and width; one whose right is left of its left
-is mirrored. What is drawn comes in as numbers of 0..1, so this has no state.
+A box is (top, left, bottom, right) as fractions of height and width; if right is smaller than left,
+the window is mirrored. Random draws in 0..1 are arguments, so that the functions have no state.
 """
 
 from __future__ import annotations
@@ -10,41 +10,41 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-SMALLEST = 0.85  # side of the window, of the image's
-AREA, RATIO, TRIES = 0.08, 4 / 3, 10  # of a random part of a photograph
-CENTRE = 0.875  # 224 of 256 pixels: side of its middle part, of the shorter side
-DRAWS = {"whole": 4, "random": 3 + 2 * TRIES}  # of an image, as `window` and `random_part` say
+SMALLEST = 0.85  # smallest side of a window / side of the image
+AREA, RATIO, TRIES = 0.08, 4 / 3, 10  # of a random crop of a photograph
+CENTRE = 0.875  # side of the centre crop / shorter side of the photograph: 224 / 256
+DRAWS = {"whole": 4, "random": 3 + 2 * TRIES}  # draws per image
 WHOLE = (0.0, 0.0, 1.0, 1.0)
-EDGE = 2.0**-21  # of an image: eight times the rounding of a place in it
+EDGE = 2.0**-21  # fraction of an image, eight times the rounding error of a position
 
 
-def scaled(image: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
+def crop_and_resize(image: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
     """Return windows of an image as squares of `size` pixels, (windows, size, size, channels).
 
     Args:
-        image: values of 0..255, (height, width, channels).
-        boxes: top, left, bottom, right of 0..1, (windows, 4).
-        size: in pixels.
+        image: values 0..255, (height, width, channels).
+        boxes: top, left, bottom, right in 0..1, (windows, 4).
+        size: side of the squares, in pixels.
     """
     which = tf.zeros(tf.shape(boxes)[0], tf.int32)
-    # A place that is beyond the image by its rounding would be black: a line of some sizes.
+    # A position outside the image by a rounding error would give a black line.
     boxes = tf.clip_by_value(boxes, EDGE, 1 - EDGE)
     return tf.cast(tf.round(tf.image.crop_and_resize(image[None], boxes, which, (size, size))),
                    tf.uint8)
 
 
-def window(draws: tf.Tensor) -> tf.Tensor:
-    """Return the window of an augmented image, top, left, bottom, right of 0..1; perhaps mirrored.
+def random_window(draws: tf.Tensor) -> tf.Tensor:
+    """Return the window of an augmented image, top, left, bottom, right in 0..1; mirrored or not.
 
     Args:
-        draws: four numbers of 0..1.
+        draws: four numbers in 0..1.
     """
     side = SMALLEST + (1 - SMALLEST) * draws[1]
     top, left = draws[2] * (1 - side), draws[3] * (1 - side)
-    return _perhaps_mirrored(draws[0], top, left, top + side, left + side)
+    return _mirror_if(draws[0], top, left, top + side, left + side)
 
 
-def _perhaps_mirrored(
+def _mirror_if(
     draw: tf.Tensor, top: tf.Tensor, left: tf.Tensor, bottom: tf.Tensor, right: tf.Tensor
 ) -> tf.Tensor:
     mirrored = draw < 0.5
@@ -52,15 +52,15 @@ def _perhaps_mirrored(
                      tf.where(mirrored, left, right)])
 
 
-def random_part(draws: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """Return a random window of a photograph, of any size and almost any shape; perhaps mirrored.
+def random_crop(draws: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """Return a random window of a photograph, of random area and aspect ratio; mirrored at random.
 
-    Szegedy et al., arXiv:1409.4842, section 6: 8 to 100 percent of the area, 3:4 to 4:3. The first
-    of ten tries that fits into the image, else the largest such window in the middle, as
-    torchvision.
+    Szegedy et al., arXiv:1409.4842, section 6: 8 to 100 percent of the area, aspect ratio 3:4 to
+    4:3. The window is the first of ten attempts that fits into the image, else the largest such
+    window in the centre, as in torchvision.
 
     Args:
-        draws: mirrored, where down and across, ten areas and ten shapes, of 0..1, (23,).
+        draws: mirror, vertical and horizontal position, ten areas and ten ratios, in 0..1, (23,).
         shape: height, width, in pixels.
     """
     height, width = tf.cast(shape[0], tf.float32), tf.cast(shape[1], tf.float32)
@@ -68,16 +68,16 @@ def random_part(draws: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
     ratios = RATIO ** (2 * draws[3 + TRIES :] - 1)
     wide, high = tf.sqrt(areas * ratios), tf.sqrt(areas / ratios)
     fits = tf.logical_and(wide <= width, high <= height)
-    some, first = tf.reduce_any(fits), tf.argmax(tf.cast(fits, tf.int32))
-    across = tf.where(some, wide[first], tf.minimum(width, RATIO * height)) / width
-    down = tf.where(some, high[first], tf.minimum(height, RATIO * width)) / height
-    top = tf.where(some, draws[1], 0.5) * (1 - down)
-    left = tf.where(some, draws[2], 0.5) * (1 - across)
-    return _perhaps_mirrored(draws[0], top, left, top + down, left + across)
+    any_fits, first = tf.reduce_any(fits), tf.argmax(tf.cast(fits, tf.int32))
+    across = tf.where(any_fits, wide[first], tf.minimum(width, RATIO * height)) / width
+    down = tf.where(any_fits, high[first], tf.minimum(height, RATIO * width)) / height
+    top = tf.where(any_fits, draws[1], 0.5) * (1 - down)
+    left = tf.where(any_fits, draws[2], 0.5) * (1 - across)
+    return _mirror_if(draws[0], top, left, top + down, left + across)
 
 
-def middle(shape: tf.Tensor) -> tf.Tensor:
-    """Return the square window in the middle of a photograph, 224 of 256 pixels of its short side.
+def centre_crop(shape: tf.Tensor) -> tf.Tensor:
+    """Return the square window in the centre of a photograph, of 224/256 of its shorter side.
 
     Args:
         shape: height, width, in pixels.
@@ -87,10 +87,13 @@ def middle(shape: tf.Tensor) -> tf.Tensor:
     return tf.concat([(1 - part) / 2, (1 + part) / 2], 0)
 
 
-def ten(side: float = CENTRE) -> NDArray[np.float32]:
-    """Return the corners and the centre of an image, and all mirrored: (10, 4).
+def ten_crops(side: float = CENTRE) -> NDArray[np.float32]:
+    """Return corners and centre of an image, and their mirror images: (10, 4).
 
-    Krizhevsky et al., 2012, section 4.1; `side` is 224 of 256 pixels.
+    Krizhevsky et al., 2012, section 4.1.
+
+    Args:
+        side: side of a window / side of the image; default: 224/256.
     """
     rest = 1 - side
     places = [(0, 0), (0, rest), (rest, 0), (rest, rest), (rest / 2, rest / 2)]

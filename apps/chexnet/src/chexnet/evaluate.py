@@ -1,4 +1,4 @@
-"""Scores of a checkpoint, finding by finding, beside those of others: the command `evaluate`."""
+"""The command `evaluate`: scores of a checkpoint for each finding, beside published ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import tensorflow as tf
 from chexnet import crops, inputs, restore, scores
 from chexnet.findings import NOTICE, REFERENCE, SOURCES, better
 from chexnet.inputs import Loader
-from chexnet.looking import EvaluateSettings
 from chexnet.restore import Restored
 from chexnet.scores import Array, Interval, Intervals, Scores
+from chexnet.settings import EvaluateSettings
 from trainkit import plots
 from trainkit.console import Counter
 from trainkit.data.dataset import Dataset
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FEW = 10  # images, of which a bin of the calibration says something
+FEW = 10  # smallest number of images in a bin of the calibration
 
 
 def main(settings: EvaluateSettings) -> None:
-    """Print the scores of a checkpoint on a split, and draw them where asked for.
+    """Print the scores of a checkpoint on a split; draw them if `settings.plot` is given.
 
     Raises:
         DataError: there is no checkpoint, or the data has other findings.
     """
-    assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
+    assert settings.data is not None  # noqa: S101 - `settings.check` refuses None
     ranks = start("single", device=settings.device)
     with tf.device(ranks.device):
         model = restore.open_network(settings.out, settings.checkpoint)
@@ -50,33 +50,33 @@ def main(settings: EvaluateSettings) -> None:
         split = settings.split or next(
             (name for name in ("test", "val") if name in dataset.splits), dataset.evaluation_split()
         )
-        labels, logits = answers(model, dataset, split, settings)
+        labels, logits = predict_logits(model, dataset, split, settings)
     found = scores.score(labels, logits)
     intervals = scores.intervals(labels, logits, seed=settings.seed, draws=settings.draws)
     if settings.plot is not None:
         with plots.drawing():
             plots.save(draw(labels, logits, model.findings, found), settings.plot)
     if settings.json:
-        print(json.dumps(document(labels, logits, model, split, found, intervals)))
+        print(json.dumps(json_document(labels, logits, model, split, found, intervals)))
         return
     print(f"{split}: {found.images} images, step {model.step}"
-          f"{', ten parts of each' if settings.ten_crop else ''}")
+          f"{', ten crops of each' if settings.ten_crop else ''}")
     print("\n".join(table(labels, logits, model.findings, found, intervals)))
     print(NOTICE)
     if settings.plot is not None:
         print(settings.plot)
 
 
-def answers(
+def predict_logits(
     model: Restored, dataset: Dataset, split: str, settings: EvaluateSettings
 ) -> tuple[Array, Array]:
-    """Return labels and logits of all images, (n, findings); of ten parts the mean."""
+    """Return labels and logits of all images, (n, findings); of ten crops the mean."""
     records = dataset.records(split)
     loader = Loader(
         records, size=model.size, channels=model.channels, augment=False,
         plan=Plan(len(records), settings.batch_size, settings.seed, training=False),
         strategy=Strategy(), decoders=settings.decoders,
-        windows=crops.ten() if settings.ten_crop else None,
+        windows=crops.ten_crops() if settings.ten_crop else None,
     )
     predict = tf.function(
         lambda images: model.network.logits(images, training=False),
@@ -94,17 +94,17 @@ def answers(
 
 
 def probabilities(logits: Array) -> Array:
-    """Return the sigmoids."""
+    """Return the sigmoid of `logits`."""
     found: Array = 0.5 * (1 + np.tanh(0.5 * logits))  # without overflow
     return found
 
 
-def document(
+def json_document(
     labels: Array, logits: Array, model: Restored, split: str, found: Scores,
     intervals: Intervals,
 ) -> dict[str, Any]:
-    """Return the scores for machines."""
-    given = probabilities(logits)
+    """Return the scores as a JSON document."""
+    probability = probabilities(logits)
     return {
         "split": split, "images": found.images, "step": model.step, "notice": NOTICE,
         "auroc": found.mean_auroc, "auroc_defined": found.defined, "interval": intervals.mean,
@@ -114,8 +114,8 @@ def document(
             name: {
                 "positive": int(labels[:, at].sum()), "auroc": found.auroc[at],
                 "interval": intervals.findings[at], "average_precision": found.precision[at],
-                "brier": scores.brier(labels[:, at], given[:, at]),
-                "reliability": scores.reliability(labels[:, at], given[:, at]),
+                "brier": scores.brier(labels[:, at], probability[:, at]),
+                "reliability": scores.reliability(labels[:, at], probability[:, at]),
                 "reference": dict(zip(SOURCES, REFERENCE[name], strict=True))
                 if name in REFERENCE else None,
             }
@@ -127,53 +127,55 @@ def document(
 def table(
     labels: Array, logits: Array, findings: tuple[str, ...], found: Scores, intervals: Intervals,
 ) -> Iterator[str]:
-    """Yield the lines of the scores for people."""
+    """Yield the lines of a table of the scores."""
     known = [name for name in findings if name in REFERENCE]
     heads = "".join(f"{source:>25}" for source in SOURCES) if known else ""
     yield f"{'':<20}{'positive':>9}{'AUROC':>8}{'95 %':>18}{'precision':>11}{'Brier':>8}{heads}"
-    given = probabilities(logits)
+    probability = probabilities(logits)
     for at, name in enumerate(findings):
         others = "".join(f"{value:>25.4f}" for value in REFERENCE.get(name, ()))
-        yield (f"{name:<20}{int(labels[:, at].sum()):>9}{_number(found.auroc[at]):>8}"
-               f"{_between(intervals.findings[at]):>18}"
-               f"{_number(found.precision[at]):>11}"
-               f"{scores.brier(labels[:, at], given[:, at]):>8.4f}{others}")
+        yield (f"{name:<20}{int(labels[:, at].sum()):>9}{_score_text(found.auroc[at]):>8}"
+               f"{_interval_text(intervals.findings[at]):>18}"
+               f"{_score_text(found.precision[at]):>11}"
+               f"{scores.brier(labels[:, at], probability[:, at]):>8.4f}{others}")
     over = "" if found.defined == len(findings) else f" over {found.defined} of {len(findings)}"
     means = "".join(
         f"{sum(REFERENCE[name][at] for name in known) / len(known):>25.4f}"
         for at in range(len(SOURCES))
     ) if known else ""
-    yield (f"{'mean' + over:<20}{'':>9}{_number(found.mean_auroc):>8}"
-           f"{_between(intervals.mean):>18}{_number(scores.mean(found.precision)):>11}{'':>8}{means}")
+    yield (f"{'mean' + over:<20}{'':>9}{_score_text(found.mean_auroc):>8}"
+           f"{_interval_text(intervals.mean):>18}{_score_text(scores.mean(found.precision)):>11}{'':>8}{means}")
     for source, (count, of) in better(findings, found.auroc).items():
         yield f"better than {source} in {count} of {of} findings"
     yield f"accuracy at probability 0.5: {found.accuracy:.2%}"
 
 
-def _between(interval: Interval | None) -> str:
+def _interval_text(interval: Interval | None) -> str:
     return f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
 
 
-def _number(value: float | None) -> str:
+def _score_text(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4f}"
 
 
 def draw(labels: Array, logits: Array, findings: tuple[str, ...], found: Scores) -> Figure:
-    """Return the figure: ROC curves, and how often what was said to be likely was there."""
+    """Return a figure with the ROC curves and the calibration of each finding."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure  # not pyplot, which looks for a display
+    from matplotlib.figure import Figure  # pyplot would look for a display
 
-    mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same scores give the same file
+    mpl.rcParams["svg.hashsalt"] = "trimaran"  # equal scores give equal files
     figure = Figure(figsize=(9, 4.4), dpi=120, layout="constrained")
     curves, calibration = figure.subplots(1, 2)
-    given = probabilities(logits)
+    probability = probabilities(logits)
     for at, name in enumerate(findings):
         colour = f"C{at % 10}"
         style = "-" if at < 10 else "--"
         if found.auroc[at] is not None:
             curves.plot(*scores.roc(labels[:, at], logits[:, at]), style, color=colour,
                         linewidth=1.2, label=f"{name} {found.auroc[at]:.3f}")
-        bins = [one for one in scores.reliability(labels[:, at], given[:, at]) if one[-1] >= FEW]
+        bins = [
+            one for one in scores.reliability(labels[:, at], probability[:, at]) if one[-1] >= FEW
+        ]
         if bins:
             said, found_in, images = zip(*bins, strict=True)
             calibration.plot(said, found_in, style, color=colour, linewidth=0.6, alpha=0.5)

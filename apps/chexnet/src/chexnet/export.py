@@ -1,7 +1,7 @@
-"""A trained network as an ONNX file or a SavedModel, compared with itself: the command `export`.
+"""The command `export`: write a trained network as ONNX or SavedModel, and check it.
 
-What is written has all that using it takes: weights, findings, and how an image becomes its input.
-It gets its name only after it has answered as the network does.
+The export has everything that its use requires: weights, findings and preprocessing. It gets its
+name only after its outputs were compared with those of the original network.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from chexnet import inputs, restore
 from chexnet.findings import NOTICE
 from chexnet.inputs import Loader
-from chexnet.looking import ExportSettings
 from chexnet.restore import Restored
+from chexnet.settings import ExportSettings
 from trainkit import atomic
 from trainkit.data.order import Plan
 from trainkit.exits import ArgumentError, DataError
@@ -35,26 +35,26 @@ from trainkit.tensorflow.start import start
 
 OPSET = 18
 TOLERANCE = 1e-4
-"""Largest difference of two logits, relative to the largest logit (at least 1): some ten times
-what another order of summation in fp32 does."""
+"""Largest difference of two logits, relative to the largest logit (at least 1): about ten times the
+effect of another summation order in fp32."""
 BATCH = 8  # images at once
-IMAGES = 64  # of --data, to compare on
+IMAGES = 64  # images of --data to compare on
 NEEDED = {"onnx": ("tf2onnx", "onnx", "onnxruntime"), "savedmodel": ()}
 PACKAGES = ("tensorflow-cpu", "tensorflow", "tf2onnx", "onnx", "chexnet")
 
 Images = NDArray[np.float32]
 Answer = Callable[[Images], Images]
-"""Images of values 0..255, (n, size, size, channels), to logits, (n, findings)."""
+"""Function from images of values 0..255, (n, size, size, channels), to logits, (n, findings)."""
 
 
 def main(settings: ExportSettings) -> None:
-    """Write the network of a checkpoint to a new place, and say how well the two agree.
+    """Write the network of a checkpoint to a new path, and print the largest difference.
 
     Raises:
-        ArgumentError: a package is missing here.
-        DataError: there is no checkpoint, or the two do not agree; nothing is kept.
+        ArgumentError: a package is missing.
+        DataError: there is no checkpoint, or the exported network differs; nothing is kept.
     """
-    assert settings.to is not None  # noqa: S101 - `settings.check` saw to it
+    assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
     need(settings.format)
     ranks = start("single", device="cpu")
     model = restore.open_network(settings.out, settings.checkpoint)
@@ -72,21 +72,21 @@ def main(settings: ExportSettings) -> None:
 
 
 def need(form: str) -> None:
-    """Refuse where packages are missing: images for GPUs have none of them.
+    """Refuse to export without the packages of the format, which the images for GPUs lack.
 
     Raises:
-        ArgumentError: naming them.
+        ArgumentError: a package is missing; the message names it.
     """
     missing = [name for name in NEEDED[form] if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(
             f"export to {form} needs {', '.join(missing)}, not installed here; "
-            "export with the CPU image, whose checkpoints are the same, or take --format savedmodel"
+            "export with the CPU image, whose checkpoints are the same, or use --format savedmodel"
         )
 
 
 def graph(model: Restored) -> Any:
-    """Return the network as one function of `images` that returns `logits`."""
+    """Return the network as one function from `images` to `logits`."""
     shape = (None, model.size, model.size, model.channels)
 
     def logits(images: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -96,7 +96,7 @@ def graph(model: Restored) -> Any:
 
 
 def about(model: Restored) -> dict[str, Any]:
-    """Return what is written says of itself."""
+    """Return the metadata of the export."""
     return {
         "model": model.network.name,
         "findings": model.findings,
@@ -116,11 +116,11 @@ def about(model: Restored) -> dict[str, Any]:
 
 @contextmanager
 def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Write the network as ONNX to `to`, once what it answers was accepted."""
+    """Yield the outputs of the network as ONNX; write the file `to` after the block."""
     import onnxruntime
     import tf2onnx
 
-    logging.getLogger("tf2onnx").setLevel(logging.ERROR)  # it tells of each part
+    logging.getLogger("tf2onnx").setLevel(logging.ERROR)  # tf2onnx logs each step
     made, _ = tf2onnx.convert.from_function(
         logits, input_signature=logits.input_signature, opset=OPSET
     )
@@ -135,7 +135,7 @@ def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
 
 @contextmanager
 def saved_model(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Write the network as a SavedModel, a folder `to`, once what it answers was accepted."""
+    """Yield the outputs of the network as SavedModel; write the folder `to` after the block."""
     module = tf.Module()
     parts = (model.network.body, model.network.head)
     module.weights = [plain(one) for part in parts for one in part.variables]
@@ -170,10 +170,10 @@ def real_images(folder: Path, model: Restored, ranks: Strategy) -> Iterator[Imag
 
 
 def compare(logits: Any, answer: Answer, batches: Iterator[Images]) -> str:
-    """Return how well the written network agrees with the original.
+    """Return a description of the difference between the exported and the original network.
 
     Raises:
-        DataError: not as well as rounding explains.
+        DataError: the difference is larger than rounding explains.
     """
     images, difference, largest = 0, 0.0, 1.0
     for batch in batches:
@@ -185,6 +185,6 @@ def compare(logits: Any, answer: Answer, batches: Iterator[Images]) -> str:
     said = (f"{images} images, logits up to {largest:.3g} differ by at most {difference:.1e} "
             f"(allowed {TOLERANCE * largest:.1e})")
     if difference > TOLERANCE * largest:
-        raise DataError(f"the exported network answers otherwise than the original: {said}; "
+        raise DataError(f"the exported network differs from the original: {said}; "
                         "nothing is written")
     return said

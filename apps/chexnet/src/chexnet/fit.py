@@ -1,10 +1,11 @@
-"""The same network by Keras's own `model.fit`, with Horovod's callbacks: to compare the loop with.
+"""The command `fit`: train the same network with Keras's `model.fit` and Horovod, for comparison.
 
-The guide compares both ways on 128 nodes: 85 s for an epoch through Keras, 18 s through TensorFlow
-(PRACE Best Practice Guide - Deep Learning, 2019, section 6.4). Here is the first one as Horovod's
-examples have it: `DistributedOptimizer`, the first weights broadcast, metrics averaged. It averages
-under Keras 2 only, which ranks therefore need; one process takes whichever Keras `tf.keras` is. It
-tells its speed and its loss, and keeps nothing.
+The PRACE guide compares both training loops on 128 nodes: 85 s for an epoch with Keras, 18 s with
+TensorFlow (PRACE Best Practice Guide - Deep Learning, 2019, section 6.4). This command has the
+first one as in Horovod's examples: `DistributedOptimizer`, initial weights by broadcast, averaged
+metrics. `DistributedOptimizer` averages only under Keras 2, which several ranks therefore need; one
+process uses whichever Keras `tf.keras` is. The command logs throughput and loss, and keeps no
+weights.
 """
 
 from __future__ import annotations
@@ -37,50 +38,50 @@ MAKERS = {"densenet121": "DenseNet121", "resnet50": "ResNet50"}
 
 
 def main(settings: FitSettings) -> None:
-    """Train as `settings` say; metrics and result are in `settings.out`.
+    """Train as `settings` specify; write metrics and result to `settings.out`.
 
     Raises:
         AppError: with the exit code of the app contract.
     """
-    assert settings.out is not None  # noqa: S101 - `settings.check` saw to it
+    assert settings.out is not None  # noqa: S101 - `settings.check` refuses None
     keras = keras_for(settings.strategy)
     determinism.prepare(
         settings.seed, exact=False, threads=settings.threads, inter=settings.inter_threads
     )
     ranks = start(settings.strategy, device=settings.device)
     with ranks.explained():
-        data = inputs.open_inputs(_reading(settings), ranks)
+        data = inputs.open_inputs(_train_settings(settings), ranks)
         out = outputs.open_outputs(
             settings.out, "never", {}, strategy=ranks, keep=1, packages=PACKAGES, warn=print
         )
         with out.log, tf.device(ranks.device):
-            model, callbacks = compiled(keras, settings, data, ranks)
-            told = Told(settings, data, ranks, out.log)
-            told.journal.began({
+            model, callbacks = compile_model(keras, settings, data, ranks)
+            log = FitLog(settings, data, ranks, out.log)
+            log.journal.began({
                 metrics.SEED: settings.seed, metrics.GLOBAL_BATCH_SIZE: data.train.plan.batch,
                 metrics.TRAIN_SAMPLES: data.train.plan.samples,
             }, ranks.size)
             model.fit(
-                _batches(data, settings, told.steps), steps_per_epoch=told.steps, verbose=0,
-                epochs=settings.epochs, callbacks=[*callbacks, told.callback(keras)],
+                _batches(data, settings, log.steps), steps_per_epoch=log.steps, verbose=0,
+                epochs=settings.epochs, callbacks=[*callbacks, log.callback(keras)],
             )
             if len(set(ranks.gather(digest(model.trainable_variables)))) > 1:
                 raise RanksDifferError("the ranks have different weights: nothing was averaged")
             memory = ranks.gather(ranks.peak_memory())
-            out.finish(told.journal.ended(told.at, memory))
+            out.finish(log.journal.ended(log.at, memory))
         ranks.close()
 
 
 def keras_for(strategy: str) -> Any:
-    """Return `tf.keras`, where Horovod looks for it.
+    """Return `tf.keras`, the Keras that Horovod uses.
 
     Raises:
-        ArgumentError: it is Keras 3 and there may be ranks, or it is not there.
+        ArgumentError: Keras 2 is required and missing.
     """
-    remedy = "set TF_USE_LEGACY_KERAS=1 and install tf-keras, or take an image, which has both"
+    remedy = "set TF_USE_LEGACY_KERAS=1 and install tf-keras, or use an image, which has both"
     try:
         name = tf.keras.__name__
-    except ImportError as error:  # TF_USE_LEGACY_KERAS without the package
+    except ImportError as error:  # TF_USE_LEGACY_KERAS is set, and tf-keras is missing
         raise ArgumentError(f"fit: no Keras 2 ({error}): {remedy}") from error
     if strategy == "horovod" and not name.startswith("tf_keras"):
         raise ArgumentError(
@@ -90,10 +91,10 @@ def keras_for(strategy: str) -> Any:
     return tf.keras
 
 
-def compiled(
+def compile_model(
     keras: Any, settings: FitSettings, data: Inputs, ranks: TensorFlowStrategy
 ) -> tuple[Any, list[Any]]:
-    """Return the model, ready for `fit`, and Horovod's callbacks."""
+    """Return the compiled model, and Horovod's callbacks."""
     keras.mixed_precision.set_global_policy(POLICIES[settings.precision])
     layers, shape = keras.layers, (settings.size, settings.size)
     images = keras.Input((*shape, int(settings.channels)))
@@ -106,7 +107,7 @@ def compiled(
     maker = getattr(keras.applications, MAKERS[settings.model])
     body = maker(include_top=False, weights=None, input_shape=(*shape, 3), pooling="avg")
     model = keras.Model(images, layers.Dense(len(data.findings), dtype="float32")(body(values)))
-    weighting = tf.constant(method.weights(data.train.vectors()))
+    weighting = tf.constant(method.finding_weights(data.train.vectors()))
     optimizer, callbacks = keras.optimizers.Adam(settings.base_lr), []
     if ranks.size > 1:
         import horovod.tensorflow.keras as hvd
@@ -118,13 +119,13 @@ def compiled(
     return model, callbacks
 
 
-class Told:
-    """What is told while Keras trains.
+class FitLog:
+    """The log of a training by Keras.
 
     Attributes:
-        at: where the training stands.
-        steps: of an epoch.
-        journal: writes it down.
+        at: progress of the training.
+        steps: steps of an epoch.
+        journal: metrics and console.
     """
 
     def __init__(
@@ -141,31 +142,32 @@ class Told:
         self._images, self._steps = 0, 0
 
     def callback(self, keras: Any) -> Any:
-        """Return it as Keras calls it."""
+        """Return the log as a Keras callback."""
         return keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs: self.begin(),
-            on_train_batch_end=lambda batch, logs: self.made(logs["loss"]),
+            on_train_batch_end=lambda batch, logs: self.finish_step(logs["loss"]),
             on_epoch_end=lambda epoch, logs: self.at.next_epoch(self.steps)
             if epoch + 1 < self.journal.epochs else None,
         )
 
     def begin(self) -> None:
-        """Begin an epoch."""
+        """Start an epoch."""
         self._begun, self._lost = time.perf_counter(), 0.0
 
-    def made(self, mean: float) -> None:
-        """Count a step; `mean` is the loss of this rank over the epoch so far."""
+    def finish_step(self, mean: float) -> None:
+        """Count a step; `mean` is this rank's mean loss over the epoch so far."""
         at, plan = self.at, self._plan
         self._images += min(plan.batch, plan.samples - at.step * plan.batch)
         self._steps += 1
         at.step += 1
         if at.step % self._every == 0 or at.epoch_is_over:
-            self._tell(mean * at.step)
+            self._log_window(mean * at.step)
 
-    def _tell(self, lost: float) -> None:
-        """Tell the steps since the last time; of all steps of the epoch this rank `lost` so much.
+    def _log_window(self, lost: float) -> None:
+        """Log the steps since the last line; `lost` is this rank's sum of the losses in the epoch.
 
-        What was waited for, data or other ranks, is not seen from here, and not told.
+        Keras does not show the time spent waiting for data or other ranks, so that it is not
+        logged.
         """
         seconds = time.perf_counter() - self._begun
         own = (lost - self._lost) / self._steps
@@ -182,8 +184,8 @@ class Told:
         self._begun = time.perf_counter()
 
 
-def _reading(settings: FitSettings) -> TrainSettings:
-    """Return how images are read: as `train` does."""
+def _train_settings(settings: FitSettings) -> TrainSettings:
+    """Return the equivalent options of `train`, which determine how images are read."""
     return TrainSettings(
         data=settings.data, synthetic=settings.synthetic, size=settings.size,
         channels=settings.channels, batch_size_per_rank=settings.batch_size_per_rank,
@@ -192,7 +194,7 @@ def _reading(settings: FitSettings) -> TrainSettings:
 
 
 def _batches(data: Inputs, settings: FitSettings, steps: int) -> tf.data.Dataset:
-    """Return images and labels of all epochs, as Keras takes them."""
+    """Return images and labels of all epochs as a `tf.data.Dataset` for Keras."""
 
     def every() -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
         for epoch in range(settings.epochs):

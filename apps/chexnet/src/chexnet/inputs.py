@@ -1,9 +1,9 @@
-"""Images of a packed data set, through `tf.data`: read, decoded, augmented, in batches for a rank.
+"""Images of a packed data set through `tf.data`: read, decoded, augmented, batched for each rank.
 
-The order of an epoch, and what augmentation draws, depend on seed, epoch and step alone
-(`trainkit.data.order`), so a training goes on in mid-epoch with the same images, and any number of
-ranks shares a batch. Records are views of files that are mapped into memory, so there is nothing to
-interleave: any order is read as fast as any other, and the system keeps what was read.
+The order of an epoch, and the random draws of the augmentation, depend on seed, epoch and step
+only (`trainkit.data.order`). Therefore a training resumes within an epoch with the same images, and
+any number of ranks shares a batch. Records are views of memory-mapped files, so that shards need no
+interleaving: all orders are read equally fast, and the system caches what was read.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SYNTHETIC = 1024  # images
 
 @dataclass(frozen=True)
 class Batch:
-    """A rank's part of a global batch.
+    """The share of one rank in a global batch.
 
     Attributes:
-        images: values of 0..255, (n, size, size, channels).
-        labels: 1 where an image has a finding, else 0, (n, findings).
-        count: images of all ranks.
+        images: values 0..255, (n, size, size, channels).
+        labels: 1 for each finding of an image, else 0, (n, findings).
+        count: number of images of all ranks.
     """
 
     images: tf.Tensor
@@ -45,7 +45,7 @@ class Batch:
 
 
 class Source(Protocol):
-    """What has labelled images, by numbers."""
+    """A numbered collection of labelled images."""
 
     def __len__(self) -> int: ...
 
@@ -54,16 +54,16 @@ class Source(Protocol):
         ...
 
     def vector(self, number: int) -> NDArray[np.float32]:
-        """Return 1 for each finding, (findings,)."""
+        """Return 1 for each finding of an image, else 0, (findings,)."""
         ...
 
     def describe(self, number: int) -> str:
-        """Return where an image is."""
+        """Return the location of an image in words."""
         ...
 
 
 class Synthetic:
-    """One random image with random findings, to measure pure compute."""
+    """One random image with random findings, to measure pure compute throughput."""
 
     def __init__(self, size: int, findings: int, samples: int, seed: int) -> None:
         draw = np.random.default_rng(seed)
@@ -79,12 +79,12 @@ class Synthetic:
         return self._image
 
     def vector(self, number: int) -> NDArray[np.float32]:
-        """Return 1 for each finding, (findings,)."""
+        """Return 1 for each finding of an image, else 0, (findings,)."""
         found: NDArray[np.float32] = self._labels[number]
         return found
 
     def describe(self, number: int) -> str:
-        """Return where an image is."""
+        """Return the location of an image in words."""
         return f"synthetic image {number}"
 
 
@@ -92,15 +92,16 @@ class Loader:
     """Batches of images.
 
     Args:
-        source: where they are from.
+        source: the images.
         size: side of an image, in pixels.
         channels: 1 or 3.
-        plan: which images come when.
-        strategy: each rank takes its part of a batch.
-        augment: mirror, shift and scale.
-        crop: the whole image, or of photographs random parts, and without `augment` the middle.
-        windows: parts of the image that all become one, (k, 4); None: the whole image.
-        decoders: images that are decoded at a time.
+        plan: order and batches of the images.
+        strategy: the ranks, each of which gets its share of a batch.
+        augment: whether to mirror, shift and scale.
+        crop: "whole" for the whole image; "random" for random crops of photographs, and without
+            `augment` for their centre.
+        windows: windows that are all cropped from each image, (k, 4); None: the whole image.
+        decoders: number of images that are decoded in parallel.
 
     Raises:
         DataError: there are fewer images than ranks.
@@ -119,19 +120,19 @@ class Loader:
         self._crop = crop
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """Yield this rank's part of each batch of `epoch` from step `first` on.
+        """Yield this rank's share of each batch of `epoch`, beginning with step `first`.
 
         Raises:
             DataError: an image cannot be decoded; the message names it.
         """
-        numbers, draws, shares = self._share(epoch, first)
+        numbers, draws, shares = self._epoch_plan(epoch, first)
         batches = iter(self._pipeline(numbers, draws))
         at = 0
         for count, own in shares:
             try:
-                images, labels = next(batches) if own else self._none()
+                images, labels = next(batches) if own else self._empty()
             except tf.errors.OpError as error:
-                raise self._explained(numbers[at:], error) from error
+                raise self._decode_error(numbers[at:], error) from error
             at += own
             yield Batch(images, labels, count)
 
@@ -139,10 +140,10 @@ class Loader:
         """Return the labels of all images, (samples, findings)."""
         return np.stack([self.source.vector(number) for number in range(len(self.source))])
 
-    def _share(
+    def _epoch_plan(
         self, epoch: int, first: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], list[tuple[int, int]]]:
-        """Return this rank's images, their draws, and of each step all images and its own."""
+        """Return this rank's images and draws, and the image counts (all, own) of each step."""
         order, plan = self.plan.order(epoch), self.plan
         numbers, draws, shares = [], [], []
         for step in range(first, plan.steps):
@@ -164,7 +165,7 @@ class Loader:
 
     def _read(self, number: tf.Tensor, draws: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         def read(wanted: Any) -> tuple[bytes, NDArray[np.float32]]:
-            content = readable(bytes(self.source.encoded(int(wanted))))
+            content = decodable(bytes(self.source.encoded(int(wanted))))
             return content, self.source.vector(int(wanted))
 
         content, labels = tf.numpy_function(read, [number], [tf.string, tf.float32], stateful=False)
@@ -176,25 +177,25 @@ class Loader:
         image = tf.io.decode_image(content, self._channels, expand_animations=False)
         box = self._box(draws, tf.shape(image))
         boxes = box[None] if self._windows is None else tf.constant(self._windows)
-        pixels = crops.scaled(image, boxes, self._size)
+        pixels = crops.crop_and_resize(image, boxes, self._size)
         labels.set_shape([len(self.source.vector(0))])
         return pixels[0] if self._windows is None else pixels, labels
 
     def _box(self, draws: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
         if self._crop == "random":
-            return crops.random_part(draws, shape) if self._augment else crops.middle(shape)
-        return crops.window(draws) if self._augment else tf.constant(crops.WHOLE)
+            return crops.random_crop(draws, shape) if self._augment else crops.centre_crop(shape)
+        return crops.random_window(draws) if self._augment else tf.constant(crops.WHOLE)
 
-    def _none(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return no image, for a rank that has no part of the last batch."""
+    def _empty(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return an empty batch, for a rank without an image in the last batch."""
         return (tf.zeros((0, self._size, self._size, self._channels), tf.uint8),
                 tf.zeros((0, len(self.source.vector(0)))))
 
-    def _explained(self, numbers: NDArray[np.int64], error: Exception) -> DataError:
-        """Return the error for the first of the images `numbers` that cannot be decoded."""
+    def _decode_error(self, numbers: NDArray[np.int64], error: Exception) -> DataError:
+        """Return the error of the first of the images `numbers` that cannot be decoded."""
         for number in map(int, numbers):
             try:
-                content = readable(bytes(self.source.encoded(number)))
+                content = decodable(bytes(self.source.encoded(number)))
                 tf.io.decode_image(content, self._channels)
             except tf.errors.OpError:
                 return DataError(f"{self.source.describe(number)}: no JPEG or PNG, or damaged")
@@ -207,30 +208,30 @@ class Loader:
         return DataError(str(error).splitlines()[0])
 
 
-def readable(content: bytes) -> bytes:
-    """Return an image file that TensorFlow decodes as every other decoder does.
+def decodable(content: bytes) -> bytes:
+    """Return an image file that TensorFlow decodes like other decoders.
 
-    It knows nothing of EXIF, and no CMYK in grey. The pixels of 16 bits were looked at when they
-    were packed.
+    TensorFlow ignores EXIF, and cannot convert CMYK to grey. Pixels of 16 bits were handled when
+    the data set was packed.
 
     Raises:
-        BadImage: it is none.
+        BadImage: the file is no image.
     """
     return content if picturefile.facts(content).plain else picturefile.plain(content)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Batches to train with and to evaluate on.
+    """The batches of a training.
 
     Attributes:
-        name: of the data set; it tells its content.
-        findings: what its images can show.
-        exclusive: whether each shows just one of them, as in ImageNet.
-        train: to train with.
-        evaluation: to evaluate on.
-        test: to evaluate on once, at the end, if that is asked for.
-        packed: width and height of all images as they were packed; None: they vary.
+        name: fingerprint of the data set.
+        findings: names of the findings.
+        exclusive: whether each image has exactly one of them, as in ImageNet.
+        train: batches to train on.
+        evaluation: batches to evaluate on.
+        test: batches to evaluate on after the training, None without `--test`.
+        packed: width and height of all packed images; None: they vary.
     """
 
     name: str
@@ -246,13 +247,13 @@ def open_images(folder: Path) -> Dataset:
     """Return the data set in `folder`, whose images have any number of findings, or one class each.
 
     Raises:
-        DataError: it is none.
+        DataError: the folder has no such data set.
     """
     return open_dataset(folder, labels=("multi", "class"))
 
 
 def open_inputs(settings: TrainSettings, strategy: Strategy) -> Inputs:
-    """Return the batches that `settings` ask for.
+    """Return the batches that `settings` specify.
 
     Raises:
         DataError: the data set is missing or damaged, or has too few images.

@@ -1,4 +1,4 @@
-"""The formulas of the method: loss, learning rate, and what a better AUROC decides."""
+"""The formulas: losses, learning rate, optimizer, loss scale, and decisions by the validation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from chexnet.settings import TrainSettings
 from trainkit import schedules
 
 
-def weights(labels: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the weights of each finding and of its absence, (2, findings), from (n, findings).
+def finding_weights(labels: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the weights of presence and absence of each finding, (2, findings).
 
-    Rajpurkar et al., arXiv:1711.05225, section 2.1: the part of images without it, and with it. A
-    finding that no image or every one has would have the weight 0, and gets 1.
+    Rajpurkar et al., arXiv:1711.05225, section 2.1: presence is weighted by the share of images
+    without the finding, absence by the share with it. A finding that no image or every image has
+    would have the weight 0, and gets 1.
+
+    Args:
+        labels: 1 or 0, (n, findings).
     """
     present = labels.sum(0, dtype=np.float64) / max(1, len(labels))
     both = np.stack([1 - present, present])
@@ -31,35 +35,35 @@ def losses(logits: tf.Tensor, labels: tf.Tensor, weighting: tf.Tensor) -> tf.Ten
     Args:
         logits: (n, findings).
         labels: 1 or 0, (n, findings).
-        weighting: of a finding and of its absence, (2, findings).
+        weighting: weights of presence and absence of each finding, (2, findings).
     """
     each = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
     return tf.reduce_mean(each * (weighting[0] * labels + weighting[1] * (1 - labels)), 1)
 
 
 def class_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return the cross-entropy of each image, (n,), that has one of the classes, (n, classes)."""
+    """Return the softmax cross-entropy (n,) of logits and one-hot labels (n, classes)."""
     return tf.nn.softmax_cross_entropy_with_logits(labels, logits)
 
 
 DROPS = (1 / 3, 2 / 3, 8 / 9)
-"""Parts of a training after which the rate falls in steps: 30, 60 and 80 of 90 epochs."""
+"""Fractions of a training after which the rate drops: 30, 60 and 80 of 90 epochs."""
 
 
 def learning_rate(
     settings: TrainSettings, step: int, batch: int, factor: float, epoch: int = 0
 ) -> float:
-    """Return the rate of the last layers.
+    """Return the learning rate of the head.
 
-    Both the rate and the images over which it rises to it grow with the global batch, so the steps
-    of the warm-up stay the same: PRACE Best Practice Guide - Deep Learning (2019), section 6.4.
+    Both the rate and the images of its warm-up grow with the global batch, so that the number of
+    warm-up steps is constant: PRACE Best Practice Guide - Deep Learning (2019), section 6.4.
 
     Args:
-        settings: of the training.
-        step: updates made.
+        settings: options of the training.
+        step: number of updates so far.
         batch: the global batch.
-        factor: what the validation has made of the rate.
-        epoch: of the step, from 0 on.
+        factor: factor from the drops by the validation.
+        epoch: epoch of the step, from 0.
     """
     peak = settings.base_lr * factor
     if settings.schedule == "steps":
@@ -72,7 +76,7 @@ def learning_rate(
 
 
 def optimizer(settings: TrainSettings) -> Any:
-    """Return an optimizer; its rate is set at each step."""
+    """Return an optimizer; each step sets its learning rate."""
     decay = settings.weight_decay or None
     if settings.optimizer == "sgd":
         found = keras.optimizers.SGD(settings.base_lr, momentum=0.9, weight_decay=decay)
@@ -83,14 +87,14 @@ def optimizer(settings: TrainSettings) -> Any:
 
 
 class LossScale:
-    """The factor of an fp16 loss: halved where a gradient is not finite, doubled after a while.
+    """The scale of an fp16 loss: halved if a gradient is not finite, doubled after `EVERY` steps.
 
     Micikevicius et al., "Mixed Precision Training", arXiv:1710.03740, section 3.2. In other
-    precisions it stays 1.
+    precisions the scale is always 1.
     """
 
     FIRST = 2.0**15
-    EVERY = 2000  # steps whose gradients were finite
+    EVERY = 2000  # steps with finite gradients
 
     def __init__(self, precision: str) -> None:
         self._on = precision == "fp16"
@@ -99,7 +103,7 @@ class LossScale:
         self.variables = [self.scale, self._good]
 
     def unscaled(self, gradients: list[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Return the gradients, and whether all are finite; to be called in a `tf.function`."""
+        """Return the unscaled gradients, and whether all are finite; call it in a `tf.function`."""
         if not self._on:
             return gradients, tf.constant(True)
         found = [gradient / self.scale for gradient in gradients]
@@ -113,11 +117,11 @@ class LossScale:
 
 
 class Plateau:
-    """What the AUROC of the validation decides: the learning rate falls, the training ends.
+    """Decisions by the AUROC of the validation: drops of the learning rate, end of the training.
 
     Attributes:
-        factor: of the rate.
-        stopped: whether the training is to end.
+        factor: factor of the learning rate.
+        stopped: whether the training ends.
     """
 
     def __init__(self, settings: TrainSettings) -> None:
@@ -126,8 +130,8 @@ class Plateau:
         self._since_drop = self._since_best = 0
         self.factor, self.stopped = 1.0, False
 
-    def saw(self, auroc: float | None) -> None:
-        """Take in the AUROC of an evaluation; one that is undefined is no better one."""
+    def update(self, auroc: float | None) -> None:
+        """Update with the AUROC of an evaluation; an undefined AUROC is no improvement."""
         if auroc is not None and (self._best is None or auroc > self._best):
             self._best, self._since_drop, self._since_best = auroc, 0, 0
             return
@@ -140,12 +144,12 @@ class Plateau:
                             and self._since_best >= self._settings.stop_after)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"best": self._best, "since_drop": self._since_drop,
                 "since_best": self._since_best, "factor": self.factor, "stopped": self.stopped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as a checkpoint says."""
+        """Restore the state of a checkpoint."""
         self._best, self._since_drop = state["best"], state["since_drop"]
         self._since_best, self.factor = state["since_best"], state["factor"]
         self.stopped = state["stopped"]

@@ -1,4 +1,4 @@
-"""Findings of X-rays, and which regions speak for them: the command `predict`."""
+"""The command `predict`: findings of X-rays, and the regions that indicate them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from PIL import Image
 from chexnet import crops, restore, xray
 from chexnet.evaluate import probabilities
 from chexnet.findings import NOTICE
-from chexnet.looking import PredictSettings
 from chexnet.restore import Restored
+from chexnet.settings import PredictSettings
 from trainkit import plots
 from trainkit.exits import ArgumentError
 from trainkit.tensorflow.start import start
@@ -25,23 +25,23 @@ from trainkit.tensorflow.start import start
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = 3  # findings that are drawn unless others are asked for
-HIGHEST = 4.0  # of a drawn image, in parts of its width: a strip would be too high to draw
-STRONG = 0.5  # of the largest value: what is inside of the box
+SHOWN = 3  # findings that are drawn by default
+HIGHEST = 4.0  # largest height / width of a drawn image
+STRONG = 0.5  # smallest evidence inside the box, relative to the maximum
 
 Map = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the network says of one image.
+class Prediction:
+    """The prediction for one image.
 
     Attributes:
         path: its file.
-        image: as it was read.
-        probabilities: of the findings.
-        maps: which regions speak for each, from 0 to 1, (findings, H, W) of the image.
-        cells: the same as the network made them, of its coarse cells, (findings, h, w).
+        image: the image as it was read.
+        probabilities: probability of each finding, (findings,).
+        maps: evidence for each finding, 0..1, in pixels of the image, (findings, H, W).
+        cells: the same in the coarse cells of the network, (findings, h, w).
     """
 
     path: Path
@@ -50,43 +50,43 @@ class Seen:
     maps: Map
     cells: Map
 
-    def likeliest(self, count: int) -> list[int]:
-        """Return so many findings, the likeliest first."""
+    def most_likely(self, count: int) -> list[int]:
+        """Return `count` findings, the most likely one first."""
         found: list[int] = np.argsort(-self.probabilities, kind="stable")[:count].tolist()
         return found
 
 
 def main(settings: PredictSettings) -> None:
-    """Print what a checkpoint finds in images, and draw where it sees that.
+    """Print the findings of images; draw their regions if `settings.to` is given.
 
     Raises:
-        ArgumentError: a finding is none of the network's.
+        ArgumentError: the network does not know a finding.
         DataError: there is no checkpoint, or an image cannot be read.
     """
     ranks = start("single", device=settings.device)
     with tf.device(ranks.device):
         model = restore.open_network(settings.out, settings.checkpoint)
-        asked = [_number(model, name) for name in settings.findings or ()]
-        seen = [look(model, path) for path in settings.data or ()]
+        selected = [_finding_index(model, name) for name in settings.findings or ()]
+        predictions = [predict_image(model, path) for path in settings.data or ()]
     if settings.to is not None:
         with plots.drawing():
-            plots.save(draw(seen, model.findings, asked), settings.to)
+            plots.save(draw(predictions, model.findings, selected), settings.to)
     if settings.json:
         print(json.dumps({
             "notice": NOTICE, "step": model.step,
-            "images": [document(one, model.findings) for one in seen],
+            "images": [json_document(prediction, model.findings) for prediction in predictions],
         }))
         return
-    for one in seen:
-        print(one.path)
-        for at in asked or one.likeliest(len(model.findings)):
-            print(f"  {model.findings[at]:<20}{one.probabilities[at]:>7.1%}")
+    for prediction in predictions:
+        print(prediction.path)
+        for at in selected or prediction.most_likely(len(model.findings)):
+            print(f"  {model.findings[at]:<20}{prediction.probabilities[at]:>7.1%}")
     print(NOTICE)
     if settings.to is not None:
         print(settings.to)
 
 
-def _number(model: Restored, name: str) -> int:
+def _finding_index(model: Restored, name: str) -> int:
     if name not in model.findings:
         raise ArgumentError(
             f"--findings {name}: the network was trained on {', '.join(model.findings)}"
@@ -94,29 +94,29 @@ def _number(model: Restored, name: str) -> int:
     return model.findings.index(name)
 
 
-def look(model: Restored, path: Path) -> Seen:
-    """Return what the network says of the image in a file.
+def predict_image(model: Restored, path: Path) -> Prediction:
+    """Return the prediction for the image in a file.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the image cannot be read.
     """
     image = xray.read(path, model.channels)
-    logits, maps = model.maps(crops.scaled(
-        tf.constant(packed(image, model)), tf.constant([crops.WHOLE]), model.size
+    logits, maps = model.maps(crops.crop_and_resize(
+        tf.constant(resize_as_packed(image, model)), tf.constant([crops.WHOLE]), model.size
     )[0])
-    grown = np.stack([
-        np.asarray(Image.fromarray(one).resize(image.size, Image.Resampling.BICUBIC))
-        for one in maps.numpy()
+    upscaled = np.stack([
+        np.asarray(Image.fromarray(cells).resize(image.size, Image.Resampling.BICUBIC))
+        for cells in maps.numpy()
     ])
-    return Seen(path, image, probabilities(logits.numpy().astype(float)),
-                _relative(np.clip(grown, 0, None)), _relative(maps.numpy()))
+    return Prediction(path, image, probabilities(logits.numpy().astype(float)),
+                _relative(np.clip(upscaled, 0, None)), _relative(maps.numpy()))
 
 
-def packed(image: Image.Image, model: Restored) -> NDArray[np.uint8]:
-    """Return the pixels of an image, scaled as those that the network was trained on were packed.
+def resize_as_packed(image: Image.Image, model: Restored) -> NDArray[np.uint8]:
+    """Return the pixels of an image, scaled to the size of the packed training images.
 
-    Without that, an X-ray of 2,000 pixels would lose all but every tenth of them. The filter is
-    that of `trimaran data pack`.
+    Without this, an X-ray of 2,000 pixels would lose all but every tenth pixel. The filter is that
+    of `trimaran data pack`.
     """
     if model.packed is not None and image.size != model.packed:
         image = image.resize(model.packed, Image.Resampling.BICUBIC)
@@ -124,55 +124,63 @@ def packed(image: Image.Image, model: Restored) -> NDArray[np.uint8]:
 
 
 def _relative(maps: Map) -> Map:
-    """Return each map in parts of its largest value; 0 where nothing speaks for a finding."""
+    """Return each map relative to its maximum; 0 if nothing indicates a finding."""
     most = maps.max((1, 2), keepdims=True)
     found: Map = np.divide(maps, most, out=np.zeros_like(maps), where=most > 0)
     return found
 
 
-def box(found: Map) -> list[int] | None:
-    """Return left, top, right, bottom of what speaks strongly for a finding; None: nothing does."""
+def bounding_box(found: Map) -> list[int] | None:
+    """Return left, top, right, bottom of the strong evidence in a map; None without evidence."""
     rows, columns = np.nonzero(found > STRONG)
     if not len(rows):
         return None
     return [int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1]
 
 
-def document(seen: Seen, findings: tuple[str, ...]) -> dict[str, Any]:
-    """Return what is said of one image for machines.
+def json_document(prediction: Prediction, findings: tuple[str, ...]) -> dict[str, Any]:
+    """Return the prediction for an image as a JSON document.
 
-    Regions are in its pixels; a map has rows of cells, which divide the image evenly.
+    Regions are in pixels of the image; a map has rows of cells, which divide the image evenly.
     """
     return {
-        "file": str(seen.path), "width": seen.image.width, "height": seen.image.height,
+        "file": str(prediction.path),
+        "width": prediction.image.width, "height": prediction.image.height,
         "findings": {
-            name: {"probability": float(seen.probabilities[at]), "region": box(seen.maps[at]),
-                   "map": np.round(seen.cells[at], 3).astype(float).tolist()}
+            name: {
+                "probability": float(prediction.probabilities[at]),
+                "region": bounding_box(prediction.maps[at]),
+                "map": np.round(prediction.cells[at], 3).astype(float).tolist(),
+            }
             for at, name in enumerate(findings)
         },
     }
 
 
-def draw(seen: Sequence[Seen], findings: tuple[str, ...], asked: Sequence[int]) -> Figure:
-    """Return the figure: a row for each image, itself and a map over it for each finding."""
+def draw(
+    predictions: Sequence[Prediction], findings: tuple[str, ...], selected: Sequence[int]
+) -> Figure:
+    """Return a figure with a row per image: the image, and the map of each finding over it."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure  # not pyplot, which looks for a display
+    from matplotlib.figure import Figure  # pyplot would look for a display
 
-    mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same maps give the same file
-    columns = 1 + (len(asked) or min(SHOWN, len(findings)))
-    heights = [min(one.image.height / one.image.width, HIGHEST) for one in seen]
+    mpl.rcParams["svg.hashsalt"] = "trimaran"  # equal maps give equal files
+    columns = 1 + (len(selected) or min(SHOWN, len(findings)))
+    images = [prediction.image for prediction in predictions]
+    heights = [min(image.height / image.width, HIGHEST) for image in images]
     inches = sum(2.6 * height + 0.3 for height in heights) + 0.3
     figure = Figure(figsize=(2.6 * columns, inches), dpi=120, layout="constrained")
-    rows = figure.subplots(len(seen), columns, squeeze=False, height_ratios=heights)
-    for one, places in zip(seen, rows, strict=True):
-        which = list(asked) or one.likeliest(columns - 1)
+    rows = figure.subplots(len(predictions), columns, squeeze=False, height_ratios=heights)
+    for prediction, places in zip(predictions, rows, strict=True):
+        which = list(selected) or prediction.most_likely(columns - 1)
         for axes, at in zip(places, [None, *which], strict=True):
-            axes.imshow(one.image, cmap="gray")
+            axes.imshow(prediction.image, cmap="gray")
             axes.set_axis_off()
-            title = one.path.name[:28]
+            title = prediction.path.name[:28]
             if at is not None:
-                title = f"{findings[at]} {one.probabilities[at]:.0%}"
-                axes.imshow(one.maps[at], cmap="inferno", alpha=0.6 * one.maps[at], vmin=0, vmax=1)
+                title = f"{findings[at]} {prediction.probabilities[at]:.0%}"
+                evidence = prediction.maps[at]
+                axes.imshow(evidence, cmap="inferno", alpha=0.6 * evidence, vmin=0, vmax=1)
             axes.set_title(title, fontsize="small")
     figure.supxlabel(NOTICE, fontsize="x-small", color="grey")
     return figure

@@ -1,4 +1,4 @@
-"""A trained network, out of a checkpoint."""
+"""Restore a trained network from a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from trainkit.tensorflow.parts import Variables
 
 @dataclass(frozen=True)
 class Restored:
-    """A network as it was when a checkpoint was written.
+    """A network in the state in which a checkpoint was written.
 
     Attributes:
         network: body and head.
-        findings: what its outputs are.
+        findings: names of the outputs.
         size: side of the images, in pixels.
         channels: 1 or 3.
-        step: updates made.
-        packed: width and height that its images were packed with; None: they varied.
+        step: number of updates.
+        packed: width and height of the packed training images; None: they varied.
     """
 
     network: Network
@@ -36,17 +36,18 @@ class Restored:
     packed: tuple[int, int] | None = None
 
     def maps(self, image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the logits of an image, (findings,), and which regions speak for each.
+        """Return the logits of an image, and a map of the evidence for each finding.
 
-        Grad-CAM: Selvaraju et al., arXiv:1610.02391, equations 1 and 2: the features, weighted by
-        the mean slope of a finding's logit in each of them, where they speak for it. After an
-        average over the image that is the map of Zhou et al., arXiv:1512.04150, which CheXNet drew.
+        Grad-CAM: Selvaraju et al., arXiv:1610.02391, equations 1 and 2: the sum of the features,
+        each weighted by the mean gradient of the finding's logit, where it is positive. After a
+        global average pooling, this is the map of Zhou et al., arXiv:1512.04150, which CheXNet
+        showed.
 
         Args:
-            image: values of 0..255, (size, size, channels).
+            image: values 0..255, (size, size, channels).
 
         Returns:
-            The logits, and maps of values from 0 on, (findings, h, w).
+            Logits, (findings,), and maps of values of at least 0, (findings, h, w).
         """
         features = tf.cast(self.network.features(image[None], training=False), tf.float32)
         with tf.GradientTape(persistent=True) as tape:
@@ -62,7 +63,7 @@ def open_network(out: Path | None, file: Path | None) -> Restored:
     """Return the network of the checkpoint `file`, or of the newest one of the run in `out`.
 
     Raises:
-        DataError: there is no checkpoint, or it is of something else.
+        DataError: there is no checkpoint, or it belongs to another app.
     """
     state = outputs.load_trained(out, file)
     about: dict[str, Any] = state.get("about", {})

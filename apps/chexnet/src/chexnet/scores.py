@@ -1,6 +1,7 @@
-"""Scores of many findings: AUROC, average precision, accuracy, and how sure they are.
+"""Scores of many findings: AUROC, average precision, accuracy, and their confidence intervals.
 
-A finding that no image has, or every one, has no AUROC: it is None, and left out of the mean.
+The AUROC of a finding that no image or every image has is undefined: it is None, and the mean
+ignores it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ Interval = tuple[float, float]
 
 
 def auroc(labels: Array, values: Array) -> float | None:
-    """Return the area under the ROC curve: how often a value with label 1 is above one with 0.
+    """Return the area under the ROC curve: the probability that a positive has a larger value.
 
-    By the ranks of the values, equal ones at their mean (Mann and Whitney; Hanley and McNeil,
-    Radiology 143, 1982).
+    It is computed from the ranks of the values, with mean ranks for equal values (Mann and Whitney;
+    Hanley and McNeil, Radiology 143, 1982).
 
     Args:
         labels: 0 or 1, (n,).
-        values: (n,), finite.
+        values: finite values, (n,).
+
+    Returns:
+        None if there is no positive or no negative.
     """
     positive = int(labels.sum())
     negative = len(labels) - positive
@@ -37,9 +41,16 @@ def auroc(labels: Array, values: Array) -> float | None:
 
 
 def average_precision(labels: Array, values: Array) -> float | None:
-    """Return the mean precision over the steps of recall, without interpolation; None: no 1.
+    """Return the mean precision over the steps of recall, without interpolation.
 
-    As scikit-learn defines it: sum of (R_k - R_(k-1)) P_k over the distinct values, falling.
+    As in scikit-learn: the sum of (R_k - R_(k-1)) P_k over the distinct values, in falling order.
+
+    Args:
+        labels: 0 or 1, (n,).
+        values: finite values, (n,).
+
+    Returns:
+        None if there is no positive.
     """
     if not labels.sum():
         return None
@@ -48,20 +59,20 @@ def average_precision(labels: Array, values: Array) -> float | None:
 
 
 def precision_recall(labels: Array, values: Array) -> tuple[Array, Array]:
-    """Return recall and precision at each distinct value, falling."""
+    """Return recall and precision at each distinct value, in falling order of the values."""
     true, false = _counts(labels, values)
     return true / labels.sum(), true / (true + false)
 
 
 def roc(labels: Array, values: Array) -> tuple[Array, Array]:
-    """Return the rates of false and of true positives at each distinct value, from (0, 0) on."""
+    """Return false and true positive rate at each distinct value, beginning with (0, 0)."""
     true, false = _counts(labels, values)
     return (np.append(0, false) / max(1, len(labels) - labels.sum()),
             np.append(0, true) / max(1, labels.sum()))
 
 
 def _counts(labels: Array, values: Array) -> tuple[Array, Array]:
-    """Return how many with label 1, and with 0, are at or above each distinct value, falling."""
+    """Return the true and false positives at each distinct value, in falling order."""
     order = np.argsort(-values, kind="stable")
     last = np.append(np.flatnonzero(np.diff(values[order])), len(values) - 1)
     true = np.cumsum(labels[order])[last]
@@ -76,7 +87,7 @@ def brier(labels: Array, probabilities: Array) -> float:
 def reliability(
     labels: Array, probabilities: Array, bins: int = 10
 ) -> list[tuple[float, float, int]]:
-    """Return mean probability, part with the finding, and images, of each bin that has some."""
+    """Return mean probability, share of positives, and images of each bin that is not empty."""
     at = np.minimum((probabilities * bins).astype(int), bins - 1)
     return [
         (float(probabilities[at == one].mean()), float(labels[at == one].mean()),
@@ -90,10 +101,10 @@ class Scores:
     """Scores of a split.
 
     Attributes:
-        auroc: of each finding, None where it is undefined.
-        precision: average precision of each.
-        accuracy: part of all answers at probability 0.5 that are right.
-        images: how many.
+        auroc: AUROC of each finding, None if it is undefined.
+        precision: average precision of each finding, None if it is undefined.
+        accuracy: share of correct answers of all findings at probability 0.5.
+        images: number of images.
     """
 
     auroc: tuple[float | None, ...]
@@ -103,23 +114,23 @@ class Scores:
 
     @property
     def mean_auroc(self) -> float | None:
-        """The mean over the findings that have one."""
+        """The mean over the findings with a defined AUROC."""
         return mean(self.auroc)
 
     @property
     def defined(self) -> int:
-        """How many findings have an AUROC."""
+        """The number of findings with a defined AUROC."""
         return sum(one is not None for one in self.auroc)
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of those that are there, or None."""
+    """Return the mean of the defined values, None without any."""
     found = [value for value in values if value is not None]
     return sum(found) / len(found) if found else None
 
 
 def score(labels: Array, logits: Array) -> Scores:
-    """Return the scores of all images, (n, findings)."""
+    """Return the scores of labels and logits of all images, (n, findings)."""
     columns = range(labels.shape[1])
     return Scores(
         tuple(auroc(labels[:, one], logits[:, one]) for one in columns),
@@ -130,11 +141,11 @@ def score(labels: Array, logits: Array) -> Scores:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Between what an AUROC lies; None where it is undefined in all draws.
+    """Confidence intervals of AUROCs; None if the AUROC is undefined in all draws.
 
     Attributes:
-        findings: of each finding.
-        mean: of their mean, over those that a draw defines.
+        findings: interval of each finding.
+        mean: interval of the mean over the findings that a draw defines.
     """
 
     findings: tuple[Interval | None, ...]
@@ -144,11 +155,18 @@ class Intervals:
 def intervals(
     labels: Array, logits: Array, *, seed: int, draws: int = 1000, part: float = 0.95
 ) -> Intervals:
-    """Return the bootstrap intervals of the AUROCs of (n, findings), by percentiles.
+    """Return the bootstrap percentile intervals of the AUROCs.
 
-    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13: images are drawn anew,
-    with repetition, the same ones for all findings. A finding of which a draw has no positive or
-    no negative image is left out of that draw.
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13: images are resampled
+    with replacement, the same ones for all findings. A draw ignores a finding without a positive or
+    without a negative image.
+
+    Args:
+        labels: 0 or 1, (n, findings).
+        logits: (n, findings).
+        seed: seed of the draws.
+        draws: number of draws.
+        part: confidence level.
     """
     draw, images = np.random.default_rng(seed), len(labels)
     areas = [_area(labels[:, at], logits[:, at]) for at in range(labels.shape[1])]
@@ -161,9 +179,9 @@ def intervals(
 
 
 def _area(labels: Array, values: Array) -> Callable[[NDArray[np.int64]], float | None]:
-    """Return what makes the AUROC of how often each image was drawn: sorted once, not each time."""
+    """Return the function from the draws of each image to the AUROC; it sorts only once."""
     order = np.argsort(values, kind="stable")
-    first = np.flatnonzero(np.diff(values[order], prepend=np.nan))  # of equal values
+    first = np.flatnonzero(np.diff(values[order], prepend=np.nan))  # of distinct values
     positive = labels[order] > 0
 
     def area(times: NDArray[np.int64]) -> float | None:
@@ -171,7 +189,7 @@ def _area(labels: Array, values: Array) -> Callable[[NDArray[np.int64]], float |
         with_it = np.add.reduceat(np.where(positive, drawn, 0), first)
         without = np.add.reduceat(np.where(positive, 0, drawn), first)
         pairs = int(with_it.sum()) * int(without.sum())
-        below = np.cumsum(without) - without / 2  # an equal one counts half
+        below = np.cumsum(without) - without / 2  # equal values count half
         return float((with_it * below).sum() / pairs) if pairs else None
 
     return area

@@ -1,12 +1,16 @@
-"""The options of `train`, documented at their fields; `--help` is made from them."""
+"""The options of all commands, documented at their fields.
+
+`--help` and `options.json` are generated from these fields.
+"""
 
 # ruff: noqa: RUF009 - `option` returns a dataclasses.field, which may stand as a default
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainkit import atomic, common_options
+from trainkit.common_options import check_checkpoint, check_picture, check_training
 from trainkit.exits import ArgumentError
 from trainkit.options import (
     fraction,
@@ -19,126 +23,119 @@ from trainkit.options import (
 )
 from trainkit.tensorflow import STRATEGIES
 
-IMAGENET = 1_281_167  # images to train with
+IMAGENET = 1_281_167  # training images
 BATCH = 8192  # of the published pre-training
 MODELS = ("densenet121", "resnet50", "vgg16", "mobilenetv2", "small")
 PRECISIONS = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adam", "sgd")
 CROPS = ("whole", "random")
-CROP = ("whole: an image is scaled to a square; random: of photographs, parts of 8 to 100 percent "
-        "in a training, else the middle")
 SCHEDULES = ("constant", "steps")
-SCHEDULE = "of the rate; steps: a tenth after 1/3, 2/3 and 8/9 of the epochs"
-CORES = len(os.sched_getaffinity(0))
+MODEL = "network architecture"
+SIZE = "side of the images, in pixels"
+CHANNELS = "1: grey images; 3: colour images"
+EPOCHS = "passes over the training images"
+PER_RANK = "images per step and rank"
+OPTIMIZER = "Adam (0.9, 0.999), or SGD with momentum 0.9"
+WEIGHT_DECAY = "weight decay of convolutions and dense layers, per step and learning rate"
+SCHEDULE = "learning-rate schedule; steps: a tenth after 1/3, 2/3 and 8/9 of the epochs"
+CROP = ("whole: scale an image to a square; random: crops of 8 to 100 percent of a photograph in "
+        "the training, the centre in an evaluation")
+DECODERS = "images that are decoded in parallel"
+SEED = "seed of weights, order and augmentation"
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Options of `train`; the defaults are CheXNet's, of one process."""
+    """Options of `train`; the defaults are those of CheXNet, for one process."""
 
-    data: Path | None = option(None, "folder of the packed images (dataset.json)", Path)
-    out: Path | None = option(None, "folder of this run: metrics, checkpoints, result", Path)
-    # The network, and what it begins with.
-    model: str = option("densenet121", "the network", choices=MODELS)
+    data: Path | None = common_options.data("images")
+    out: Path | None = common_options.run_folder()
+    # The network and its initial weights.
+    model: str = option("densenet121", MODEL, choices=MODELS)
     initial: Path | None = option(
-        None, "first weights: a checkpoint of this app (.npz), a file that Keras publishes (.h5), "
+        None, "initial weights: a checkpoint of this app (.npz), a file published by Keras (.h5), "
         "or torchvision's MobileNetV2 (.pth); default: random", Path, metavar="FILE",
     )
-    size: int = option(224, "side of the images, in pixels", up_to(1024))
-    channels: str = option("3", "1: grey images; 3: colours", choices=("1", "3"))
-    # How long, and how many images at once.
-    epochs: int = option(10, "passes over the images", positive_int)
+    size: int = option(224, SIZE, up_to(1024))
+    channels: str = option("3", CHANNELS, choices=("1", "3"))
+    # The length of the training, and the batch.
+    epochs: int = option(10, EPOCHS, positive_int)
     frozen_epochs: int = option(
-        0, "of these, the first ones, in which only the last layers are trained", non_negative_int
+        0, "first epochs, in which only the head is trained", non_negative_int
     )
-    max_steps: int | None = option(None, "end after this many steps", positive_int)
-    batch_size_per_rank: int = option(16, "images per step and process", positive_int)
+    max_steps: int | None = common_options.max_steps()
+    batch_size_per_rank: int = option(16, PER_RANK, positive_int)
     accumulation: int = option(
-        1, "parts in which a process takes its batch: memory, not the batch", positive_int
+        1, "micro-batches per step and rank; they change the memory, not the batch", positive_int
     )
     # The loss and the optimizers.
-    weighted: bool = option(True, "findings and their absence have equal weight in the loss")
-    optimizer: str = option("adam", "Adam (0.9, 0.999), or SGD with momentum 0.9",
-                            choices=OPTIMIZERS)
-    base_lr: float = option(0.001, "learning rate of the last layers", positive_float)
+    weighted: bool = option(True, "presence and absence of a finding have equal weight in the loss")
+    optimizer: str = option("adam", OPTIMIZER, choices=OPTIMIZERS)
+    base_lr: float = option(0.001, "learning rate of the head", positive_float)
     initial_rate: bool = option(
-        False, "begin with the rate at which the checkpoint --initial was written, not --base-lr"
+        False, "use the learning rate that the checkpoint --initial records instead of --base-lr"
     )
     body_lr: float | None = option(
-        None, "learning rate of the body, once it is trained (default: the same)", positive_float
+        None, "learning rate of the body after the frozen epochs (default: that of the head)",
+        positive_float,
     )
     base_batch: int | None = option(
-        None, "global batch of these rates: they grow with the batch (default: they do not)",
-        positive_int,
+        None, "global batch of these learning rates, which scale linearly with the batch (default: "
+        "no scaling)", positive_int,
     )
     warmup_images: int = option(
-        0, "images over which the rate rises to its value; those of --base-batch where it is said: "
-        "they grow with the batch", non_negative_int,
+        0, "images over which the learning rate rises to its value; with --base-batch for a batch "
+        "of that size, and proportionally more for a larger one", non_negative_int,
     )
     schedule: str = option("constant", SCHEDULE, choices=SCHEDULES)
-    weight_decay: float = option(0.0, "decay of the weights of convolutions and dense layers, per "
-                                 "step and rate", non_negative_float)
+    weight_decay: float = option(0.0, WEIGHT_DECAY, non_negative_float)
     statistics: bool = option(
-        True, "batch normalization follows the new images, once the body is trained"
+        True, "update the batch statistics of the body after the frozen epochs"
     )
-    # What the validation decides.
+    # Decisions by the validation.
     patience: int = option(
-        0, "evaluations without a better AUROC until the rate falls; 0: never", non_negative_int
+        0, "evaluations without a better AUROC until the learning rate drops; 0: never",
+        non_negative_int,
     )
-    drop: float = option(0.1, "factor by which it then falls", fraction)
+    drop: float = option(0.1, "factor of the learning rate at a drop", fraction)
     stop_after: int = option(
         0, "evaluations without a better AUROC until the training ends; 0: never", non_negative_int
     )
-    augment: bool = option(True, "mirror, shift and scale the images of a training")
+    augment: bool = option(True, "mirror, shift and scale the training images")
     crop: str = option("whole", CROP, choices=CROPS)
     # Precision and speed.
     precision: str = option("fp32", "bf16 and fp16: weights and loss stay fp32", choices=PRECISIONS)
     threads: int = option(
-        CORES, "cores of one operation (intra-op)", up_to(1024), shown="the usable cores"
+        common_options.USABLE_CORES, "threads of one operation (intra-op)", up_to(1024),
+        shown="the usable cores",
     )
-    inter_threads: int = option(1, "operations at a time (inter-op)", up_to(1024))
-    decoders: int = option(2, "images that are decoded at a time", up_to(1024))
-    seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
-    profile: int = option(
-        0, "steps to profile after the first three: where the time goes; 0: none", non_negative_int
-    )
+    inter_threads: int = common_options.count(1, "operations in parallel (inter-op)")
+    decoders: int = common_options.count(2, DECODERS)
+    seed: int = common_options.seed(SEED)
+    profile: int = common_options.profile("three")
     # The ranks.
-    strategy: str = option("single", "how ranks work together", choices=STRATEGIES)
-    watchdog: int = option(
-        300,
-        "seconds without progress after which ranks that hang are ended, and named; 0: never",
-        non_negative_int,
-    )
-    device: str = option("auto", "auto: the GPU of this rank where there is one",
-                         choices=("auto", "cpu", "gpu"))
+    strategy: str = common_options.strategy(STRATEGIES)
+    watchdog: int = common_options.watchdog()
+    device: str = common_options.rank_device()
     # Checkpoints and reports.
-    resume: str = option(
-        "never", "never; auto: go on from the newest checkpoint in --out; or a checkpoint file",
-        metavar="never|auto|FILE",
-    )
-    checkpoint_every: int | None = option(
-        None, "steps between checkpoints (default: at the end of each epoch only)", positive_int
-    )
-    keep: int = option(2, "checkpoints to keep", positive_int)
-    eval_every: int = option(1, "epochs between evaluations; 0: never", non_negative_int)
-    test: bool = option(False, "at the end, scores on the split test, which decides nothing")
-    log_every: int = option(20, "steps between lines of progress", positive_int)
-    synthetic: bool = option(False, "random images instead of --data: pure compute throughput")
+    resume: str = common_options.resume()
+    checkpoint_every: int | None = common_options.checkpoint_every()
+    keep: int = common_options.keep()
+    eval_every: int = common_options.eval_every()
+    test: bool = option(False, "evaluate on the split test after the training")
+    log_every: int = common_options.log_every(20)
+    synthetic: bool = common_options.synthetic("random images")
 
     def check(self) -> None:
-        """Refuse what the single options cannot see.
+        """Refuse combinations that the parsers of single options cannot see.
 
         Raises:
-            ArgumentError: options that are missing or contradict each other.
+            ArgumentError: an option is missing, or two options contradict each other.
         """
-        if self.out is None:
-            raise ArgumentError("train needs --out DIR")
-        if (self.data is None) != self.synthetic:
-            raise ArgumentError("train needs either --data DIR or --synthetic")
+        check_training(self)
         if self.test and self.synthetic:
             raise ArgumentError("--test needs --data DIR with a split test")
-        if self.size < 32:
-            raise ArgumentError(f"--size {self.size}: the networks need at least 32 pixels")
+        _check_size(self.size)
         if self.frozen_epochs > self.epochs:
             raise ArgumentError(
                 f"--frozen-epochs {self.frozen_epochs} are more than --epochs {self.epochs}"
@@ -151,71 +148,164 @@ class TrainSettings:
             raise ArgumentError("--initial-rate needs --initial CHECKPOINT.npz")
         if self.initial is not None and not self.initial.is_file():
             raise ArgumentError(f"--initial {self.initial}: no such file")
-        if self.resume not in ("never", "auto") and not Path(self.resume).is_file():
-            raise ArgumentError(f"--resume {self.resume}: no such file (or say auto, or never)")
 
 
 @dataclass(frozen=True)
 class PretrainSettings(TrainSettings):
-    """Options of `pretrain`: those of `train`, with what ImageNet from random weights takes.
+    """Options of `pretrain`: those of `train`, with defaults for ImageNet from random weights.
 
-    Goyal et al., arXiv:1706.02677, section 5.1: SGD, 0.1 for a batch of 256, a tenth of it after
-    30, 60 and 80 of 90 epochs, random parts of the images; warm-up over five epochs, these at the
-    published batch of 8,192, and in proportion to it at others (PRACE guide, section 6.4).
+    Goyal et al., arXiv:1706.02677, section 5.1: SGD, learning rate 0.1 for a batch of 256, a tenth
+    of it after 30, 60 and 80 of 90 epochs, random crops. The warm-up has five epochs at the
+    published batch of 8,192, and scales with the batch (PRACE guide, section 6.4).
     """
 
-    epochs: int = option(90, "passes over the images", positive_int)
-    optimizer: str = option("sgd", "Adam (0.9, 0.999), or SGD with momentum 0.9",
-                            choices=OPTIMIZERS)
+    epochs: int = option(90, EPOCHS, positive_int)
+    optimizer: str = option("sgd", OPTIMIZER, choices=OPTIMIZERS)
     base_lr: float = option(0.1, "learning rate", positive_float)
-    base_batch: int | None = option(256, "global batch of this rate: it grows with the batch",
-                                    positive_int)
-    warmup_images: int = option(
-        5 * IMAGENET * 256 // BATCH, "images of --base-batch over which the rate rises to its "
-        "value; they grow with the batch", non_negative_int
+    base_batch: int | None = option(
+        256, "global batch of this learning rate, which scales linearly with the batch",
+        positive_int,
     )
-    weight_decay: float = option(1e-4, "decay of the weights of convolutions and dense layers, per "
-                                 "step and rate", non_negative_float)
+    warmup_images: int = option(
+        5 * IMAGENET * 256 // BATCH, "images over which the learning rate rises to its value for a "
+        "batch of --base-batch; proportionally more for a larger batch", non_negative_int
+    )
+    weight_decay: float = option(1e-4, WEIGHT_DECAY, non_negative_float)
     schedule: str = option("steps", SCHEDULE, choices=SCHEDULES)
     crop: str = option("random", CROP, choices=CROPS)
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Options of `fit`: those of `train` that Keras's own loop has, too."""
+    """Options of `fit`: those of `train` that the training loop of Keras supports, too."""
 
-    data: Path | None = option(None, "folder of the packed images (dataset.json)", Path)
-    out: Path | None = option(None, "folder of this run: metrics, result", Path)
-    model: str = option("densenet121", "the network", choices=("densenet121", "resnet50"))
-    size: int = option(224, "side of the images, in pixels", up_to(1024))
-    channels: str = option("3", "1: grey images; 3: colours", choices=("1", "3"))
-    epochs: int = option(1, "passes over the images", positive_int)
-    max_steps: int | None = option(None, "end each pass after this many steps", positive_int)
-    batch_size_per_rank: int = option(16, "images per step and process", positive_int)
+    data: Path | None = common_options.data("images")
+    out: Path | None = common_options.run_folder("metrics, result")
+    model: str = option("densenet121", MODEL, choices=("densenet121", "resnet50"))
+    size: int = option(224, SIZE, up_to(1024))
+    channels: str = option("3", CHANNELS, choices=("1", "3"))
+    epochs: int = option(1, EPOCHS, positive_int)
+    max_steps: int | None = option(None, "end each epoch after this many steps", positive_int)
+    batch_size_per_rank: int = option(16, PER_RANK, positive_int)
     base_lr: float = option(0.001, "learning rate of Adam", positive_float)
     augment: bool = option(True, "mirror, shift and scale the images")
     precision: str = option("fp32", "bf16: weights and loss stay fp32", choices=("fp32", "bf16"))
     threads: int = option(
-        CORES, "cores of one operation (intra-op)", up_to(1024), shown="the usable cores"
+        common_options.USABLE_CORES, "threads of one operation (intra-op)", up_to(1024),
+        shown="the usable cores",
     )
-    inter_threads: int = option(1, "operations at a time (inter-op)", up_to(1024))
-    decoders: int = option(2, "images that are decoded at a time", up_to(1024))
-    seed: int = option(17, "seeds weights, order and augmentation", non_negative_int)
-    strategy: str = option("single", "how ranks work together", choices=STRATEGIES)
-    device: str = option("auto", "auto: the GPU of this rank where there is one",
-                         choices=("auto", "cpu", "gpu"))
-    log_every: int = option(20, "steps between lines of progress", positive_int)
-    synthetic: bool = option(False, "random images instead of --data: pure compute throughput")
+    inter_threads: int = common_options.count(1, "operations in parallel (inter-op)")
+    decoders: int = common_options.count(2, DECODERS)
+    seed: int = common_options.seed(SEED)
+    strategy: str = common_options.strategy(STRATEGIES)
+    device: str = common_options.rank_device()
+    log_every: int = common_options.log_every(20)
+    synthetic: bool = common_options.synthetic("random images")
 
     def check(self) -> None:
-        """Refuse missing options.
+        """Refuse missing options, and images that are too small.
 
         Raises:
-            ArgumentError: there is no --out, or not one of --data and --synthetic.
+            ArgumentError: an option is missing, or two options contradict each other.
         """
-        if self.out is None:
-            raise ArgumentError("fit needs --out DIR")
-        if (self.data is None) != self.synthetic:
-            raise ArgumentError("fit needs either --data DIR or --synthetic")
-        if self.size < 32:
-            raise ArgumentError(f"--size {self.size}: the networks need at least 32 pixels")
+        check_training(self, "fit")
+        _check_size(self.size)
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """Options of `evaluate`."""
+
+    data: Path | None = common_options.data("images")
+    out: Path | None = common_options.trained_run()
+    checkpoint: Path | None = common_options.checkpoint()
+    split: str | None = option(None, "split to evaluate on (default: test, else val)")
+    ten_crop: bool = option(
+        False, "average over ten crops of an image: corners and centre, also mirrored"
+    )
+    batch_size: int = option(32, "images at a time", positive_int)
+    decoders: int = common_options.count(2, DECODERS)
+    draws: int = option(
+        1000, "bootstrap samples for the confidence intervals; 0: no intervals", non_negative_int
+    )
+    seed: int = common_options.seed("seed of the bootstrap samples")
+    device: str = common_options.device()
+    json: bool = common_options.json()
+    plot: Path | None = option(
+        None, "picture to write, .png, .svg or .pdf: ROC curves and calibration", Path,
+        metavar="FILE",
+    )
+
+    def check(self) -> None:
+        """Refuse missing options, and a picture that already exists.
+
+        Raises:
+            ArgumentError: an option is missing, or the picture cannot be written.
+        """
+        if self.data is None:
+            raise ArgumentError("evaluate needs --data DIR")
+        check_checkpoint(self, "evaluate")
+        if self.plot is not None:
+            check_picture(self.plot)
+
+
+@dataclass(frozen=True)
+class PredictSettings:
+    """Options of `predict`."""
+
+    data: list[Path] | None = option(
+        None, "X-rays: PNG, JPEG or DICOM files", Path, metavar="FILE", nargs="+"
+    )
+    out: Path | None = common_options.trained_run()
+    checkpoint: Path | None = common_options.checkpoint()
+    findings: list[str] | None = option(
+        None, "findings to draw (default: the three most likely ones of each image)",
+        metavar="NAME", nargs="+",
+    )
+    device: str = common_options.device()
+    json: bool = common_options.json()
+    to: Path | None = option(
+        None, "picture to write, .png, .svg or .pdf: the regions that indicate each finding", Path,
+        metavar="FILE",
+    )
+
+    def check(self) -> None:
+        """Refuse missing options, and a picture that already exists.
+
+        Raises:
+            ArgumentError: an option is missing, or the picture cannot be written.
+        """
+        if not self.data:
+            raise ArgumentError("predict needs --data FILE [FILE ...]")
+        check_checkpoint(self, "predict")
+        if self.to is not None:
+            check_picture(self.to)
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """Options of `export`."""
+
+    out: Path | None = common_options.trained_run()
+    checkpoint: Path | None = common_options.checkpoint()
+    to: Path | None = option(None, "ONNX file, or folder of the SavedModel, to write", Path)
+    format: str = option("onnx", "format to write", choices=("onnx", "savedmodel"))
+    data: Path | None = option(
+        None, "folder of packed images on which to compare both networks, beside random ones", Path
+    )
+
+    def check(self) -> None:
+        """Refuse missing options, and a target that already exists.
+
+        Raises:
+            ArgumentError: an option is missing, or the target cannot be written.
+        """
+        if self.to is None:
+            raise ArgumentError("export needs --to PATH")
+        check_checkpoint(self, "export")
+        atomic.check_new(self.to)
+
+
+def _check_size(size: int) -> None:
+    if size < 32:
+        raise ArgumentError(f"--size {size}: the networks need at least 32 pixels")

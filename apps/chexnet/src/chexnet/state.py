@@ -1,4 +1,4 @@
-"""What a checkpoint keeps: everything that decides how a training goes on."""
+"""The content of a checkpoint: everything that determines the rest of a training."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ FREE = {
     "data", "out", "initial", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
     "device", "decoders", "inter_threads", "profile", "test", "watchdog",
 }
-"""Settings that may change when a training goes on; all others shape its weights or its curve."""
+"""Settings that may change at a resume; all others affect the weights or the metrics."""
 
 
 def identity(settings: TrainSettings, data: Inputs, ranks: TensorFlowStrategy) -> dict[str, Any]:
-    """Return the settings, and the data, that a resumed training shares with its checkpoint."""
+    """Return the settings and data facts that must be equal in a checkpoint and its resume."""
     values = dataclasses.asdict(settings)
     facts = {"data": data.name, "ranks": ranks.size}
     return {key: values[key] for key in values if key not in FREE} | facts
 
 
 class Trained:
-    """A training as its checkpoints keep it: `trainkit.training.Training`.
+    """The state of a training that checkpoints keep; implements `trainkit.training.Training`.
 
     Attributes:
-        settings: of the training.
-        data: its images.
-        ranks: this rank and the others.
-        network: what is trained.
-        head_optimizer: of the last layers.
-        body_optimizer: of the others; its steps begin when these are trained.
-        scale: of the loss in fp16.
-        plateau: what the validation decides.
-        tested: scores on the test images, where they were asked for and are there.
+        settings: options of the training.
+        data: batches of the training.
+        ranks: the strategy that connects the ranks.
+        network: the network that is trained.
+        head_optimizer: optimizer of the head.
+        body_optimizer: optimizer of the body, whose steps begin after the frozen epochs.
+        scale: loss scale in fp16.
+        plateau: decisions by the validation.
+        tested: scores on the test images, empty before the test.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Trained:
         shape = (None, settings.size, settings.size, int(settings.channels))
         self.predict = tf.function(
             lambda images: network.logits(images, training=False),
-            input_signature=[tf.TensorSpec(shape, tf.uint8)],  # a last batch is no other graph
+            input_signature=[tf.TensorSpec(shape, tf.uint8)],  # one graph for batches of any size
         )
 
     @property
@@ -70,9 +70,9 @@ class Trained:
         return [*self.network.body.variables, *self.network.head.variables]
 
     def apply(self, gradients: list[tf.Tensor], head: int, *, frozen: bool) -> tf.Operation:
-        """Make a step of the optimizers: of the first `head` gradients, and of those of the body.
+        """Step the optimizers: the head with the first `head` gradients, the body with the others.
 
-        To be called in a `tf.function`.
+        Call this method in a `tf.function`.
         """
         self.head_optimizer.apply(gradients[:head], self.network.head.trainable_variables)
         if not frozen:
@@ -80,7 +80,7 @@ class Trained:
         return tf.no_op()
 
     def parts(self) -> Parts:
-        """Return what changes with the steps."""
+        """Return everything that changes with the steps."""
         return {
             "body": Variables(self.network.body.variables),
             "head": Variables(self.network.head.variables),
@@ -91,7 +91,7 @@ class Trained:
         }
 
     def facts(self) -> dict[str, int]:
-        """Return what the metrics tell at the start."""
+        """Return the facts that the metrics record at the start."""
         return {
             metrics.SEED: self.settings.seed,
             metrics.GLOBAL_BATCH_SIZE: self.data.train.plan.batch,
@@ -100,12 +100,12 @@ class Trained:
         }
 
     def digest(self) -> str:
-        """Return a digest of the trained weights; statistics are each rank's own between epochs."""
+        """Return a digest of the trainable weights; batch statistics differ between ranks."""
         return digest([*self.network.body.trainable_variables,
                        *self.network.head.trainable_variables])
 
     def before_save(self) -> None:
-        """Average what batch normalization has seen on each rank."""
+        """Average the running statistics of batch normalization over the ranks."""
         own = [plain(one) for one in self.network.body.non_trainable_variables
                if one.dtype == "float32"]
         if self.ranks.size > 1 and own:
@@ -113,7 +113,7 @@ class Trained:
                 variable.assign(mean)
 
     def own_state(self) -> dict[str, Any]:
-        """Return what `evaluate` and `predict` need, and the rate for `--initial-rate`."""
+        """Return the description of the network, and the rate for `--initial-rate`."""
         return {"about": {
             "model": self.network.name, "size": self.settings.size,
             "channels": int(self.settings.channels), "findings": list(self.data.findings),
@@ -122,6 +122,6 @@ class Trained:
         }}
 
     def own_result(self) -> dict[str, Any]:
-        """Return what the training is of."""
+        """Return the app's own entries of `result.json`."""
         tested = {"test": self.tested} if self.tested else {}
         return {"findings": list(self.data.findings)} | tested

@@ -1,9 +1,9 @@
-"""Tensors out of a file of PyTorch, without PyTorch, and without executing anything in it.
+"""Read tensors from a file of PyTorch, without PyTorch, and without executing anything in it.
 
-The form that `torch.save` wrote until version 1.6, as torchvision's older weights have it: five
-pickles (magic number, version, system, object, keys of the storages), then each storage, its
-number of values (int64) before it. A pickle can name any function to be called: here it can name
-only the four that are needed, and gets harmless ones of ours.
+The format is that of `torch.save` until version 1.6, which torchvision's older weights have: five
+pickles (magic number, version, system, object, keys of the storages), then each storage, preceded
+by its number of values (int64). A pickle can name any function to be called: this reader accepts
+only the four names that are needed, and substitutes harmless ones.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ TYPES = {"FloatStorage": np.float32, "LongStorage": np.int64}
 
 
 class _Tensor:
-    """A tensor whose values are still to be read."""
+    """A tensor whose values are not read yet."""
 
     def __init__(self, storage: Any, offset: int, shape: Any, stride: Any, *rest: Any) -> None:
         self.key, self.offset, self.shape, self.stride = storage, offset, shape, stride
 
 
-class _Safe(pickle.Unpickler):
-    """Reads what describes tensors, and refuses all else."""
+class _TensorUnpickler(pickle.Unpickler):
+    """Reads descriptions of tensors, and refuses everything else."""
 
     storages: dict[str, tuple[Any, int]]
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for `module.name`."""
+        """Return the substitute of `module.name`."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
@@ -55,7 +55,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     """Return the tensors in the file, by name.
 
     Raises:
-        DataError: it is no such file, or damaged.
+        DataError: the file has another format, or is damaged.
     """
     try:
         with path.open("rb") as file:
@@ -69,7 +69,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
 
 def _read(file: IO[bytes]) -> dict[str, NDArray[Any]]:
     def load() -> Any:
-        unpickler = _Safe(file)
+        unpickler = _TensorUnpickler(file)
         unpickler.storages = storages
         return unpickler.load()
 
@@ -87,10 +87,10 @@ def _read(file: IO[bytes]) -> dict[str, NDArray[Any]]:
         if len(header) != 1 or header[0] != count or len(content) != size:
             raise DataError("a storage is cut short")
         values[key] = np.frombuffer(content, kind)
-    return {name: _laid_out(tensor, values[tensor.key]) for name, tensor in state.items()}
+    return {name: _as_array(tensor, values[tensor.key]) for name, tensor in state.items()}
 
 
-def _laid_out(tensor: _Tensor, values: NDArray[Any]) -> NDArray[Any]:
+def _as_array(tensor: _Tensor, values: NDArray[Any]) -> NDArray[Any]:
     count = int(np.prod(tensor.shape, dtype=np.int64))
     contiguous = tuple(int(np.prod(tensor.shape[at + 1 :])) for at in range(len(tensor.shape)))
     if tuple(tensor.stride) != contiguous or not 0 <= tensor.offset <= len(values) - count:

@@ -1,18 +1,17 @@
-"""Train CheXNet: a network of photographs learns to find 14 diseases in chest X-rays.
+"""Train CheXNet: a network pre-trained on photographs learns to find 14 diseases in chest X-rays.
 
-Reproduces, with the settings of `recipes/chexnet/`: Rajpurkar et al., "CheXNet: Radiologist-Level
-Pneumonia Detection on Chest X-Rays with Deep Learning", arXiv:1711.05225, and its scaled-out
-version in the PRACE Best Practice Guide - Deep Learning (2019), section 6.4.
+This app reproduces, with the settings of `recipes/chexnet/`: Rajpurkar et al., "CheXNet:
+Radiologist-Level Pneumonia Detection on Chest X-Rays with Deep Learning", arXiv:1711.05225, and its
+scaled-out version in the PRACE Best Practice Guide - Deep Learning (2019), section 6.4.
 
-Method: a body that was trained on ImageNet makes features of an image, a new last layer makes a
-logit for each finding of them. In the first epochs the body may stay as it is; then all is trained,
-by Adam or SGD on the binary cross-entropy of each finding, in which having it and not having it
-weigh the same. When the AUROC of the validation does not rise any more, the learning rate falls,
-and later the training ends.
+Method: a body that was trained on ImageNet computes features of an image, and a new head computes a
+logit for each finding. In the first epochs the body may be frozen; then Adam or SGD trains both on
+the binary cross-entropy of each finding, in which presence and absence have equal weight. If the
+AUROC of the validation stops rising, the learning rate drops, and later the training ends.
 
-The step is one graph of TensorFlow; gradients of all ranks are averaged in it, whose averaging is
-proven at the start and compared at the end. The loop is in this file, the formulas are in
-`method.py`, the networks in `network.py`, images in `inputs.py`.
+The step is one TensorFlow graph, which averages the gradients of all ranks. That they are averaged
+is checked at the start, and the weights of the ranks are compared at the end. This file has the
+loop, `method.py` the formulas, `network.py` the networks, and `inputs.py` the images.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from chexnet import inputs, judging, method, network, weights
+from chexnet import inputs, method, network, training_evaluation, weights
 from chexnet.inputs import Batch, Inputs, Loader
 from chexnet.settings import TrainSettings
 from chexnet.state import Trained, identity
@@ -49,20 +48,20 @@ WORDS = Words(
 
 
 def main(settings: TrainSettings) -> None:
-    """Train as `settings` say; everything it writes is in `settings.out`.
+    """Train as `settings` specify; write all files below `settings.out`.
 
     Raises:
         AppError: with the exit code of the app contract.
     """
     folder = settings.out
-    assert folder is not None  # noqa: S101 - `settings.check` saw to it
+    assert folder is not None  # noqa: S101 - `settings.check` refuses None
     determinism.prepare(settings.seed, threads=settings.threads, inter=settings.inter_threads)
     ranks = start(settings.strategy, device=settings.device)
     with ranks.explained(), StopFlag() as stop:
         if session.has_finished(folder, settings.resume, ranks):
             return
         if settings.initial_rate and settings.initial is not None:
-            settings = replace(settings, base_lr=weights.rate(settings.initial))
+            settings = replace(settings, base_lr=weights.recorded_learning_rate(settings.initial))
         data = inputs.open_inputs(settings, ranks)
         out = outputs.open_outputs(
             folder, settings.resume, identity(settings, data, ranks), strategy=ranks,
@@ -104,19 +103,19 @@ class Training:
         ranks.broadcast(self.trained.variables)
 
     def _losses(self) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-        """Return what makes the loss of each image of logits and labels."""
+        """Return the function from logits and labels to the loss of each image."""
         if self.data.exclusive:
             return method.class_losses
         labels = self.data.train.vectors() if self.settings.weighted else np.zeros(
             (0, len(self.data.findings)), np.float32
         )
-        weighting = tf.constant(method.weights(labels))
+        weighting = tf.constant(method.finding_weights(labels))
         return lambda logits, labels: method.losses(logits, labels, weighting)
 
     def run(self) -> None:
-        """Train until the last epoch, the end that the validation decides, or a signal."""
+        """Train until the last epoch, a stop by the validation, or a signal."""
         with self.session.running():
-            if self.trained.plateau.stopped:  # before it was told so, the run was killed
+            if self.trained.plateau.stopped:  # the run was killed after this decision
                 self.session.end_here()
             while not self.session.is_over:
                 self.run_epoch()
@@ -124,22 +123,22 @@ class Training:
                 self.test(self.data.test)
 
     def run_epoch(self) -> None:
-        """Train the rest of the running epoch, and end it: evaluation, checkpoint."""
-        at = self.session.at
+        """Train the remaining steps of the epoch; evaluate and write a checkpoint at its end."""
+        progress = self.session.progress
         self.session.begin_epoch()
-        batches = self.data.train.epoch(at.epoch, at.step)
+        batches = self.data.train.epoch(progress.epoch, progress.step)
         while self.session.has_steps:
-            self.train_step(batches, frozen=at.epoch < self.settings.frozen_epochs)
+            self.train_step(batches, frozen=progress.epoch < self.settings.frozen_epochs)
         self.session.end_epoch(self.evaluate)
         if self.trained.plateau.stopped:
             self.session.end_here()
 
     def train_step(self, batches: Iterator[Batch], *, frozen: bool) -> None:
-        """Make one update."""
-        batch, settings = self.session.take(batches), self.settings
+        """Make one update with the learning rates of this step."""
+        batch, settings = self.session.next_batch(batches), self.settings
         rate = method.learning_rate(
-            settings, self.session.at.steps_done, self.data.train.plan.batch,
-            self.trained.plateau.factor, self.session.at.epoch,
+            settings, self.session.progress.steps_done, self.data.train.plan.batch,
+            self.trained.plateau.factor, self.session.progress.epoch,
         )
         head, body = self.trained.head_optimizer, self.trained.body_optimizer
         head.learning_rate.assign(rate)
@@ -148,17 +147,22 @@ class Training:
         share = tf.constant(self.ranks.size / batch.count, tf.float32)
         stopping = tf.constant(float(self.session.stop_asked), tf.float64)
         sums = Sum(update(batch.images, batch.labels, share, stopping))
-        self.session.made(batch.count, sums, {metrics.LEARNING_RATE: rate})
+        self.session.finish_step(batch.count, sums, {metrics.LEARNING_RATE: rate})
 
     def graph(self, frozen: bool, parts: int) -> Any:
-        """Return the graph of an update; a rank without an image has `parts` 0."""
+        """Return the graph of an update.
+
+        Args:
+            frozen: whether the body is frozen.
+            parts: number of micro-batches, 0 for a rank without images.
+        """
         if (frozen, parts) not in self.graphs:
             size, channels = self.settings.size, int(self.settings.channels)
 
             def update(images: Any, labels: Any, share: Any, stopping: Any) -> tf.Tensor:
                 return self.update(images, labels, share, stopping, frozen=frozen, parts=parts)
 
-            # Batches of any length are one graph: the last one of an epoch may be smaller.
+            # One graph for batches of any length, because the last one of an epoch may be smaller.
             self.graphs[frozen, parts] = tf.function(update, input_signature=[
                 tf.TensorSpec((None, size, size, channels), tf.uint8),
                 tf.TensorSpec((None, len(self.data.findings)), tf.float32),
@@ -170,9 +174,22 @@ class Training:
         self, images: tf.Tensor, labels: tf.Tensor, share: tf.Tensor, stopping: tf.Tensor, *,
         frozen: bool, parts: int,
     ) -> tf.Tensor:
-        """Make one update; return the losses' sum and how many ranks are to stop, of all ranks.
+        """Make one update.
 
-        The ranks' gradients are averaged, so each contributes its sum times size / count.
+        The gradients are averaged over the ranks, so that each rank contributes its sum x ranks /
+        images.
+
+        Args:
+            images: images of this rank, values 0..255, (n, size, size, channels).
+            labels: their labels, (n, findings).
+            share: ranks / images of the global batch.
+            stopping: 1 if a signal requested a stop of this rank, else 0.
+            frozen: whether the body is frozen.
+            parts: number of micro-batches.
+
+        Returns:
+            The sum of the losses, and the number of ranks with a stop request, over all ranks:
+                (2,).
         """
         trained, scale = self.trained, self.trained.scale
         body = [] if frozen else [plain(one) for one in self.network.body.trainable_variables]
@@ -197,23 +214,24 @@ class Training:
         return self.ranks.total(tf.stack([total, stopping]))
 
     def evaluate(self) -> Evaluation | None:
-        """Return the scores on the held-out images; None if a signal cut it short."""
-        found = judging.evaluate(self.trained, self.session, self.data.evaluation)
+        """Return the scores on the held-out images; None if a signal interrupted it."""
+        found = training_evaluation.evaluate(self.trained, self.session, self.data.evaluation)
         if found is not None:
             key = metrics.EVAL_ACCURACY if self.data.exclusive else "eval_auroc"
-            self.trained.plateau.saw(found.values.get(key))
+            self.trained.plateau.update(found.values.get(key))
         return found
 
     def test(self, images: Loader) -> None:
-        """Tell the scores on the test images, once, when nothing is to be decided any more.
+        """Log the scores on the test images once, after the training.
 
         Raises:
-            StoppedError: a signal cut it short; it is repeated when the training goes on.
+            StoppedError: a signal interrupted the test, which the resumed run repeats.
         """
-        found, session = judging.evaluate(self.trained, self.session, images), self.session
+        session = self.session
+        found = training_evaluation.evaluate(self.trained, session, images)
         if found is None:
-            raise StoppedError("stopped by a signal in the test; go on with --resume auto")
+            raise StoppedError("stopped by a signal in the test; continue with --resume auto")
         self.trained.tested = dict(found.result)
         for name, value in found.result.items():
-            session.journal.log.event(f"test_{name}", value, **session.at.where)
+            session.journal.log.event(f"test_{name}", value, **session.progress.where)
         session.journal.console.line(f"test  {found.text}")

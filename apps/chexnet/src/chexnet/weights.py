@@ -1,4 +1,4 @@
-"""The first weights: a checkpoint of this app, Keras's published files, or torchvision's."""
+"""Load initial weights: a checkpoint of this app, files published by Keras, or by torchvision."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ KERAS = {
               "6d6bbae143d832006294945121d1f1fc",
               "vgg16_weights_tf_dim_ordering_tf_kernels.h5": "64373286793e3c8b2b4e3219cbf3544b"},
 }
-"""Keras's network -> the files that Keras publishes of it, and their MD5: `keras.applications`."""
-SHOWN = 5  # differences that are named
+"""Keras's network -> the files that Keras publishes for it, and their MD5: `keras.applications`."""
+SHOWN = 5  # differences in a message
 
 Arrays = list[NDArray[Any]]
 
 
 def load(network: Network, file: Path, warn: Callable[[str], object] = print) -> None:
-    """Give `network` the weights in `file`; its classifier keeps its own where that has others.
+    """Load the weights in `file` into `network`; its classifier keeps its weights if shapes differ.
 
     Args:
-        network: whose weights are replaced.
-        file: a checkpoint, or a file of Keras's or torchvision's.
-        warn: told about a file of Keras's form that is not one that it publishes.
+        network: the network.
+        file: a checkpoint, or a file of Keras or torchvision.
+        warn: function that reports a file in Keras's format that Keras does not publish.
 
     Raises:
-        DataError: it is of another network, damaged, or not what was published.
+        DataError: the file belongs to another network, is damaged, or differs from the published
+            one.
     """
     if file.suffix == ".npz":
         _from_checkpoint(network, file)
@@ -53,15 +54,15 @@ def load(network: Network, file: Path, warn: Callable[[str], object] = print) ->
         raise DataError(f"{file}: first weights are in .npz (a checkpoint), .h5 (Keras) or .pth")
 
 
-def rate(file: Path) -> float:
-    """Return the learning rate of the last layers at which the checkpoint `file` was written.
+def recorded_learning_rate(file: Path) -> float:
+    """Return the learning rate of the head that the checkpoint `file` records.
 
     Raises:
-        DataError: it is no checkpoint of a training, or does not tell.
+        DataError: the file is no checkpoint of a training, or records no learning rate.
     """
     found = outputs.load_trained(None, file)["about"].get("learning_rate")
     if not isinstance(found, float) or not found > 0:
-        raise DataError(f"{file} does not tell its learning rate; say --base-lr instead")
+        raise DataError(f"{file} records no learning rate; use --base-lr instead")
     return found
 
 
@@ -74,7 +75,7 @@ def _from_checkpoint(network: Network, file: Path) -> None:
         arrays = iter(found.values())
         named = {layer.name: list(itertools.islice(arrays, len(layer.variables)))
                  for layer in layers}
-        told = _told(_differences(layers, named))
+        told = _summary(_differences(layers, named))
         raise DataError(f"{file} is of the network {theirs}, not {network.name}: {told}")
     Variables(network.body.variables).load_state_dict(found)
     shapes = [value.shape for value in head.state_dict().values()]
@@ -85,13 +86,13 @@ def _from_checkpoint(network: Network, file: Path) -> None:
 def _keras(
     network: Network, file: Path, warn: Callable[[str], object]
 ) -> dict[str, Arrays]:
-    """Return layer -> arrays of a file of Keras's: one that it publishes, or one of the user's.
+    """Return layer -> arrays of a file in Keras's format, published by Keras or the user's own.
 
-    A published one is known by its MD5, whatever its name is; one that has such a name only is not
-    what was published. Any other is the user's own, which is said.
+    The MD5 identifies a published file, whatever its name. A file with a published name and another
+    MD5 is damaged. Any other file is the user's own, which is reported.
 
-    Layers are told apart by their order, as Keras itself does: their names differ between its
-    versions (conv1/conv, conv1_conv). What follows those of the body keeps its name.
+    Layers are identified by their order, as in Keras, whose versions name them differently
+    (conv1/conv, conv1_conv). Layers after those of the body keep their names.
     """
     known = KERAS.get(network.name)
     if known is None:
@@ -99,7 +100,8 @@ def _keras(
             f"{file}: {network.name} is none of Keras's networks; its first weights are in .npz"
             " or .pth"
         )
-    found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()  # all Keras gives
+    # Keras publishes no other digest than MD5.
+    found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
     if found not in known.values():
         if file.name in known:
             raise DataError(
@@ -114,7 +116,7 @@ def _keras(
 
 
 def _layers(file: Path) -> list[tuple[str, Arrays]]:
-    """Return name and arrays of each layer that has some, in the order of a file of Keras's."""
+    """Return name and arrays of each layer with weights, in the order of the file."""
     import h5py
 
     try:
@@ -133,13 +135,13 @@ def _text(name: Any) -> str:
 
 
 def _torch(file: Path) -> dict[str, Arrays]:
-    """Return layer -> arrays of torchvision's file, laid out as Keras has them."""
+    """Return layer -> arrays of a file of torchvision, in the layout of Keras."""
     layers: dict[str, Arrays] = {}
     for name, value in torchfile.read(file).items():
         layer, _, kind = name.rpartition(".")
         if layer.startswith("classifier") or kind == "num_batches_tracked":
             continue
-        if value.ndim == 4:  # (out, in, h, w); of a filter for each channel (channels, 1, h, w)
+        if value.ndim == 4:  # (out, in, h, w), or (channels, 1, h, w) if depthwise
             value = value.transpose((2, 3, 0, 1) if value.shape[1] == 1 else (2, 3, 1, 0))
         layers.setdefault(layer, []).append(value)
     return layers
@@ -150,14 +152,14 @@ def _body(network: Network) -> list[Any]:
 
 
 def _assign(network: Network, found: Mapping[str, Arrays], file: Path) -> None:
-    """Put the arrays into the layers of the same names: all of the body, of the head what is there.
+    """Assign the arrays to the layers of the same names: all of the body, and any of the head.
 
     Raises:
-        DataError: layers are missing or have other shapes; they are named.
+        DataError: layers are missing or have other shapes; the message names them.
     """
     wanted = _body(network) + [layer for layer in network.head.layers
                                if layer.name in found and layer.name != CLASSIFIER]
-    faults = _told(_differences(wanted, found))
+    faults = _summary(_differences(wanted, found))
     if faults:
         raise DataError(f"{file} is not of {network.name}: {faults}")
     for layer in wanted:
@@ -175,7 +177,7 @@ def _differences(layers: Iterable[Any], found: Mapping[str, Arrays]) -> Iterator
             yield f"{layer.name} has {theirs}, not {own}"
 
 
-def _told(differences: Iterable[str]) -> str:
+def _summary(differences: Iterable[str]) -> str:
     every = list(differences)
     more = f", and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return "; ".join(every[:SHOWN]) + more

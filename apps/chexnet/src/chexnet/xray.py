@@ -1,4 +1,4 @@
-"""An X-ray from a file, as a picture of 8 bits: PNG, JPEG, or DICOM as hospitals keep them."""
+"""Read an X-ray as an image of 8 bits: PNG, JPEG, or DICOM as in hospitals."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from shards import dicom, picturefile
 from shards.picturefile import BadImage
 from trainkit.exits import DataError
 
-MOST_PIXELS = 1 << 26
-"""A map of this size is made for each finding: some GB together."""
+MAX_PIXELS = 1 << 26
+"""A map of this size is made for each finding, which takes some GB in total."""
 
 
 def read(path: Path, channels: int = 1) -> Image.Image:
-    """Return the upright picture, in grey (1 channel) or RGB (3), which a grey one then has, too.
+    """Return the upright image in grey (1 channel) or RGB (3 channels).
 
     Raises:
-        DataError: it cannot be read; the message names the file.
+        DataError: the file cannot be read; the message names it.
     """
     try:
         if path.exists() and not path.is_file():
@@ -34,7 +34,7 @@ def read(path: Path, channels: int = 1) -> Image.Image:
         raise DataError(f"{path} is a DICOM file that cannot be read: {error}") from error
     except BadImage as error:
         raise DataError(f"{path} {error}") from error
-    if picture.width * picture.height > MOST_PIXELS:
-        raise DataError(f"{path} has {picture.width}x{picture.height} pixels: {MOST_PIXELS:,} at"
+    if picture.width * picture.height > MAX_PIXELS:
+        raise DataError(f"{path} has {picture.width}x{picture.height} pixels: {MAX_PIXELS:,} at"
                         " most can be looked at")
     return picturefile.in_channels(picture, channels)

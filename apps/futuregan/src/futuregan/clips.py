@@ -1,4 +1,4 @@
-"""Clips of a data set of sequences: windows of frames, decoded once, in batches for each rank."""
+"""Clips of packed sequences: windows of frames, decoded once, in batches for each rank."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from trainkit.data.records import Records
 from trainkit.exits import DataError
 from trainkit.strategy import Strategy
 
-AHEAD = 3  # batches that are made beforehand
+AHEAD = 3  # batches to prepare in advance
 Frame = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A rank's part of a global batch.
+    """The share of one rank in a global batch.
 
     Attributes:
-        clips: values of 0..255, (n, C, T, H, W).
-        between: where between real and made clips the critic's slope is looked at, 0..1, (n,).
-        count: clips of all ranks.
+        clips: values 0..255, (n, C, T, H, W).
+        interpolation: position of the gradient penalty between real and fake clip, 0..1, (n,).
+        count: number of clips of all ranks.
     """
 
     clips: Tensor
-    between: Tensor
+    interpolation: Tensor
     count: int
 
 
 class Source(Protocol):
-    """What has clips, by numbers."""
+    """A numbered collection of clips."""
 
     def __len__(self) -> int: ...
 
@@ -55,12 +55,13 @@ class Source(Protocol):
         ...
 
 
-class Frames:
-    """Decoded frames, of one size; those used last are kept, up to a number of bytes."""
+class FrameCache:
+    """Decoded frames of one size; the most recently used ones stay in memory."""
 
-    def __init__(self, records: Records, size: int, channels: int, most: int) -> None:
-        self._records, self._size, self._channels, self._most = records, size, channels, most
-        self._kept: OrderedDict[tuple[int, int], Frame] = OrderedDict()
+    def __init__(self, records: Records, size: int, channels: int, max_bytes: int) -> None:
+        self._records, self._size, self._channels = records, size, channels
+        self._max_bytes = max_bytes
+        self._cache: OrderedDict[tuple[int, int], Frame] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -71,21 +72,21 @@ class Frames:
         """Return a frame, (H, W, C).
 
         Raises:
-            DataError: it cannot be decoded; the message names it.
+            DataError: the frame cannot be decoded; the message names it.
         """
         key = (sequence, frame)
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        found = self._decode(sequence, frame)
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
+        image = self._decode(sequence, frame)
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = found
-                self._bytes += found.nbytes
-            while self._bytes > self._most:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
-        return found
+            if key not in self._cache:
+                self._cache[key] = image
+                self._bytes += image.nbytes
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._cache.popitem(last=False)[1].nbytes
+        return image
 
     def _decode(self, sequence: int, frame: int) -> Frame:
         content = self._records.frames(sequence)[frame].tobytes()
@@ -93,11 +94,11 @@ class Frames:
             image = picturefile.picture(content)
         except BadImage as error:
             raise DataError(f"{self._records.describe(sequence)}: frame {frame} {error}") from error
-        return fitted(image, self._size, self._channels)
+        return fit_to_square(image, self._size, self._channels)
 
 
-def fitted(image: Image.Image, size: int, channels: int) -> Frame:
-    """Return the centre square of an image of mode L or RGB at `size` pixels, (H, W, C)."""
+def fit_to_square(image: Image.Image, size: int, channels: int) -> Frame:
+    """Return the centre square of an image (mode L or RGB) at `size` pixels, (H, W, C)."""
     image = picturefile.in_channels(image, channels)
     whole = image if image.size == (size, size) else ImageOps.fit(
         image, (size, size), Image.Resampling.LANCZOS
@@ -106,16 +107,16 @@ def fitted(image: Image.Image, size: int, channels: int) -> Frame:
 
 
 class Clips:
-    """Windows of frames of each sequence.
+    """All windows of frames of a set of sequences.
 
     Args:
         records: the sequences.
         size: side of the frames, in pixels.
-        channels: of a frame.
+        channels: channels of a frame.
         length: frames of a clip.
         stride: frames between the beginnings of two clips.
-        every: frames from one of a clip to the next.
-        keep: bytes of decoded frames to keep.
+        every: distance of two frames of a clip, in frames of the sequence.
+        keep: bytes of decoded frames to keep in memory.
 
     Raises:
         DataError: a sequence has fewer frames than a window; the message names it.
@@ -126,14 +127,14 @@ class Clips:
         keep: int,
     ) -> None:
         self._records, self._span, self._every = records, (length - 1) * every + 1, every
-        self._frames = Frames(records, size, channels, keep)
+        self._frames = FrameCache(records, size, channels, keep)
         self._windows: list[tuple[int, int]] = []
         for sequence in range(len(records)):
             count = len(records.frames(sequence))
             if count < self._span:
                 raise DataError(
                     f"{records.describe(sequence)}: a sequence of {count} frames, and a clip has "
-                    f"{self._span}: say fewer --past or --future frames, or pack longer sequences"
+                    f"{self._span}: use fewer --past or --future frames, or pack longer sequences"
                 )
             self._windows += [(sequence, at) for at in range(0, count - self._span + 1, stride)]
 
@@ -144,19 +145,19 @@ class Clips:
         """Return a clip, (T, H, W, C).
 
         Raises:
-            DataError: a frame of it cannot be decoded.
+            DataError: a frame of the clip cannot be decoded.
         """
-        return self._from(number, self._span)
+        return self._read_window(number, self._span)
 
-    def read_on(self, number: int, frames: int) -> Frame:
-        """Return so many frames from where a clip begins, or those that its sequence has.
+    def read_frames(self, number: int, frames: int) -> Frame:
+        """Return `frames` frames from the beginning of a clip, or fewer if its sequence ends.
 
         Raises:
-            DataError: one of them cannot be decoded.
+            DataError: one of the frames cannot be decoded.
         """
-        return self._from(number, (frames - 1) * self._every + 1)
+        return self._read_window(number, (frames - 1) * self._every + 1)
 
-    def _from(self, number: int, span: int) -> Frame:
+    def _read_window(self, number: int, span: int) -> Frame:
         sequence, first = self._windows[number]
         end = min(first + span, len(self._records.frames(sequence)))
         return np.stack([
@@ -164,13 +165,13 @@ class Clips:
         ])
 
     def describe(self, number: int) -> str:
-        """Return where a clip is."""
+        """Return the location of a clip in words."""
         sequence, first = self._windows[number]
         return f"{self._records.describe(sequence)}, frames {first} to {first + self._span - 1}"
 
 
 class Synthetic:
-    """Random clips, to measure pure compute."""
+    """Random clips, to measure pure compute throughput."""
 
     def __init__(self, size: int, channels: int, length: int, samples: int, seed: int) -> None:
         draw = np.random.default_rng(seed)
@@ -186,10 +187,10 @@ class Synthetic:
 
 
 def open_sequences(folder: Path) -> Dataset:
-    """Return the data set of sequences in `folder`, with labels or without.
+    """Return the data set of sequences in `folder`, with or without labels.
 
     Raises:
-        DataError: it is none.
+        DataError: the folder has no data set of sequences.
     """
     return open_dataset(folder, labels=get_args(Labels), samples=("sequence",))
 
@@ -201,34 +202,34 @@ def open_clips(
     """Return the clips of a split at `size` pixels.
 
     Args:
-        folder: of the packed data set.
-        split: its name.
-        past: frames that are given.
-        future: frames to predict.
+        folder: folder of the packed data set.
+        split: name of the split.
+        past: number of input frames.
+        future: number of frames to predict.
         size: side of the square frames, in pixels.
-        channels: of a frame; those of the data set are converted.
+        channels: channels of a frame; frames of the data set are converted.
         stride: frames between the beginnings of two clips (default: the length of one).
-        every: frames from one of a clip to the next.
-        keep: bytes of decoded frames to keep.
+        every: distance of two frames of a clip, in frames of the sequence.
+        keep: bytes of decoded frames to keep in memory.
 
     Raises:
-        DataError: it is no data set of sequences, or one of them is too short.
+        DataError: the folder has no data set of sequences, or a sequence is too short.
     """
     records, length = open_sequences(folder).records(split), past + future
     return Clips(records, size, channels, length, stride or length * every, every, keep)
 
 
 class Loader:
-    """Batches of clips in an order that depends on seed and epoch only, made in the background.
+    """Batches of clips in an order that depends on seed and epoch only, prepared in the background.
 
-    One loader serves all resolutions: its clips are of the largest, and decoded frames are kept.
+    One loader serves all resolutions: it returns clips of the last resolution.
 
     Args:
-        clips: where they are from.
-        training: in a new order in each epoch.
-        seed: of the order.
-        strategy: each rank takes its part of a global batch.
-        threads: that decode.
+        clips: the clips.
+        training: whether each epoch has an order of its own.
+        seed: seed of the order.
+        strategy: the ranks, each of which gets its share of a global batch.
+        threads: number of threads that decode.
 
     Raises:
         DataError: there are fewer clips than ranks.
@@ -245,47 +246,47 @@ class Loader:
         self._pool = ThreadPoolExecutor(threads, "clips")
 
     def plan(self, batch: int) -> Plan:
-        """Return which clips come when, in batches of so many per rank."""
+        """Return the order and the batches of the clips, for `batch` clips per rank."""
         return Plan(self.samples, batch * self._strategy.size, self._seed, self._training)
 
     def epoch(self, epoch: int, first: int, batch: int) -> Iterator[Batch]:
-        """Yield this rank's part of each batch of `epoch` from step `first` on.
+        """Yield this rank's share of each batch of `epoch`, beginning with step `first`.
 
         Raises:
             DataError: a frame cannot be decoded.
         """
         plan = self.plan(batch)
         order = plan.order(epoch)
-        coming = iter(range(first, plan.steps))
+        steps = iter(range(first, plan.steps))
 
-        def begin(step: int) -> tuple[list[Future[Frame]], NDArray[np.float32], int]:
+        def submit(step: int) -> tuple[list[Future[Frame]], NDArray[np.float32], int]:
             share = plan.share(step, self._strategy.rank, self._strategy.size)
             numbers = order[step * plan.batch : (step + 1) * plan.batch]
-            made = [self._pool.submit(self._clips.read, int(at)) for at in numbers[share]]
-            return made, plan.draws(epoch, step, 1)[share, 0], len(numbers)
+            futures = [self._pool.submit(self._clips.read, int(at)) for at in numbers[share]]
+            return futures, plan.draws(epoch, step, 1)[share, 0], len(numbers)
 
-        ahead = deque(begin(step) for step in islice(coming, AHEAD))
-        while ahead:
-            made, between, count = ahead.popleft()
-            clips = [torch.from_numpy(one.result()).permute(3, 0, 1, 2) for one in made]
-            ahead.extend(begin(step) for step in islice(coming, 1))
-            yield Batch(torch.stack(clips) if clips else self._none(), torch.from_numpy(between),
-                        count)
+        pending = deque(submit(step) for step in islice(steps, AHEAD))
+        while pending:
+            futures, interpolation, count = pending.popleft()
+            clips = [torch.from_numpy(one.result()).permute(3, 0, 1, 2) for one in futures]
+            pending.extend(submit(step) for step in islice(steps, 1))
+            images = torch.stack(clips) if clips else self._empty()
+            yield Batch(images, torch.from_numpy(interpolation), count)
 
-    def _none(self) -> Tensor:
-        """Return no clip, for a rank that has no part of the last batch."""
+    def _empty(self) -> Tensor:
+        """Return an empty batch, for a rank without a clip in the last batch."""
         return torch.from_numpy(self._clips.read(0)).permute(3, 0, 1, 2)[None][:0]
 
     def close(self) -> None:
-        """End the threads, without waiting."""
+        """Stop the threads without waiting for them."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def about(folder: Path) -> tuple[str, int, str]:
-    """Return name, channels and split to evaluate on of the data set in `folder`.
+def describe_data(folder: Path) -> tuple[str, int, str]:
+    """Return name, channels and evaluation split of the data set in `folder`.
 
     Raises:
-        DataError: it is no data set of sequences.
+        DataError: the folder has no data set of sequences.
     """
     dataset = open_sequences(folder)
     return dataset.fingerprint(), dataset.channels, dataset.evaluation_split()

@@ -1,4 +1,4 @@
-"""Scores of a checkpoint, frame by frame, beside what needs no training: the command `evaluate`."""
+"""The command `evaluate`: scores of a checkpoint for each frame, beside two baselines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from futuregan import clips, restore, scores
 from futuregan.clips import Source
-from futuregan.looking import EvaluateSettings
 from futuregan.restore import Restored
-from futuregan.scores import METHODS, Scores, Sums
+from futuregan.scores import METHODS, Scores, ScoreSums
+from futuregan.settings import EvaluateSettings
 from trainkit import plots
 from trainkit.console import Counter
 from trainkit.torch.start import start
@@ -23,109 +23,109 @@ from trainkit.torch.start import start
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CALLED = {"prediction": "prediction", "copy_last": "last frame repeated", "linear": "linear"}
-UNITS = {
+METHOD_NAMES = {"prediction": "prediction", "copy_last": "last frame repeated", "linear": "linear"}
+MEASURE_NAMES = {
     "mse": ("MSE, x 1000", 1000.0, 2), "psnr": ("PSNR, dB", 1.0, 2), "ssim": ("SSIM", 1.0, 3),
     "ms_ssim": ("MS-SSIM", 1.0, 3), "sharpness": ("sharpness (truth: 1)", 1.0, 3),
 }
-"""Measure -> what it is called, the factor to its unit, and digits to show."""
-SHOWN = 12  # frames in the table, at most
+"""Measure -> its name with unit, the factor to that unit, and the digits to print."""
+MAX_COLUMNS = 12  # frames in the table
 
 
 def main(settings: EvaluateSettings) -> None:
-    """Print the scores of a checkpoint on a split, and draw them where asked for.
+    """Print the scores of a checkpoint on a split; draw them if `settings.plot` is given.
 
     Raises:
-        DataError: there is no checkpoint, or the data is none of sequences, or too short.
+        DataError: there is no checkpoint, or the data has no sequences that are long enough.
     """
-    assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
+    assert settings.data is not None  # noqa: S101 - `settings.check` refuses None
     strategy = start("single", device=settings.device)
     model = restore.open_generator(settings.out, settings.checkpoint, strategy.device)
     frames = settings.long or model.future
-    split = settings.split or clips.about(settings.data)[2]
+    split = settings.split or clips.describe_data(settings.data)[2]
     source = clips.open_clips(
         settings.data, split, model.past, frames, model.size, model.channels, settings.stride,
         settings.every or model.every,
     )
-    sums = Sums(model.size, frames, strategy.device)
+    sums = ScoreSums(model.size, frames, strategy.device)
     with Counter("evaluating", len(source), "clips", stream=sys.stderr) as done:
-        for batch in batches(source, settings.batch_size, strategy.device):
+        for batch in clip_batches(source, settings.batch_size, strategy.device):
             past, truth = batch.tensor_split([model.past], 2)
             sums.add(model.predict(past, frames), past, truth)
             done.add(len(batch))
-    found = sums.over(strategy)
+    result = sums.mean_over(strategy)
     if settings.plot is not None:
         with plots.drawing():
-            plots.save(draw(found, model), settings.plot)
+            plots.save(draw(result, model), settings.plot)
     if settings.json:
-        print(json.dumps(document(found, model, split)))
+        print(json.dumps(json_document(result, model, split)))
     else:
         print(f"{split}: {len(source)} clips, {frames} frames from {model.past}, "
               f"{model.size}x{model.size} pixels, step {model.step}")
-        print("\n".join(table(found)))
+        print("\n".join(table(result)))
         if settings.plot is not None:
             print(settings.plot)
 
 
-def batches(source: Source, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield clips as the networks see them, (n, C, T, H, W) in -1..1."""
+def clip_batches(source: Source, size: int, device: torch.device) -> Iterator[Tensor]:
+    """Yield batches of clips as the networks see them, (n, C, T, H, W) in -1..1."""
     for first in range(0, len(source), size):
         numbers = range(first, min(first + size, len(source)))
         values = torch.from_numpy(np.stack([source.read(number) for number in numbers]))
         yield values.to(device).permute(0, 4, 1, 2, 3).float().div(127.5).sub(1)
 
 
-def document(found: Scores, model: Restored, split: str) -> dict[str, Any]:
-    """Return the scores for machines."""
+def json_document(result: Scores, model: Restored, split: str) -> dict[str, Any]:
+    """Return the scores as a JSON document."""
     return {
-        "split": split, "clips": found.clips, "size": model.size, "step": model.step,
+        "split": split, "clips": result.clips, "size": model.size, "step": model.step,
         "ms_ssim_scales": scores.scales(model.size),
         "scores": {
             method: {
-                measure: {"mean": found.mean(method, measure), "frames": values}
+                measure: {"mean": result.mean(method, measure), "frames": values}
                 for measure, values in measures.items()
             }
-            for method, measures in found.frames.items()
+            for method, measures in result.frames.items()
         },
     }
 
 
-def table(found: Scores) -> Iterator[str]:
-    """Yield the lines of the scores for people: means, and up to twelve of the frames."""
-    count = len(found.frames[METHODS[0]]["mse"])
-    shown = sorted({round(at) for at in np.linspace(0, count - 1, min(count, SHOWN))})
-    heads = "".join(f"{at + 1:>8}" for at in shown)
-    for measure in found.measures:
-        name, factor, digits = UNITS[measure]
+def table(result: Scores) -> Iterator[str]:
+    """Yield the lines of a table of the scores: means, and up to twelve of the frames."""
+    count = len(result.frames[METHODS[0]]["mse"])
+    shown = sorted({round(at) for at in np.linspace(0, count - 1, min(count, MAX_COLUMNS))})
+    header = "".join(f"{at + 1:>8}" for at in shown)
+    for measure in result.measures:
+        name, factor, digits = MEASURE_NAMES[measure]
         if measure == "ms_ssim":
-            name += f" (scales: {scores.scales(found.size)})"
+            name += f" (scales: {scores.scales(result.size)})"
         yield ""
-        yield f"{name:<22}{'mean':>8}{heads}"
+        yield f"{name:<22}{'mean':>8}{header}"
         for method in METHODS:
-            values = [found.mean(method, measure)]
-            values += [found.frames[method][measure][at] for at in shown]
+            values = [result.mean(method, measure)]
+            values += [result.frames[method][measure][at] for at in shown]
             cells = "".join(f"{value * factor:>8.{digits}f}" for value in values)
-            yield f"  {CALLED[method]:<20}{cells}"
+            yield f"  {METHOD_NAMES[method]:<20}{cells}"
 
 
-def draw(found: Scores, model: Restored) -> Figure:
-    """Return the figure: each measure over the frames of the future, a line per method."""
+def draw(result: Scores, model: Restored) -> Figure:
+    """Return a figure with each measure over the future frames, one line per method."""
     import matplotlib as mpl
     from matplotlib.figure import Figure  # not pyplot, which looks for a display
 
     mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same scores give the same file
-    shown = [name for name in ("psnr", "ssim", "sharpness") if name in found.measures]
+    shown = [name for name in ("psnr", "ssim", "sharpness") if name in result.measures]
     figure = Figure(figsize=(4 * len(shown), 3.6), dpi=120, layout="constrained")
     for axes, measure in zip(figure.subplots(1, len(shown)), shown, strict=True):
-        axes.set_title(UNITS[measure][0], fontsize="medium", loc="left")
+        axes.set_title(MEASURE_NAMES[measure][0], fontsize="medium", loc="left")
         axes.set_xlabel("frame of the future")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         for method, colour in zip(METHODS, plots.COLOURS, strict=False):
-            values = found.frames[method][measure]
-            axes.plot(range(1, len(values) + 1), values, color=colour, label=CALLED[method],
-                      marker="o" if len(values) <= 2 * SHOWN else None, markersize=3)
-        if len(values) > model.future:  # from here on, of frames that it made itself
+            values = result.frames[method][measure]
+            axes.plot(range(1, len(values) + 1), values, color=colour, label=METHOD_NAMES[method],
+                      marker="o" if len(values) <= 2 * MAX_COLUMNS else None, markersize=3)
+        if len(values) > model.future:  # later frames are predicted from predicted frames
             axes.axvline(model.future + 0.5, color="grey", linewidth=0.8, linestyle="dotted")
     handles, names = axes.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)

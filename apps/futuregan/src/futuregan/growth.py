@@ -1,4 +1,4 @@
-"""Which resolution is trained when, and how far its new layers are faded in."""
+"""The schedule of the progressive growth: resolution, fade-in factor and batch of each step."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ STAGE = re.compile(r"(\d{1,5}):(\d{1,7})")
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Clips per step and rank, by the side of the frames: larger frames leave room for fewer.
+    """Clips per step and rank for each side of the frames; larger frames allow fewer clips.
 
     Attributes:
-        stages: (side in pixels from which on, clips), rising.
+        stages: pairs (smallest side in pixels, clips), in rising order.
     """
 
     stages: tuple[tuple[int, int], ...]
 
     def at(self, size: int) -> int:
-        """Return the clips for frames of `size` pixels."""
+        """Return the number of clips for frames of `size` pixels."""
         return [count for first, count in self.stages if first <= size][-1]
 
     def at_most(self, most: int | None) -> BatchSizes:
-        """Return the same, or `most` clips where they are more."""
+        """Return the same sizes, limited to `most` clips."""
         return BatchSizes(tuple((first, min(count, most or count)) for first, count in self.stages))
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ def batch_sizes(text: str) -> BatchSizes:
     """Parse `COUNT`, or `SIZE:COUNT,…` with rising sizes from 4.
 
     Raises:
-        argparse.ArgumentTypeError: with what is wrong.
+        argparse.ArgumentTypeError: the text is malformed.
     """
     found = [STAGE.fullmatch(word) for word in (f"4:{text}" if text.isdigit() else text).split(",")]
     stages = tuple((int(match[1]), int(match[2])) for match in found if match)
@@ -59,7 +59,7 @@ class Phase:
 
     Attributes:
         size: side of the frames, in pixels.
-        epochs: how many.
+        epochs: number of epochs.
         fades: whether the layers of this resolution are faded in.
         batch: clips per step and rank.
     """
@@ -71,13 +71,13 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Where in the growth a step is.
+class GrowthStage:
+    """The state of the growth at one step.
 
     Attributes:
         size: side of the frames, in pixels.
-        grown: how often the networks have grown.
-        fade: how far the newest layers are in, up to 1.
+        grown: number of times that the networks have grown.
+        fade: weight of the newest layers, 0..1.
         batch: clips per step and rank.
     """
 
@@ -88,14 +88,15 @@ class Moment:
 
 
 class Growth:
-    """All phases: the first size, then for each next one a transition and a stabilization.
+    """All phases: the first size, then a transition and a stabilization for each next size.
 
     Args:
         first: first side of the frames, in pixels.
-        last: last one.
+        last: last side of the frames, in pixels.
         transition: epochs in which new layers are faded in.
-        stabilization: epochs that follow with all of them.
-        epochs: of the whole training; None: as the phases say. The last one is as long as it takes.
+        stabilization: epochs that follow with the new layers at full weight.
+        epochs: epochs of the whole training, of which the last phase gets the remaining ones;
+            None: the sum of all phases.
         batches: clips per step and rank.
 
     Raises:
@@ -127,18 +128,18 @@ class Growth:
 
     @property
     def epochs(self) -> int:
-        """All of them."""
+        """The number of epochs of the whole training."""
         return self._ends[-1]
 
     def phase(self, epoch: int) -> Phase:
         """Return the phase of an epoch, counted from 0."""
         return self.phases[min(bisect_right(self._ends, epoch), len(self.phases) - 1)]
 
-    def moment(self, epoch: int, step: int, steps: int) -> Moment:
-        """Return where the step is that comes after `step` of the `steps` of an epoch."""
+    def stage(self, epoch: int, step: int, steps: int) -> GrowthStage:
+        """Return the stage of the step that follows `step` of the `steps` of an epoch."""
         phase = self.phase(epoch)
         begin = self._ends[self.phases.index(phase)] - phase.epochs
         done = (epoch - begin) * steps + step + 1
         fade = done / (phase.epochs * steps) if phase.fades else 1.0
         grown = (phase.size // self._first).bit_length() - 1
-        return Moment(phase.size, grown, fade, phase.batch)
+        return GrowthStage(phase.size, grown, fade, phase.batch)

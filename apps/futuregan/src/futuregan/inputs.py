@@ -1,4 +1,4 @@
-"""The clips of a training, real or synthetic, and what the networks must know of them."""
+"""Open the clips of a training, packed or synthetic, and derive the shape of the networks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from futuregan.model import Shape
 from futuregan.settings import TrainSettings
 from trainkit.torch.strategy import TorchStrategy
 
-SYNTHETIC = 657  # clips, as KITTI tracking has for training
+SYNTHETIC = 657  # clips; KITTI tracking has as many in its training split
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Batches to train with and to evaluate on, of one data set, whose `name` tells its content."""
+    """The batches of a training.
+
+    Attributes:
+        name: fingerprint of the data set.
+        shape: sizes of the networks.
+        train: batches to train on.
+        evaluation: batches to evaluate on.
+    """
 
     name: str
     shape: Shape
@@ -24,7 +31,7 @@ class Inputs:
 
 
 def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
-    """Return the batches that `settings` ask for.
+    """Return the batches that `settings` specify.
 
     Raises:
         DataError: the data set is missing or damaged, or has too few clips.
@@ -32,14 +39,14 @@ def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
     size, length = int(settings.size), settings.past + settings.future
     name, channels, split = ("synthetic", 3, "")
     if settings.data is not None:
-        name, channels, split = clips.about(settings.data)
+        name, channels, split = clips.describe_data(settings.data)
 
     def source(which: str) -> Source:
         if settings.data is None:
             return Synthetic(size, channels, length, SYNTHETIC, settings.seed)
         return clips.open_clips(
             settings.data, which, settings.past, settings.future, size, channels,
-            # Clips to evaluate on do not overlap, so that each frame counts once.
+            # Evaluation clips do not overlap, so that each frame counts once.
             settings.stride if which == "train" else None, settings.every,
             settings.frame_cache * 1_000_000,
         )

@@ -1,4 +1,4 @@
-"""The method: losses, gradient penalty, optimizers, and what is done to frames before."""
+"""The formulas: losses, gradient penalty, optimizers, learning rate, and preparation of frames."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from futuregan.growth import Growth, Moment
-from futuregan.model import Discriminator, Generator, Shape, faded, larger, smaller
+from futuregan.growth import Growth, GrowthStage
+from futuregan.minibatch_stddev import MinibatchStddev
+from futuregan.model import Discriminator, Generator, Shape, downsample, fade_in, upsample
 from futuregan.settings import TrainSettings
-from futuregan.spread import Spread
 from trainkit.exits import ArgumentError
 from trainkit.torch.strategy import TorchStrategy
 from trainkit.training import Course
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precision -> what autocast computes in; the others have none."""
+"""Precision -> dtype of autocast; other precisions do not use autocast."""
 BETAS = (0.0, 0.99)
-"""Of Adam: arXiv:1710.10196, appendix A.1."""
+"""Betas of Adam: arXiv:1710.10196, appendix A.1."""
 
 
 def growth(settings: TrainSettings) -> Growth:
-    """Return the phases that `settings` ask for.
+    """Return the phases of the progressive growth.
 
     Raises:
-        ArgumentError: `--epochs` end before the last size.
+        ArgumentError: `--epochs` end before the last resolution is trained.
     """
     try:
         return Growth(
@@ -38,26 +38,32 @@ def growth(settings: TrainSettings) -> Growth:
 
 
 def check_groups(settings: TrainSettings, phases: Growth, ranks: int) -> None:
-    """Refuse parts of a batch that hold no whole group: other deviations make other losses.
+    """Refuse micro-batches smaller than a group: their minibatch standard deviation would differ.
 
     Raises:
-        ArgumentError: at some size there is such a part.
+        ArgumentError: at some resolution a micro-batch has no whole group.
     """
     for phase in phases.phases:
-        seen = settings.at_once.at(phase.size)
+        seen = settings.micro_batch_sizes.at(phase.size)
         if seen < settings.stddev_group:
-            seen *= ranks  # the group is of all ranks
+            seen *= ranks  # the group has clips of all ranks
         whole = min(settings.stddev_group, phase.batch * ranks)
         if seen < whole:
             raise ArgumentError(
-                f"--micro-batch {settings.micro_batch}: the discriminator would see how much "
-                f"{seen} clips differ, and not {whole} as --stddev-group {settings.stddev_group} "
-                f"says; take {-(-whole // ranks)} or more, or smaller groups"
+                f"--micro-batch {settings.micro_batch}: the discriminator would see the standard "
+                f"deviation of {seen} clips instead of {whole} (--stddev-group "
+                f"{settings.stddev_group}); use {-(-whole // ranks)} or more, or smaller groups"
             )
 
 
 def course(settings: TrainSettings, phases: Growth, steps: Callable[[int], int]) -> Course:
-    """Return how far the training goes; `steps` tells the steps of an epoch by its batch."""
+    """Return the length of the training.
+
+    Args:
+        settings: options of the training.
+        phases: phases of the growth.
+        steps: function from the batch of a rank to the steps of an epoch.
+    """
     counts = [steps(phases.phase(epoch).batch) for epoch in range(phases.epochs)]
     planned = sum(counts)
     last = min(planned, settings.max_steps or planned)
@@ -72,15 +78,15 @@ def course(settings: TrainSettings, phases: Growth, steps: Callable[[int], int])
 def networks(
     settings: TrainSettings, shape: Shape, strategy: TorchStrategy
 ) -> tuple[Generator, Discriminator]:
-    """Return both networks with the same first weights on all ranks, on their device."""
-    # Features beside each other: on CPUs, where it was measured, a step takes two thirds of the
-    # time; for tensor cores it is the order that cuDNN wants.
+    """Return both networks on their device, with the same initial weights on all ranks."""
+    # channels_last_3d: on CPUs, where it was measured, a step takes two thirds of the time; cuDNN
+    # needs this layout for tensor cores.
     fast = strategy.device.type == "cpu" or settings.precision in HALF
     layout = torch.channels_last_3d if fast else torch.contiguous_format
     torch.manual_seed(settings.seed)
     generator = Generator(shape, layout)
-    discriminator = Discriminator(shape, Spread(settings.stddev_group, settings.at_once, strategy),
-                                  layout)
+    minibatch_stddev = MinibatchStddev(settings.stddev_group, settings.micro_batch_sizes, strategy)
+    discriminator = Discriminator(shape, minibatch_stddev, layout)
     for network in (generator, discriminator):
         network.to(strategy.device)
         strategy.distribute(network, overlap=False)
@@ -94,74 +100,81 @@ def optimizer(network: nn.Module, settings: TrainSettings) -> torch.optim.Optimi
     )
 
 
-def learning_rate(settings: TrainSettings, moment: Moment) -> float:
-    """Return the rate of both networks: lower by a factor with each growth."""
-    return settings.base_lr * settings.lr_decay**moment.grown
+def learning_rate(settings: TrainSettings, stage: GrowthStage) -> float:
+    """Return the learning rate of both networks, which falls by a factor at each growth."""
+    return settings.base_lr * settings.lr_decay**stage.grown
 
 
-def prepared(clips: Tensor, moment: Moment) -> Tensor:
-    """Return clips of 0..255 as the networks see them at a moment, in -1..1.
+def prepare_clips(clips: Tensor, stage: GrowthStage) -> Tensor:
+    """Return clips of values 0..255 as the networks see them at a stage, with values in -1..1.
 
-    While a resolution is faded in, so is it in what is real: arXiv:1710.10196, figure 2.
-    """
-    values = clips.float().div_(127.5).sub_(1)
-    values = smaller(values, values.shape[-1] // moment.size)
-    return values if moment.fade == 1 else faded(larger(smaller(values)), values, moment.fade)
-
-
-def slope_penalty(
-    score: Callable[[Tensor], Tensor], real: Tensor, made: Tensor, between: Tensor
-) -> Tensor:
-    """Return (|gradient| - 1)^2 of the scores at points between clips: (n,).
-
-    Gulrajani et al., arXiv:1704.00028, equation 3. It can be differentiated, and is to be
-    computed in fp32: a product of gradients leaves the range of fp16.
+    While a resolution is faded in, real clips are blended with their lower resolution by the same
+    factor: arXiv:1710.10196, figure 2.
 
     Args:
-        score: gives clips (n, C, T, H, W) scores.
-        real: clips.
-        made: clips.
-        between: where between the two, 0..1, (n,).
+        clips: (n, C, T, H, W) at the last resolution.
+        stage: stage of the growth.
     """
-    points = torch.lerp(real, made, between.view(-1, 1, 1, 1, 1)).requires_grad_()
-    (found,) = torch.autograd.grad(score(points).sum(), points, create_graph=True)
-    slopes: Tensor = found.flatten(1).norm(dim=1)
-    return (slopes - 1).square()
+    values = clips.float().div_(127.5).sub_(1)
+    values = downsample(values, values.shape[-1] // stage.size)
+    return values if stage.fade == 1 else fade_in(upsample(downsample(values)), values, stage.fade)
 
 
-def critic_losses(loss: str, real: Tensor, made: Tensor) -> Tensor:
-    """Return what the discriminator loses for each pair of scores (n, 1) of clips: (n,).
+def gradient_penalty(
+    score: Callable[[Tensor], Tensor], real: Tensor, fake: Tensor, interpolation: Tensor
+) -> Tensor:
+    """Return (|gradient| - 1)^2 of the scores at points between real and fake clips: (n,).
+
+    Gulrajani et al., arXiv:1704.00028, equation 3. The result is differentiable. It must be
+    computed in fp32, because a product of gradients exceeds the range of fp16.
+
+    Args:
+        score: function from clips (n, C, T, H, W) to scores.
+        real: clips (n, C, T, H, W).
+        fake: clips (n, C, T, H, W).
+        interpolation: position of the points, 0 (real) to 1 (fake), (n,).
+    """
+    points = torch.lerp(real, fake, interpolation.view(-1, 1, 1, 1, 1)).requires_grad_()
+    (gradients,) = torch.autograd.grad(score(points).sum(), points, create_graph=True)
+    norms: Tensor = gradients.flatten(1).norm(dim=1)
+    return (norms - 1).square()
+
+
+def critic_losses(loss: str, real: Tensor, fake: Tensor) -> Tensor:
+    """Return the loss of the discriminator for each pair of scores (n, 1): (n,).
 
     `wgan-gp`: arXiv:1704.00028, equation 3, without its penalty. `lsgan`: Mao et al.,
     arXiv:1611.04076, equation 9. `gan`: Goodfellow et al., arXiv:1406.2661, equation 1.
     """
-    real, made = real.float().flatten(), made.float().flatten()
+    real, fake = real.float().flatten(), fake.float().flatten()
     if loss == "wgan-gp":
-        return made - real
+        return fake - real
     if loss == "lsgan":
-        return ((real - 1).square() + made.square()) / 2
-    return functional.softplus(-real) + functional.softplus(made)
+        return ((real - 1).square() + fake.square()) / 2
+    return functional.softplus(-real) + functional.softplus(fake)
 
 
-def generator_losses(loss: str, made: Tensor) -> Tensor:
-    """Return what the generator loses for each score (n, 1) of its clips: (n,).
+def generator_losses(loss: str, fake: Tensor) -> Tensor:
+    """Return the loss of the generator for each score (n, 1) of its clips: (n,).
 
-    As `critic_losses`; of `gan` the form that does not saturate (arXiv:1406.2661, section 3).
+    Sources as in `critic_losses`; `gan` is the non-saturating form (arXiv:1406.2661, section 3).
     """
-    made = made.float().flatten()
+    fake = fake.float().flatten()
     if loss == "wgan-gp":
-        return -made
+        return -fake
     if loss == "lsgan":
-        return (made - 1).square() / 2
-    return functional.softplus(-made)
+        return (fake - 1).square() / 2
+    return functional.softplus(-fake)
 
 
 @torch.no_grad()
-def follow(average: Generator, generator: Generator, decay: float, steps: int, level: int) -> None:
+def update_ema(
+    average: Generator, generator: Generator, decay: float, steps: int, level: int
+) -> None:
     """Move the average towards the weights that are trained at `level`.
 
-    In the first steps it is shorter: the decay is at most (1 + steps) / (10 + steps), so that the
-    first weights are soon forgotten.
+    In the first steps the decay is at most (1 + steps) / (10 + steps), so that the average soon
+    forgets the initial weights.
     """
     share = 1 - min(decay, (1 + steps) / (10 + steps))
     torch._foreach_lerp_([*average.active(level)], [*generator.active(level)], share)

@@ -1,13 +1,13 @@
-"""The two networks: a generator of the next frames, and what tells them from real ones.
+"""The two networks: the generator of future frames, and the discriminator.
 
 Aigner and Koerner, "FutureGAN", arXiv:1810.01325, section 3 and table 1, with the layers of
 Karras et al., "Progressive Growing of GANs", arXiv:1710.10196: equalized learning rate (section
-4.1), pixel-wise feature normalization (4.2), and standard deviation over the minibatch (3), which
-is in `spread.py`.
+4.1), pixel-wise feature normalization (section 4.2) and minibatch standard deviation (section 3,
+in `minibatch_stddev.py`).
 
-Clips are (N, C, T, H, W), values in -1..1. Level 0 has frames of 4x4 pixels (`Shape.base`), each
-level twice the side of the one below. Both networks have the layers of all levels from the start;
-at a level they use those up to it, and only these have gradients.
+Clips are tensors (N, C, T, H, W) with values in -1..1. Level 0 has frames of 4x4 pixels
+(`Shape.base`), and each level has twice the side of the level below. Both networks own the layers
+of all levels from the start. At a level they use the layers up to it, and only these get gradients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from futuregan.spread import Spread
+from futuregan.minibatch_stddev import MinibatchStddev
 
 SLOPE = 0.2
 TINY = 1e-8
@@ -29,17 +29,17 @@ TINY = 1e-8
 
 @dataclass(frozen=True)
 class Shape:
-    """What networks are made for.
+    """The sizes that determine the networks.
 
     Attributes:
         size: side of the largest frames, a power of 2, in pixels.
-        past: frames that are given.
-        future: frames that are predicted.
-        channels: of a frame.
-        width: features of the widest layers: as many up to 32 pixels, then half for twice the side.
-        residual: the generator makes what is to be added to the last frame given.
-        skip: features in which its decoder gets what its encoder had at each level; 0: it does not.
-        base: side of the frames of level 0, to which all are made smaller, in pixels.
+        past: number of input frames.
+        future: number of predicted frames.
+        channels: channels of a frame.
+        width: features of the widest layers; up to 32 pixels, then half as many per doubling.
+        residual: whether the generator predicts the difference from the last input frame.
+        base: side of the frames of level 0, in pixels.
+        skip: features of the skip connections from encoder to decoder at each level; 0: none.
     """
 
     size: int = 128
@@ -53,11 +53,11 @@ class Shape:
 
     @property
     def levels(self) -> int:
-        """How many levels there are."""
+        """The number of levels."""
         return self.level(self.size) + 1
 
     def features(self, level: int) -> int:
-        """Return the features of a level."""
+        """Return the number of features at a level."""
         return max(1, min(self.width, 32 * self.width // (self.base << level)))
 
     def level(self, size: int) -> int:
@@ -65,18 +65,19 @@ class Shape:
         return (size // self.base).bit_length() - 1
 
 
-class Scaled(nn.Module):
+class EqualizedLayer(nn.Module):
     """A layer with an equalized learning rate: arXiv:1710.10196, section 4.1.
 
-    Weights begin as normal numbers of deviation 1 and are scaled when used, by the constant of He
-    et al. (arXiv:1502.01852): so Adam's steps are equally large for all layers.
+    The weights are initialized with standard deviation 1 and multiplied at run time by the constant
+    of He et al. (arXiv:1502.01852), so that Adam's steps have the same size in all layers.
 
     Args:
-        shape: of the weights; the layer's inputs per output are `shape[1:]` (of a transposed
-            convolution without overlap: `shape[0]`).
-        gain: sqrt(2) before a rectifier, 1 at the end.
-        stride: of a convolution.
-        transposed: whether it is a transposed one.
+        shape: shape of the weights; the fan-in is the product of `shape[1:]`, or `shape[0]` for a
+            transposed convolution without overlap.
+        gain: sqrt(2) before a rectifier, 1 in an output layer.
+        transposed: whether the layer is a transposed convolution.
+        stride: stride of a convolution.
+        padding: padding of a convolution.
     """
 
     scale: Tensor
@@ -93,9 +94,9 @@ class Scaled(nn.Module):
         self._transposed, self._stride, self._padding = transposed, stride, padding
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return the layer's outputs."""
+        """Return the outputs of the layer."""
         weight: Tensor = self.weight
-        if weight.numel() < values.numel():  # whichever is cheaper to scale
+        if weight.numel() < values.numel():  # scale the smaller of the two
             weight = weight * self.scale
         else:
             values = values * self.scale
@@ -103,16 +104,16 @@ class Scaled(nn.Module):
             return functional.linear(values, weight, self.bias)
         if self._transposed:
             return functional.conv_transpose3d(values, weight, self.bias, self._stride)
-        return _convolved(values, weight, self.bias, self._stride, self._padding)
+        return _conv3d(values, weight, self.bias, self._stride, self._padding)
 
 
-def _convolved(
+def _conv3d(
     values: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int, int], padding: int
 ) -> Tensor:
-    """Return a convolution; on a processor in fp32 where three frames are convolved over two.
+    """Return a convolution; on a CPU in fp32 if its kernel of three frames covers two frames.
 
-    There oneDNN's gradient of the weights in bf16 (PyTorch 2.13, AVX-512) has NaN and garbage: it
-    reads memory that nobody has written.
+    In that case oneDNN's bf16 gradient of the weights (PyTorch 2.13, AVX-512) reads uninitialized
+    memory and contains NaN and garbage.
     """
     if values.device.type == "cpu" and (weight.shape[2], values.shape[2]) == (3, 2):
         with torch.autocast("cpu", enabled=False):
@@ -120,101 +121,105 @@ def _convolved(
     return functional.conv3d(values, weight, bias, stride, padding)
 
 
-def cube(inputs: int, outputs: int) -> Scaled:
-    """Return a 3x3x3 convolution."""
-    return Scaled((outputs, inputs, 3, 3, 3), padding=1)
+def conv3x3x3(inputs: int, outputs: int) -> EqualizedLayer:
+    """Return a 3x3x3 convolution with padding."""
+    return EqualizedLayer((outputs, inputs, 3, 3, 3), padding=1)
 
 
-def halving(inputs: int, outputs: int) -> Scaled:
-    """Return a (1,2,2) convolution that halves the sides of the frames."""
-    return Scaled((outputs, inputs, 1, 2, 2), stride=(1, 2, 2))
+def downsampling_conv(inputs: int, outputs: int) -> EqualizedLayer:
+    """Return a (1,2,2) convolution that halves the side of the frames."""
+    return EqualizedLayer((outputs, inputs, 1, 2, 2), stride=(1, 2, 2))
 
 
-def doubling(inputs: int, outputs: int) -> Scaled:
-    """Return a transposed (1,2,2) convolution that doubles the sides of the frames."""
-    return Scaled((inputs, outputs, 1, 2, 2), stride=(1, 2, 2), transposed=True)
+def upsampling_conv(inputs: int, outputs: int) -> EqualizedLayer:
+    """Return a transposed (1,2,2) convolution that doubles the side of the frames."""
+    return EqualizedLayer((inputs, outputs, 1, 2, 2), stride=(1, 2, 2), transposed=True)
 
 
-def pointwise(inputs: int, outputs: int, *, gain: float = math.sqrt(2)) -> Scaled:
+def conv1x1x1(inputs: int, outputs: int, *, gain: float = math.sqrt(2)) -> EqualizedLayer:
     """Return a 1x1x1 convolution."""
-    return Scaled((outputs, inputs, 1, 1, 1), gain=gain)
+    return EqualizedLayer((outputs, inputs, 1, 1, 1), gain=gain)
 
 
-class Normalized(nn.Module):
-    """Leaky rectifier, then each pixel's features to a mean square of 1: section 4.2."""
+class LeakyPixelNorm(nn.Module):
+    """Leaky ReLU, then each pixel's features scaled to a mean square of 1: section 4.2."""
 
     def forward(self, values: Tensor) -> Tensor:
         """Return the normalized features."""
         found = functional.leaky_relu(values, SLOPE)
-        # In 16 bits, the sum of squares would lose most of what is added up.
+        # A sum of squares in 16 bits would lose most of its precision.
         size = found.float().square().mean(1, keepdim=True).add(TINY).rsqrt()
         return found * size.to(found.dtype)
 
 
-def block(*layers: Scaled, normalized: bool) -> nn.Sequential:
-    """Return layers, each with a rectifier behind it."""
-    after = Normalized if normalized else lambda: nn.LeakyReLU(SLOPE)
-    return nn.Sequential(*(module for layer in layers for module in (layer, after())))
+def block(*layers: EqualizedLayer, normalized: bool) -> nn.Sequential:
+    """Return a sequence of layers, each followed by a rectifier."""
+    activation = LeakyPixelNorm if normalized else lambda: nn.LeakyReLU(SLOPE)
+    return nn.Sequential(*(module for layer in layers for module in (layer, activation())))
 
 
-def smaller(clip: Tensor, times: int = 2) -> Tensor:
-    """Return frames of a side `times` smaller, by the mean of the pixels."""
+def downsample(clip: Tensor, times: int = 2) -> Tensor:
+    """Return frames of a side `times` smaller, by average pooling."""
     return clip if times == 1 else functional.avg_pool3d(clip, (1, times, times))
 
 
-def larger(clip: Tensor) -> Tensor:
-    """Return frames of twice the side, each pixel four times."""
+def upsample(clip: Tensor) -> Tensor:
+    """Return frames of twice the side, by repetition of each pixel."""
     return functional.interpolate(clip, scale_factor=(1, 2, 2), mode="nearest")
 
 
-def faded(old: Tensor, new: Tensor, fade: float) -> Tensor:
-    """Return the way of a new level, faded in over that of the one below."""
+def fade_in(old: Tensor, new: Tensor, fade: float) -> Tensor:
+    """Return a blend of the outputs of two levels, in which the new one has the weight `fade`."""
     return torch.lerp(old, new, fade)
 
 
 class Encoder(nn.Module):
-    """From frames of any level to features (N, F, T, base, base)."""
+    """Map frames of any level to features (N, F, T, base, base)."""
 
     def __init__(self, shape: Shape, layout: torch.memory_format, *, normalized: bool) -> None:
         super().__init__()
         self._shape, self._layout = shape, layout
         features = [shape.features(level) for level in range(shape.levels)]
         self.inputs = nn.ModuleList(
-            block(pointwise(shape.channels, count), normalized=normalized) for count in features
+            block(conv1x1x1(shape.channels, count), normalized=normalized) for count in features
         )
         self.blocks = nn.ModuleList(
             nn.ModuleList((
-                block(cube(upper, upper), normalized=normalized),
-                block(halving(upper, lower), normalized=normalized),
+                block(conv3x3x3(upper, upper), normalized=normalized),
+                block(downsampling_conv(upper, lower), normalized=normalized),
             ))
             for lower, upper in pairwise(features)
         )
 
     def forward(self, clip: Tensor, fade: float) -> list[Tensor]:
-        """Return the features of `clip`, whose level is that of its frames, and those on the way.
+        """Return the features of each level, from level 0 to the level of the frames of `clip`.
 
-        Those of level 0 come first, then those of each higher one, before its frames are halved.
+        The features of a level are those before the frames are halved.
+
+        Args:
+            clip: (N, C, T, H, W).
+            fade: weight of the newest level, 0..1.
         """
         level = self._shape.level(clip.shape[-1])
-        # Part of a clip is in no order that convolutions know, and they would take the slow one.
+        # A slice of a clip has a layout for which PyTorch would choose a slow convolution.
         clip = clip.contiguous(memory_format=self._layout)
         found = [self.inputs[level](clip)]
         for number in range(level - 1, -1, -1):
-            cubed, halved = cast("nn.ModuleList", self.blocks[number])
-            found[0] = cubed(found[0])
-            values = halved(found[0])
+            convolved, downsampled = cast("nn.ModuleList", self.blocks[number])
+            found[0] = convolved(found[0])
+            values = downsampled(found[0])
             if number == level - 1 and fade < 1:
-                values = faded(self.inputs[number](smaller(clip)), values, fade)
+                values = fade_in(self.inputs[number](downsample(clip)), values, fade)
             found.insert(0, values)
         return found
 
 
 class Generator(nn.Module):
-    """Makes the next frames (N, C, future, H, W) of those given (N, C, past, H, W).
+    """Predict future frames (N, C, future, H, W) from input frames (N, C, past, H, W).
 
     Args:
-        shape: what it is made for.
-        layout: order in memory of weights and features.
+        shape: sizes of the network.
+        layout: memory format of weights and features.
     """
 
     def __init__(
@@ -225,92 +230,94 @@ class Generator(nn.Module):
         features = [shape.features(level) for level in range(shape.levels)]
         width = features[0]
         self.encoder = Encoder(shape, layout, normalized=True)
-        # In the middle, time is taken in as a whole, and laid out anew.
+        # The middle layers map all input frames to one time step, and that to all future frames.
         self.middle = block(
-            cube(width, width),
-            Scaled((width, width, shape.past, 1, 1)),
-            Scaled((width, width, shape.future, 1, 1), transposed=True),
-            cube(width, width),
+            conv3x3x3(width, width),
+            EqualizedLayer((width, width, shape.past, 1, 1)),
+            EqualizedLayer((width, width, shape.future, 1, 1), transposed=True),
+            conv3x3x3(width, width),
             normalized=True,
         )
         self.blocks = nn.ModuleList(
             nn.ModuleList((
-                block(doubling(lower, upper), normalized=True),
-                block(cube(upper, upper), normalized=True),
+                block(upsampling_conv(lower, upper), normalized=True),
+                block(conv3x3x3(upper, upper), normalized=True),
             ))
             for lower, upper in pairwise(features)
         )
-        # Around the middle, as through it: each pixel's past as a whole, and its future anew.
+        # Like the middle layers, skip connections map the past of a pixel to its future.
         self.skips = nn.ModuleList(
             block(
-                Scaled((shape.skip, count, shape.past, 1, 1)),
-                Scaled((shape.skip, count, shape.future, 1, 1), transposed=True),
+                EqualizedLayer((shape.skip, count, shape.past, 1, 1)),
+                EqualizedLayer((shape.skip, count, shape.future, 1, 1), transposed=True),
                 normalized=True,
             )
             for count in (features[1:] if shape.skip else [])
         )
         self.outputs = nn.ModuleList(
-            pointwise(count, shape.channels, gain=1) for count in features
+            conv1x1x1(count, shape.channels, gain=1) for count in features
         )
-        if shape.residual:  # nothing changes, at first: that is the simplest prediction
+        if shape.residual:  # the initial prediction repeats the last frame
             for layer in self.outputs:
                 nn.init.zeros_(cast("Tensor", layer.weight))
         self.to(memory_format=layout)  # type: ignore[call-overload]
 
     def forward(self, past: Tensor, fade: float = 1.0) -> Tensor:
-        """Return the future of `past`, whose level is that of its frames."""
+        """Return the future of `past`; the side of its frames determines the level."""
         level = self.shape.level(past.shape[-1])
-        first, *seen = self.encoder(past, fade)
+        first, *skipped = self.encoder(past, fade)
         values = self.middle(first)
-        below = values
+        lower = values
         for number in range(level):
-            doubled, cubed = cast("nn.ModuleList", self.blocks[number])
-            below, values = values, doubled(values)
+            upsampled, convolved = cast("nn.ModuleList", self.blocks[number])
+            lower, values = values, upsampled(values)
             if self.shape.skip:
-                values = values + self.skips[number](seen[number])
-            values = cubed(values)
+                values = values + self.skips[number](skipped[number])
+            values = convolved(values)
         found = self.outputs[level](values)
         if level and fade < 1:
-            found = faded(larger(self.outputs[level - 1](below)), found, fade)
+            found = fade_in(upsample(self.outputs[level - 1](lower)), found, fade)
         return cast("Tensor", found + past[:, :, -1:] if self.shape.residual else found)
 
     def active(self, level: int) -> list[nn.Parameter]:
-        """Return the parameters that a grown network of this level has."""
+        """Return the parameters that are used at `level`."""
         modules = [self.encoder.inputs[level], *self.encoder.blocks[:level], self.middle,
                    *self.blocks[:level], *self.skips[:level], self.outputs[level]]
         return [parameter for module in modules for parameter in module.parameters()]
 
 
 class Discriminator(nn.Module):
-    """Gives clips (N, C, past + future, H, W) a score (N, 1): the higher, the more real.
+    """Map clips (N, C, past + future, H, W) to scores (N, 1); real clips should get higher scores.
 
     Args:
-        shape: what it is made for.
-        spread: adds how much clips differ.
-        layout: order in memory of weights and features.
+        shape: sizes of the network.
+        minibatch_stddev: layer that appends the minibatch standard deviation.
+        layout: memory format of weights and features.
     """
 
     def __init__(
-        self, shape: Shape, spread: Spread, layout: torch.memory_format = torch.contiguous_format
+        self, shape: Shape, minibatch_stddev: MinibatchStddev,
+        layout: torch.memory_format = torch.contiguous_format,
     ) -> None:
         super().__init__()
         width = shape.features(0)
         self.encoder = Encoder(shape, layout, normalized=False)
-        self.spread = spread
+        self.minibatch_stddev = minibatch_stddev
         self.last = block(
-            cube(width + 1, width),
-            Scaled((width, width, shape.past + shape.future, shape.base, shape.base)),
+            conv3x3x3(width + 1, width),
+            EqualizedLayer((width, width, shape.past + shape.future, shape.base, shape.base)),
             normalized=False,
         )
-        self.score = Scaled((1, width), gain=1)
+        self.score = EqualizedLayer((1, width), gain=1)
         self.to(memory_format=layout)  # type: ignore[call-overload]
 
     def forward(self, clip: Tensor, fade: float = 1.0, batches: int = 1) -> Tensor:
-        """Return the scores of `batches` batches of clips, one after the other."""
-        values = self.last(self.spread(self.encoder(clip, fade)[0], batches, clip.shape[-1]))
+        """Return the scores of `batches` batches of clips, which are concatenated in `clip`."""
+        features = self.encoder(clip, fade)[0]
+        values = self.last(self.minibatch_stddev(features, batches, clip.shape[-1]))
         return cast("Tensor", self.score(values.flatten(1)))
 
     def active(self, level: int) -> list[nn.Parameter]:
-        """Return the parameters that a grown network of this level has."""
+        """Return the parameters that are used at `level`."""
         modules = [self.encoder.inputs[level], *self.encoder.blocks[:level], self.last, self.score]
         return [parameter for module in modules for parameter in module.parameters()]

@@ -1,4 +1,4 @@
-"""Pictures of predictions: a sheet with all frames beside each other, and frames that move."""
+"""Pictures of predictions: a sheet with all frames, and frames of an animation."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from futuregan.clips import Frame
 
 GAP = 4  # pixels between frames
 LABEL = 96  # pixels of the column with the names of the rows
-HEAD = 20  # pixels above each picture, for words
-ERRORS = 4  # times an error is shown brighter
+HEAD = 20  # pixels above each picture for text
+ERRORS = 4  # amplification factor of the errors
 LARGEST = {".gif": 65_535, ".mp4": 16_384}
-"""Pixels of a side that GIF has a number for, and that libx264 encodes."""
+"""Suffix -> largest side in pixels that GIF can store, and that libx264 encodes."""
 INK, PAPER, MADE = (30, 30, 30), (255, 255, 255), (213, 94, 0)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A clip with its prediction; frames are (T, H, W, C), 0..255.
+class PredictedClip:
+    """A clip with its prediction; frames are (T, H, W, C) with values 0..255.
 
     Attributes:
-        past: what was given.
-        made: what was predicted.
-        truth: what came, as far as it is known.
+        past: input frames.
+        prediction: predicted frames.
+        truth: true future frames, as far as they are known.
     """
 
     past: Frame
-    made: Frame
+    prediction: Frame
     truth: Frame
 
     @property
     def errors(self) -> Frame:
-        """Absolute errors where the truth is known, shown brighter."""
+        """Amplified absolute errors of the frames whose truth is known."""
         known = len(self.truth)
-        apart = np.abs(self.made[:known].astype(int) - self.truth.astype(int))
-        brighter: Frame = (apart * ERRORS).clip(0, 255).astype(np.uint8)
-        return brighter
+        difference = np.abs(self.prediction[:known].astype(int) - self.truth.astype(int))
+        amplified: Frame = (difference * ERRORS).clip(0, 255).astype(np.uint8)
+        return amplified
 
 
-def sheet(clips: Sequence[Shown], scale: int) -> Image.Image:
-    """Return a picture of clips below each other, with a row of frames for each of their parts."""
+def sheet(clips: Sequence[PredictedClip], scale: int) -> Image.Image:
+    """Return a sheet of clips with one row each for input, truth, prediction and error."""
     rows: list[tuple[str, Frame]] = []
     for clip in clips:
-        rows += [("input", clip.past), ("truth", clip.truth), ("prediction", clip.made),
+        rows += [("input", clip.past), ("truth", clip.truth), ("prediction", clip.prediction),
                  (f"error, x {ERRORS}", clip.errors)]
     rows = [(name, frames) for name, frames in rows if len(frames)]
-    side = clips[0].made.shape[1] * scale + GAP
+    side = clips[0].prediction.shape[1] * scale + GAP
     width, height = max(len(frames) for _, frames in rows), len(rows)
     picture = Image.new("RGB", (LABEL + width * side, HEAD + height * side), PAPER)
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default(13)
@@ -64,19 +64,19 @@ def sheet(clips: Sequence[Shown], scale: int) -> Image.Image:
         colour = MADE if name == "prediction" else INK
         draw.text((GAP, top + side // 2), name, colour, font, anchor="lm")
         for column, frame in enumerate(frames):
-            picture.paste(enlarged(frame, scale), (LABEL + column * side, top))
+            picture.paste(enlarge(frame, scale), (LABEL + column * side, top))
     return picture
 
 
-def moving(clips: Sequence[Shown], scale: int) -> list[Image.Image]:
-    """Return pictures to show one after the other: for each clip what came beside the prediction.
+def animation_frames(clips: Sequence[PredictedClip], scale: int) -> list[Image.Image]:
+    """Return the frames of an animation with one row per clip: the truth beside the prediction.
 
-    Both begin with the frames that were given; predicted ones have a coloured edge.
+    Both sides begin with the input frames; predicted frames have a coloured border.
     """
-    side, size = clips[0].made.shape[1] * scale + 2 * GAP, moving_size(clips, scale)
+    side, size = clips[0].prediction.shape[1] * scale + 2 * GAP, animation_size(clips, scale)
     font = ImageFont.load_default(13)
     pictures = []
-    for at in range(len(clips[0].past) + len(clips[0].made)):
+    for at in range(len(clips[0].past) + len(clips[0].prediction)):
         picture = Image.new("RGB", size, PAPER)
         draw = ImageDraw.Draw(picture)
         future = at - len(clips[0].past)
@@ -85,39 +85,39 @@ def moving(clips: Sequence[Shown], scale: int) -> list[Image.Image]:
         for row, clip in enumerate(clips):
             top = HEAD + row * side
             real = np.concatenate([clip.past, clip.truth])
-            seen = np.concatenate([clip.past, clip.made])
+            seen = np.concatenate([clip.past, clip.prediction])
             if at < len(real):
-                picture.paste(enlarged(real[at], scale), (GAP, top + GAP))
+                picture.paste(enlarge(real[at], scale), (GAP, top + GAP))
             if future >= 0:
                 draw.rectangle((side, top, 2 * side - 1, top + side - 1), fill=MADE)
-            picture.paste(enlarged(seen[at], scale), (side + GAP, top + GAP))
+            picture.paste(enlarge(seen[at], scale), (side + GAP, top + GAP))
         pictures.append(picture)
     return pictures
 
 
-def moving_size(clips: Sequence[Shown], scale: int) -> tuple[int, int]:
-    """Return width and height of what moves, in pixels; both are even."""
-    side = clips[0].made.shape[1] * scale + 2 * GAP
+def animation_size(clips: Sequence[PredictedClip], scale: int) -> tuple[int, int]:
+    """Return width and height of the animation in pixels; both are even."""
+    side = clips[0].prediction.shape[1] * scale + 2 * GAP
     height = HEAD + len(clips) * side
     return 2 * side, height + height % 2
 
 
-def enlarged(frame: Frame, scale: int) -> Image.Image:
-    """Return a frame (H, W, C) as a picture whose pixels are squares of so many."""
+def enlarge(frame: Frame, scale: int) -> Image.Image:
+    """Return a frame (H, W, C) as a picture, each pixel a square of side `scale`."""
     image = Image.fromarray(frame[..., 0] if frame.shape[2] == 1 else frame)
     size = (image.width * scale, image.height * scale)
     return image.resize(size, Image.Resampling.NEAREST).convert("RGB")
 
 
 def write_gif(pictures: Sequence[Image.Image], file: IO[bytes], fps: int) -> None:
-    """Write pictures that move, again and again."""
+    """Write an endless animation as GIF."""
     first, *others = pictures
     first.save(file, "GIF", save_all=True, append_images=others, duration=1000 // fps, loop=0)
 
 
 def write_mp4(pictures: Sequence[Image.Image], file: IO[bytes], fps: int) -> None:
-    """Write a video that any browser shows: H.264, 4:2:0; their sides are even."""
-    whole = io.BytesIO()  # a disk that is full is told by Python, and by libav as something else
+    """Write a video (H.264, 4:2:0) that any browser plays; its sides must be even."""
+    whole = io.BytesIO()  # Python reports a full disk as such, libav as another error
     with av.open(whole, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options={"crf": "18"})
         stream.width, stream.height = pictures[0].size

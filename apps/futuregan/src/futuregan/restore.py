@@ -1,4 +1,4 @@
-"""A trained generator, out of a checkpoint."""
+"""Restore a trained generator from a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from trainkit.torch.parts import load_network
 
 @dataclass(frozen=True)
 class Restored:
-    """A generator as it was when a checkpoint was written.
+    """A generator in the state in which a checkpoint was written.
 
     Attributes:
         generator: the network.
-        fade: how much of the last resolution there is, 0..1.
-        past: frames that it is given.
-        future: frames that it makes.
+        fade: weight of the newest level, 0..1.
+        past: number of input frames.
+        future: number of frames that the network predicts at once.
         size: side of the frames, in pixels.
-        channels: of a frame.
-        every: of which frames of a sequence it was trained: each N-th.
-        step: updates made.
+        channels: channels of a frame.
+        every: distance of two frames of a training clip, in frames of the sequence.
+        step: number of updates.
     """
 
     generator: Generator
@@ -40,24 +40,28 @@ class Restored:
 
     @torch.inference_mode()
     def predict(self, past: Tensor, frames: int) -> Tensor:
-        """Return so many frames that follow those of `past` (n, C, T, H, W), in -1..1.
+        """Return the `frames` frames that follow `past`, in -1..1.
 
-        Those beyond what the generator makes at once are made from frames that it made itself.
+        Frames beyond `future` are predicted from frames that the network predicted before.
+
+        Args:
+            past: input frames (n, C, T, H, W) in -1..1.
+            frames: number of frames to predict.
         """
         seen = past
         while seen.shape[2] < self.past + frames:
-            made = self.generator(seen[:, :, -self.past :], self.fade).float().clamp(-1, 1)
-            seen = torch.cat([seen, made], 2)
+            predicted = self.generator(seen[:, :, -self.past :], self.fade).float().clamp(-1, 1)
+            seen = torch.cat([seen, predicted], 2)
         return seen[:, :, self.past : self.past + frames]
 
 
 def open_generator(out: Path | None, file: Path | None, device: torch.device) -> Restored:
     """Return the generator of the checkpoint `file`, or of the newest one of the run in `out`.
 
-    It is the moving average where the training had one.
+    It is the moving average if the training kept one.
 
     Raises:
-        DataError: there is no checkpoint, or it is of something else.
+        DataError: there is no checkpoint, or it belongs to another app.
     """
     state = outputs.load_trained(out, file)
     about: dict[str, Any] = state["about"]

@@ -1,4 +1,4 @@
-"""What a checkpoint keeps: everything that decides how a training goes on."""
+"""The content of a checkpoint: everything that determines the rest of a training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from futuregan.growth import Moment
+from futuregan.growth import GrowthStage
 from futuregan.inputs import Inputs
 from futuregan.model import Discriminator, Generator
 from futuregan.settings import TrainSettings
@@ -21,11 +21,11 @@ FREE = {
     "data", "out", "threads", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
     "backend", "profile", "frame_cache", "watchdog",
 }
-"""Settings that may change when a training goes on; all others shape its weights or its curve."""
+"""Settings that may change at a resume; all others affect the weights or the metrics."""
 
 
 def identity(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> dict[str, Any]:
-    """Return the settings, and the data, that a resumed training shares with its checkpoint."""
+    """Return the settings and data facts that must be equal in a checkpoint and its resume."""
     values = {**dataclasses.asdict(settings), "batch_size_per_rank":
               str(settings.batch_size_per_rank)}
     facts = {"data": data.name, "ranks": strategy.size}
@@ -34,18 +34,18 @@ def identity(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> 
 
 @dataclasses.dataclass
 class Trained:
-    """A training as its checkpoints keep it: `trainkit.training.Training`.
+    """The state of a training that checkpoints keep; implements `trainkit.training.Training`.
 
     Attributes:
-        settings: of the training.
-        data: its batches.
-        strategy: this rank and the others.
-        generator: what is trained.
+        settings: options of the training.
+        data: batches of the training.
+        strategy: the strategy that connects the ranks.
+        generator: the network that is trained.
         discriminator: its adversary.
         average: moving average of the generator, None without.
-        optimizers: of each of the two networks, by name.
-        scalers: of the losses in fp16; they do nothing in other precisions.
-        moment: where in the growth the last step was.
+        optimizers: optimizer of each network, by name.
+        scalers: loss scaler of each network in fp16, by name; inactive in other precisions.
+        stage: stage of the growth at the last step.
     """
 
     settings: TrainSettings
@@ -56,15 +56,15 @@ class Trained:
     average: Generator | None
     optimizers: dict[str, Optimizer]
     scalers: dict[str, torch.amp.GradScaler]
-    moment: Moment
+    stage: GrowthStage
 
     @property
     def best(self) -> Generator:
-        """The generator to evaluate: the moving average where there is one."""
+        """The generator to evaluate: the moving average if there is one."""
         return self.generator if self.average is None else self.average
 
     def parts(self) -> Parts:
-        """Return what changes with the steps."""
+        """Return everything that changes with the steps."""
         average = {} if self.average is None else {"average": self.average}
         return parts(
             generator=self.generator, discriminator=self.discriminator, **average,
@@ -73,10 +73,10 @@ class Trained:
         )
 
     def facts(self) -> dict[str, int]:
-        """Return what the metrics tell at the start."""
+        """Return the facts that the metrics record at the start."""
         return {
             metrics.SEED: self.settings.seed,
-            metrics.GLOBAL_BATCH_SIZE: self.moment.batch * self.strategy.size,
+            metrics.GLOBAL_BATCH_SIZE: self.stage.batch * self.strategy.size,
             metrics.TRAIN_SAMPLES: self.data.train.samples,
             metrics.EVAL_SAMPLES: self.data.evaluation.samples,
         }
@@ -86,15 +86,15 @@ class Trained:
         return digest([self.generator, self.discriminator])
 
     def before_save(self) -> None:
-        """Nothing is each rank's own."""
+        """Do nothing: no rank has state of its own."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return what `evaluate` and `predict` need."""
+        """Return the description of the network that `evaluate` and `predict` need."""
         return {"about": {
-            "shape": dataclasses.asdict(self.data.shape), "size": self.moment.size,
-            "fade": self.moment.fade, "every": self.settings.every,
+            "shape": dataclasses.asdict(self.data.shape), "size": self.stage.size,
+            "fade": self.stage.fade, "every": self.settings.every,
         }}
 
     def own_result(self) -> dict[str, Any]:
-        """Return what the training is of."""
-        return {"size": self.moment.size, "fade_in": self.moment.fade}
+        """Return the app's own entries of `result.json`."""
+        return {"size": self.stage.size, "fade_in": self.stage.fade}

@@ -1,19 +1,19 @@
-"""Train FutureGAN: the next frames of a video, by a GAN that grows from 4x4 pixels.
+"""Train FutureGAN, a GAN that predicts the next frames of a video and grows from 4x4 pixels.
 
-Reproduces, with the settings of `recipes/futuregan/`: Aigner and Koerner, "FutureGAN:
+This app reproduces, with the settings of `recipes/futuregan/`: Aigner and Koerner, "FutureGAN:
 Anticipating the Future Frames of Video Sequences using Spatio-Temporal 3d Convolutions in
-Progressively Growing GANs", arXiv:1810.01325: six frames of 128x128 pixels from six.
+Progressively Growing GANs", arXiv:1810.01325, which predicts six frames of 128x128 pixels from six.
 
-Method: a generator of 3d convolutions sees all frames of the past at once and makes all of the
-future; a discriminator gives past and future together a score. Both begin with frames of 4x4
-pixels; a new resolution is faded in over some epochs and then trained for some more. A step
-updates the discriminator once, then the generator, by Wasserstein GAN with gradient penalty
-(arXiv:1704.00028) and Adam without momentum.
+Method: a generator of 3d convolutions takes all input frames at once and returns all future
+frames; a discriminator gives a clip of input and future frames a score. Both networks begin with
+frames of 4x4 pixels. Each new resolution is faded in over some epochs and then trained for some
+more. A step updates the discriminator once and then the generator, with the loss of the
+Wasserstein GAN with gradient penalty (arXiv:1704.00028) and Adam without momentum.
 
-Better than the published program: ranks share one loader, losses and the deviation over the
-minibatch are of the global batch, the moving average of the generator is evaluated, and a
-training goes on from any step to the same bits. The loop is in this file, the formulas are in
-`method.py`, the networks in `model.py`, what is trained when in `growth.py`.
+Differences from the published program: the ranks share one loader; losses and the minibatch
+standard deviation are those of the global batch; the evaluation uses a moving average of the
+generator; a training resumes from any step with bit-identical weights. This file has the loop,
+`method.py` the formulas, `model.py` the networks, `growth.py` the schedule of the resolutions.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from futuregan import inputs, judging, method
+from futuregan import inputs, method, training_evaluation
 from futuregan.clips import Batch
-from futuregan.growth import Growth, Moment
+from futuregan.growth import Growth, GrowthStage
 from futuregan.inputs import Inputs
 from futuregan.method import HALF
 from futuregan.settings import TrainSettings
@@ -55,7 +55,7 @@ WORDS = Words(
 
 
 def main(settings: TrainSettings) -> None:
-    """Train as `settings` say; everything it writes is in `settings.out`.
+    """Train as `settings` specify; write all files below `settings.out`.
 
     Raises:
         AppError: with the exit code of the app contract.
@@ -65,7 +65,7 @@ def main(settings: TrainSettings) -> None:
         compression=settings.compression,
     )
     folder = settings.out
-    assert folder is not None  # noqa: S101 - `settings.check` saw to it
+    assert folder is not None  # noqa: S101 - `settings.check` refuses None
     with strategy.explained(), StopFlag() as stop:
         if session.has_finished(folder, settings.resume, strategy):
             return
@@ -105,13 +105,15 @@ class Training:
         }
         self.trained = Trained(
             settings, data, strategy, self.generator, self.discriminator, average,
-            self.optimizers, self.scalers, growth.moment(0, 0, 1),
+            self.optimizers, self.scalers, growth.stage(0, 0, 1),
         )
         course = method.course(settings, growth, lambda batch: data.train.plan(batch).steps)
         profile = Profile(settings.profile, strategy)
         self.session = Session(out, strategy, stop, course, WORDS, self.trained, profile)
-        at = self.session.at
-        self.trained.moment = growth.moment(at.epoch, max(at.step - 1, 0), at.steps_per_epoch)
+        progress = self.session.progress
+        self.trained.stage = growth.stage(
+            progress.epoch, max(progress.step - 1, 0), progress.steps_per_epoch
+        )
 
     def run(self) -> None:
         """Train to the end, or to the next step boundary after a signal."""
@@ -120,105 +122,138 @@ class Training:
                 self.run_epoch()
 
     def run_epoch(self) -> None:
-        """Train the rest of the running epoch, and end it: evaluation, checkpoint."""
-        at = self.session.at
+        """Train the remaining steps of the epoch; evaluate and write a checkpoint at its end."""
+        progress = self.session.progress
         self.session.begin_epoch()
-        batches = self.data.train.epoch(at.epoch, at.step, self.growth.phase(at.epoch).batch)
+        batch = self.growth.phase(progress.epoch).batch
+        batches = self.data.train.epoch(progress.epoch, progress.step, batch)
         while self.session.has_steps:
             self.train_step(batches)
         self.session.end_epoch(self.evaluate)
 
     def train_step(self, batches: Iterator[Batch]) -> None:
-        """Make one update of the discriminator, then one of the generator."""
-        batch, at = self.session.take(batches), self.session.at
-        moment = self.growth.moment(at.epoch, at.step, at.steps_per_epoch)
-        rate = method.learning_rate(self.settings, moment)
+        """Update the discriminator once, then the generator."""
+        batch, progress = self.session.next_batch(batches), self.session.progress
+        stage = self.growth.stage(progress.epoch, progress.step, progress.steps_per_epoch)
+        rate = method.learning_rate(self.settings, stage)
         device = self.strategy.device
-        clips = method.prepared(batch.clips.to(device, non_blocking=True), moment)
-        sizes = self.discriminator.spread.parts(len(clips), moment.batch, moment.size)
-        between = batch.between.to(device)
-        parts = list(zip(torch.split(clips, sizes), torch.split(between, sizes), strict=True))
-        # The strategy averages over the ranks, so each contributes its sum times size / count.
-        share = self.strategy.size / batch.count
-        whole = len(parts) == 1
-        drafts = [self.draft(real, moment, keep=whole) for real, _ in parts]
-        lost = []
-        if at.epoch >= self.settings.pretraining_epochs:
-            lost += [
-                self.criticise(real, made.detach(), between, moment, share)
-                for (real, between), made in zip(parts, drafts, strict=True)
+        clips = method.prepare_clips(batch.clips.to(device, non_blocking=True), stage)
+        sizes = self.discriminator.minibatch_stddev.split_sizes(len(clips), stage.batch, stage.size)
+        interpolation = batch.interpolation.to(device)
+        micro_batches = list(
+            zip(torch.split(clips, sizes), torch.split(interpolation, sizes), strict=True)
+        )
+        # The strategy averages over the ranks, so each rank contributes its sum x ranks / clips.
+        weight = self.strategy.size / batch.count
+        is_whole = len(micro_batches) == 1
+        generated = [self.generate(real, stage, keep=is_whole) for real, _ in micro_batches]
+        loss_sums = []
+        if progress.epoch >= self.settings.pretraining_epochs:
+            loss_sums += [
+                self.critic_step(real, fake.detach(), interpolation, stage, weight)
+                for (real, interpolation), fake in zip(micro_batches, generated, strict=True)
             ]
             self.update("discriminator", rate)
-        lost += [
-            self.persuade(real, made if whole else self.draft(real, moment), moment, share)
-            for (real, _), made in zip(parts, drafts, strict=True)
+        loss_sums += [
+            self.generator_step(
+                real, fake if is_whole else self.generate(real, stage), stage, weight
+            )
+            for (real, _), fake in zip(micro_batches, generated, strict=True)
         ]
         self.update("generator", rate)
-        self.trained.moment = moment
+        self.trained.stage = stage
         if self.trained.average is not None:
-            method.follow(self.trained.average, self.generator, self.settings.ema_decay,
-                          at.steps_done, self.data.shape.level(moment.size))
+            method.update_ema(self.trained.average, self.generator, self.settings.ema_decay,
+                              progress.steps_done, self.data.shape.level(stage.size))
         stop = clips.new_full((1,), self.session.stop_asked, dtype=torch.float64)
-        sums = self.strategy.start_sum(torch.cat([torch.stack(lost).sum(0), stop]))
-        self.session.made(batch.count, sums, {
-            metrics.LEARNING_RATE: rate, "resolution": moment.size, "fade_in": moment.fade,
+        sums = self.strategy.start_sum(torch.cat([torch.stack(loss_sums).sum(0), stop]))
+        self.session.finish_step(batch.count, sums, {
+            metrics.LEARNING_RATE: rate, "resolution": stage.size, "fade_in": stage.fade,
         })
 
-    def draft(self, real: Tensor, moment: Moment, *, keep: bool = True) -> Tensor:
-        """Return real pasts with the futures that the generator makes of them.
+    def generate(self, real: Tensor, stage: GrowthStage, *, keep: bool = True) -> Tensor:
+        """Return real input frames joined with the future frames that the generator predicts.
 
-        Without `keep`, nothing is kept to go backwards through: the memory of one part is free
-        for the next one.
+        Without `keep`, PyTorch records no graph for the backward pass, and the memory of one
+        micro-batch is free for the next one.
+
+        Args:
+            real: clips (n, C, T, H, W) in -1..1.
+            stage: stage of the growth.
+            keep: whether a backward pass through the result follows.
         """
         past = real[:, :, : self.settings.past]
         with torch.set_grad_enabled(keep), self.autocast():
-            future = self.generator(past, moment.fade)
+            future = self.generator(past, stage.fade)
         return torch.cat([past, future.float()], 2)
 
-    def criticise(
-        self, real: Tensor, made: Tensor, between: Tensor, moment: Moment, share: float
+    def critic_step(
+        self, real: Tensor, fake: Tensor, interpolation: Tensor, stage: GrowthStage, weight: float
     ) -> Tensor:
-        """Add to the discriminator's gradients; return what a step tells of it."""
+        """Add to the discriminator's gradients; return this micro-batch's sums for the metrics.
+
+        Args:
+            real: clips (n, C, T, H, W) in -1..1.
+            fake: the same clips with predicted future frames.
+            interpolation: position of the gradient penalty between real and fake, 0..1, (n,).
+            stage: stage of the growth.
+            weight: factor of the summed losses, ranks / clips of the global batch.
+
+        Returns:
+            Sums of the critic loss, 0, Wasserstein estimate, gradient penalty, and 0: (5,).
+        """
         settings = self.settings
-        with self.autocast():  # both at once: one pass of twice the batch is faster than two
-            scores = self.discriminator(torch.cat([real, made]), moment.fade, 2).float()
-        of_real, of_made = scores.tensor_split(2)
-        losses = method.critic_losses(settings.loss, of_real, of_made)
+        with self.autocast():  # one pass over real and fake clips is faster than two passes
+            scores = self.discriminator(torch.cat([real, fake]), stage.fade, 2).float()
+        real_scores, fake_scores = scores.tensor_split(2)
+        losses = method.critic_losses(settings.loss, real_scores, fake_scores)
         penalty = torch.zeros_like(losses)
         if settings.loss == "wgan-gp":
-            penalty = method.slope_penalty(
-                lambda points: self.discriminator(points, moment.fade), real, made, between
+            penalty = method.gradient_penalty(
+                lambda points: self.discriminator(points, stage.fade), real, fake, interpolation
             )
             losses = losses + settings.penalty * penalty
-            losses = losses + settings.drift * of_real.flatten().square()
-        self.backward("discriminator", losses.sum() * share)
+            losses = losses + settings.drift * real_scores.flatten().square()
+        self.backward("discriminator", losses.sum() * weight)
         zero = losses.new_zeros(())
         return torch.stack([
-            losses.sum(), zero, (of_real - of_made).sum(), penalty.sum(), zero,
+            losses.sum(), zero, (real_scores - fake_scores).sum(), penalty.sum(), zero,
         ]).detach().double()
 
-    def persuade(self, real: Tensor, made: Tensor, moment: Moment, share: float) -> Tensor:
-        """Add to the generator's gradients; return what a step tells of it."""
+    def generator_step(
+        self, real: Tensor, fake: Tensor, stage: GrowthStage, weight: float
+    ) -> Tensor:
+        """Add to the generator's gradients; return this micro-batch's sums for the metrics.
+
+        Args:
+            real: clips (n, C, T, H, W) in -1..1.
+            fake: the same clips with predicted future frames.
+            stage: stage of the growth.
+            weight: factor of the summed losses, ranks / clips of the global batch.
+
+        Returns:
+            Sums of 0, the generator loss, 0, 0, and the mean squared error: (5,).
+        """
         settings = self.settings
-        errors = (made - real)[:, :, settings.past :].square().flatten(1).mean(1)
+        errors = (fake - real)[:, :, settings.past :].square().flatten(1).mean(1)
         losses = settings.reconstruction * errors
-        if self.session.at.epoch >= settings.pretraining_epochs:
+        if self.session.progress.epoch >= settings.pretraining_epochs:
             with self.autocast():
-                scores = self.discriminator(made, moment.fade)
+                scores = self.discriminator(fake, stage.fade)
             losses = losses + method.generator_losses(settings.loss, scores)
-        self.backward("generator", losses.sum() * share)
+        self.backward("generator", losses.sum() * weight)
         zero = losses.new_zeros(())
         return torch.stack([zero, losses.sum(), zero, zero, errors.sum()]).detach().double()
 
     def backward(self, name: str, loss: Tensor) -> None:
-        """Add the gradients of a loss to the weights of one network, and of no other."""
+        """Add the gradients of a loss to the active weights of one network only."""
         network = self.generator if name == "generator" else self.discriminator
-        level = self.data.shape.level(self.growth.phase(self.session.at.epoch).size)
+        level = self.data.shape.level(self.growth.phase(self.session.progress.epoch).size)
         scaled = self.scalers[name].scale(loss)
         scaled.backward(inputs=network.active(level))  # type: ignore[no-untyped-call]
 
     def update(self, name: str, rate: float) -> None:
-        """Make a step of one network."""
+        """Average the gradients of one network over the ranks, and step its optimizer."""
         network = self.generator if name == "generator" else self.discriminator
         optimizer, scaler = self.optimizers[name], self.scalers[name]
         for group in optimizer.param_groups:
@@ -229,10 +264,10 @@ class Training:
         optimizer.zero_grad()
 
     def autocast(self) -> torch.autocast:
-        """Return the context in which the networks compute in half of the bits, if they do."""
+        """Return the autocast context of the networks, which is off in fp32 and tf32."""
         half = HALF.get(self.settings.precision)
         return torch.autocast(self.strategy.device.type, half, enabled=half is not None)
 
     def evaluate(self) -> Evaluation | None:
-        """Return the scores on held-out clips; None if a signal cut it short."""
-        return judging.evaluate(self.trained, self.session)
+        """Return the scores on held-out clips; None if a signal interrupted the evaluation."""
+        return training_evaluation.evaluate(self.trained, self.session)

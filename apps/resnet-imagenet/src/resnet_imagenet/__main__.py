@@ -10,12 +10,12 @@ from resnet_imagenet.settings import (
     PredictSettings,
     TrainSettings,
 )
-from trainkit import commands
-from trainkit.commands import PlotSettings
+from trainkit import commands, metrics
+from trainkit.plots import Look, Panel
 
 EXAMPLES = {
     "train": """examples:
-  # ResNet-50 v1.5 on ImageNet as NVIDIA DeepLearningExamples trains it, one process
+  # ResNet-50 v1.5 on ImageNet as in NVIDIA DeepLearningExamples, with one process
   python -m resnet_imagenet train --data /data/imagenet --out run --model resnet50
 
   # ResNet-20 on Fashion-MNIST, a few minutes on two cores (recipe cpu-quickstart)
@@ -23,7 +23,7 @@ EXAMPLES = {
       --epochs 3 --batch-size-per-rank 64 --base-lr 0.2 --warmup-epochs 0.5 --momentum 0.9 \\
       --weight-decay 5e-4 --label-smoothing 0
 
-  # go on after a stop (exit code 75), a crash or kill -9
+  # resume after a stop (exit code 75), a crash or kill -9
   python -m resnet_imagenet train …same options… --resume auto
 
   # two ranks on this node: torch.distributed, or Horovod over MPI
@@ -31,7 +31,7 @@ EXAMPLES = {
       …options… --strategy ddp
   mpirun --bind-to none -n 2 python -m resnet_imagenet train …options… --strategy horovod
 
-  # pure compute throughput, no data, and where the time of a step goes
+  # measure pure compute throughput without data, and profile ten steps
   python -m resnet_imagenet train --synthetic --out bench --max-steps 40 \\
       --batch-size-per-rank 32 --profile 10""",
     "evaluate": """examples:
@@ -47,26 +47,36 @@ EXAMPLES = {
   python -m resnet_imagenet export --checkpoint run/checkpoints/step-00002814.npz \\
       --to resnet.pt --format torchscript
 
-The written file is compared with the network in PyTorch; exit code 3, and no file, where
-they disagree.""",
+The command compares the exported network with the one in PyTorch. If they disagree, it writes
+no file and exits with code 3.""",
     "plot": """examples:
   python -m resnet_imagenet plot --out run
   python -m resnet_imagenet plot --out run other-run --to comparison.svg""",
 }
 COMMANDS: commands.Commands = {
-    "train": (TrainSettings, "train a network, or go on with a training"),
-    "evaluate": (EvaluateSettings, "top-1 and top-5 accuracy of a checkpoint"),
-    "predict": (PredictSettings, "the most likely classes of image files"),
+    "train": (TrainSettings, "train a network, or resume a training"),
+    "evaluate": (EvaluateSettings, "compute the top-1 and top-5 accuracy of a checkpoint"),
+    "predict": (PredictSettings, "print the most likely classes of image files"),
     "export": (ExportSettings, "write a trained network as ONNX or TorchScript, and check it"),
-    "plot": (PlotSettings, "draw the curves of runs, finished or not"),
+    "plot": commands.PLOT,
 }
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    text = "Reference training of ResNets on ImageNet and small images."
-    return commands.run("resnet_imagenet", text, COMMANDS, EXAMPLES, arguments)
-
+CURVES = Look(
+    panels=(
+        Panel("loss: training (line), evaluation (dots)", (metrics.TRAIN_LOSS, metrics.EVAL_LOSS)),
+        Panel("evaluation: top-1, %", (metrics.EVAL_ACCURACY,), 100),
+        Panel("evaluation: top-5, %", (metrics.EVAL_ACCURACY_TOP5,), 100),
+        Panel("learning rate", (metrics.LEARNING_RATE,), bottom=0),
+        Panel("throughput, img/s", (metrics.THROUGHPUT,), bottom=0),
+        Panel("time spent waiting for data, %", (metrics.DATA_WAIT,), 100, bottom=0),
+    ),
+    noisy=frozenset({metrics.TRAIN_LOSS, metrics.THROUGHPUT, metrics.DATA_WAIT}),
+    dotted=frozenset({metrics.EVAL_LOSS, metrics.EVAL_ACCURACY, metrics.EVAL_ACCURACY_TOP5}),
+    best=(metrics.EVAL_ACCURACY, "best top-1 {:.2%}"),
+)
+main = commands.entry_point(
+    "resnet_imagenet", "Reference training of ResNets on ImageNet and small images.",
+    COMMANDS, EXAMPLES, CURVES,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

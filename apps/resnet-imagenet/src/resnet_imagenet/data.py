@@ -1,6 +1,6 @@
-"""Batches for training and evaluation: images of a data set, or random ones, as tensors.
+"""Batches of images as tensors, from a data set or random.
 
-Which samples make a batch, in which order and with which draws, says `trainkit.data`.
+`trainkit.data` determines the order of the samples and their random draws.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from resnet_imagenet.crop_windows import DRAWS
 from resnet_imagenet.defects import Sample, undecodable
-from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.image_size_schedule import ImageSizes
+from resnet_imagenet.pipelines import PipelineOptions, Preprocessing
 from resnet_imagenet.producer import IN_FLIGHT, Batch, Producer, lanes
-from resnet_imagenet.sizes import ImageSizes
-from resnet_imagenet.windows import DRAWS
 from trainkit.data import loader
 from trainkit.data.bad import BadRecords, UndecodableError
 from trainkit.data.dataset import Dataset
@@ -26,23 +26,23 @@ from trainkit.data.loader import Share
 from trainkit.data.records import Records
 from trainkit.torch.strategy import TorchStrategy
 
-SMALL = 64  # images of one size up to this many pixels are used whole
+SMALL = 64  # largest side of images of one size that are used without cropping
 PHOTOGRAPH = 224
 
 
 class Batches(Protocol):
-    """What the loop needs from a source of batches."""
+    """The interface of a source of batches for the training loop."""
 
     samples: int
     steps: int
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (images (N, C, H, W) channels_last, labels (N,)) from step `first` on."""
+        """Yield (images (N, C, H, W) channels_last, labels (N,)), beginning with step `first`."""
         ...
 
 
 def preprocessing(dataset: Dataset, size: int | None) -> Preprocessing:
-    """Return how the images of `dataset` become tensors of `size` (default: as is, or 224)."""
+    """Return the preprocessing of `dataset` to images of `size` (default: native size, or 224)."""
     native = None
     if dataset.height and dataset.width and max(dataset.height, dataset.width) <= SMALL:
         native = (dataset.height, dataset.width)
@@ -52,53 +52,53 @@ def preprocessing(dataset: Dataset, size: int | None) -> Preprocessing:
 
 @dataclass(frozen=True)
 class Making:
-    """How encoded images become (images (N, C, H, W) channels_last, labels (N,)), by DALI.
+    """Conversion of encoded images to (images (N, C, H, W) channels_last, labels (N,)), by DALI.
 
-    `trainkit.data.loader.Making`.
+    This class implements `trainkit.data.loader.Making`.
 
     Attributes:
-        records: the samples of a split.
-        to: the wanted tensors.
-        way: training or evaluation, device, threads.
+        records: samples of a split.
+        to: the preprocessing.
+        options: training or evaluation, device, threads.
         batch: the largest N.
-        sizes: the size of the training images by epoch, where it is not `to.size` always.
+        sizes: size of the training images by epoch, None for a constant `to.size`.
     """
 
     records: Records
     to: Preprocessing
-    way: Way
+    options: PipelineOptions
     batch: int
     sizes: ImageSizes | None
     in_flight = IN_FLIGHT
 
     @property
     def lanes(self) -> int:
-        """Return how many pipelines share the threads."""
-        return lanes(self.to, self.way)
+        """The number of pipelines that share the threads."""
+        return lanes(self.to, self.options)
 
     @property
     def draws(self) -> int:
-        """Return the draws that an image needs; the centre of one needs none."""
-        return DRAWS if self.way.training else 0
+        """The number of random draws per image, 0 in an evaluation."""
+        return DRAWS if self.options.training else 0
 
     def at(self, epoch: int) -> Making:
-        """Return the same with the size of the images of `epoch`."""
+        """Return the conversion with the image size of `epoch`."""
         size = self.sizes.at(epoch) if self.sizes else self.to.size
         return dataclasses.replace(self, to=dataclasses.replace(self.to, size=size))
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Producer:
-        """Begin to make batches of the shares of `lanes`."""
+        """Start to make batches of the shares of `lanes`."""
         sources = [map(self._inputs, lane) for lane in lanes]
-        return Producer(self.to, sources, self.way, batch=self.batch)
+        return Producer(self.to, sources, self.options, batch=self.batch)
 
     def nothing(self) -> Batch:
-        """Return a batch of no images."""
-        device = f"cuda:{self.way.device_id}" if self.way.device == "gpu" else "cpu"
+        """Return an empty batch."""
+        device = f"cuda:{self.options.device_id}" if self.options.device == "gpu" else "cpu"
         images = torch.empty((0, self.to.channels, self.to.size, self.to.size), device=device)
         return images, torch.empty(0, dtype=torch.int64, device=device)
 
     def undecodable(self, share: Share) -> Iterator[tuple[int, str]]:
-        """Yield row and defect of the images that the pipeline cannot process."""
+        """Yield row and defect of each image that the pipeline cannot process."""
         rows: list[int] = []
         samples: list[Sample] = []
         for row, number in enumerate(share.numbers.tolist()):
@@ -111,15 +111,15 @@ class Making:
             label = np.array([self.records.label(number)])
             samples.append((encoded, label, share.draws[row]))
         if samples:
-            found = undecodable(self.to, self.way, samples)
+            found = undecodable(self.to, self.options, samples)
             yield from ((rows[at], defect) for at, defect in found)
 
     def _inputs(self, share: Share) -> tuple[Any, ...]:
-        """Return encoded images and labels, for training with draws, as the pipeline wants them."""
+        """Return the inputs of the pipeline: encoded images, labels, and in a training draws."""
         chosen = share.numbers.tolist()
         encoded = [self.records.encoded(number) for number in chosen]
         labels = np.array([[self.records.label(number)] for number in chosen], np.int64)
-        return (encoded, labels, share.draws) if self.way.training else (encoded, labels)
+        return (encoded, labels, share.draws) if self.options.training else (encoded, labels)
 
 
 class Loader(loader.Loader[Batch]):
@@ -132,7 +132,7 @@ class Loader(loader.Loader[Batch]):
         self,
         records: Records,
         to: Preprocessing,
-        way: Way,
+        options: PipelineOptions,
         *,
         batch_per_rank: int,
         seed: int,
@@ -141,13 +141,13 @@ class Loader(loader.Loader[Batch]):
         bad: BadRecords | None = None,
     ) -> None:
         super().__init__(
-            records, Making(records, to, way, batch_per_rank, sizes), training=way.training,
+            records, Making(records, to, options, batch_per_rank, sizes), training=options.training,
             batch_per_rank=batch_per_rank, seed=seed, strategy=strategy, bad=bad,
         )
 
 
 class Synthetic:
-    """One random batch again and again, already on the device: pure compute, no input pipeline."""
+    """One random batch on the device, repeated: pure compute without an input pipeline."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What is wrong with an image: which of a batch cannot be decoded, and why."""
+"""Find the images of a batch that cannot be decoded, and the reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from resnet_imagenet import pipelines
-from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.pipelines import PipelineOptions, Preprocessing
 from shards.formats.records import Bytes
 from trainkit.data import bad
 
@@ -18,30 +18,32 @@ Sample = tuple[Bytes, Any, Any]
 
 
 def undecodable(
-    to: Preprocessing, way: Way, samples: Sequence[Sample]
+    to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]
 ) -> Iterator[tuple[int, str]]:
     """Yield number and defect of those `samples` that the pipeline cannot process."""
-    return bad.undecodable(samples, lambda some: fails(to, way, some), lambda one: defect(one[0]))
+    return bad.undecodable(
+        samples, lambda some: fails(to, options, some), lambda one: defect(one[0])
+    )
 
 
-def fails(to: Preprocessing, way: Way, samples: Sequence[Sample]) -> bool:
+def fails(to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]) -> bool:
     """Return whether the pipeline fails with a batch of `samples`."""
     encoded, labels, draws = zip(*samples, strict=True)
     inputs: list[Any] = [list(encoded), np.stack(labels)]
-    if way.training:
+    if options.training:
         inputs.append(np.stack(draws))
     source = itertools.repeat(tuple(inputs))
     try:
-        pipelines.pipeline(to, source, way, batch=len(samples)).run()
+        pipelines.pipeline(to, source, options, batch=len(samples)).run()
     except RuntimeError:
         return True
     return False
 
 
 def defect(encoded: Bytes) -> str | None:
-    """Return what is wrong with one image file, or None if it can be decoded as a whole.
+    """Return the defect of one image file, or None if it can be decoded as a whole.
 
-    DALI's own text names its operators and no cause, so the content speaks instead.
+    DALI's message names its operators but no cause; the result shows the first bytes instead.
     """
     try:
         pipelines.decoding(itertools.repeat([encoded])).run()

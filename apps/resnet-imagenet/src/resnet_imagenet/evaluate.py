@@ -1,4 +1,4 @@
-"""Top-1 and top-5 accuracy: the evaluation of the training loop, and the command `evaluate`."""
+"""Top-1 and top-5 accuracy: the evaluation within a training, and the command `evaluate`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from resnet_imagenet import model
 from resnet_imagenet.data import Batches, Loader
 from resnet_imagenet.inputs import decoding
 from resnet_imagenet.method import HALF
-from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.pipelines import PipelineOptions, Preprocessing
 from resnet_imagenet.settings import EvaluateSettings
 from resnet_imagenet.state import trained_weights
 from trainkit import outputs
@@ -48,19 +48,20 @@ def evaluate(
     half: torch.dtype | None,
     strategy: TorchStrategy,
     stop: Callable[[], bool],
-    told: Callable[[], None] = lambda: None,
+    on_batch: Callable[[], None] = lambda: None,
 ) -> Scores | None:
-    """Return the scores of `network` over all `batches`, or None if `stop` turned true.
+    """Return the scores of `network` over all `batches`, or None if `stop` returned true.
 
-    Each rank evaluates its share of every batch, and all return the same scores.
+    Each rank evaluates its share of every batch, and all ranks return the same scores.
 
     Args:
-        network: in evaluation mode afterwards.
-        batches: each sample once, over all ranks.
-        half: what autocast computes in, None without.
-        strategy: of this process and the others.
-        stop: asked between batches; true on one rank ends the evaluation on all.
-        told: called after each batch.
+        network: the network; it is in evaluation mode afterwards.
+        batches: batches with each sample once, over all ranks.
+        half: dtype of autocast, None without autocast.
+        strategy: the strategy that connects the ranks.
+        stop: function that is called between batches; if it returns true on one rank, the
+            evaluation ends on all ranks.
+        on_batch: function that is called after each batch.
     """
     network.eval()
     sums = torch.zeros(4, dtype=torch.float64, device=strategy.device)
@@ -72,45 +73,50 @@ def evaluate(
         expected = labels.to(strategy.device, non_blocking=True)
         with torch.autocast(strategy.device.type, half, enabled=half is not None):
             logits = network(images.to(strategy.device, non_blocking=True)).float()
-        best = logits.topk(min(5, logits.shape[1])).indices == expected[:, None]
+        hits = logits.topk(min(5, logits.shape[1])).indices == expected[:, None]
         loss = functional.cross_entropy(logits, expected, reduction="sum")
-        sums += torch.stack([best[:, 0].sum(), best.sum(), loss, loss.new_full((), len(labels))])
-        told()
-    top1, top5, total, seen = strategy.sum(sums.tolist())
-    return Scores(top1 / seen, top5 / seen, total / seen)
+        sums += torch.stack([hits[:, 0].sum(), hits.sum(), loss, loss.new_full((), len(labels))])
+        on_batch()
+    top1, top5, total, count = strategy.sum(sums.tolist())
+    return Scores(top1 / count, top5 / count, total / count)
 
 
 def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, Any]]:
     """Return the trained network of a checkpoint, its preprocessing and its description."""
-    about: dict[str, Any] = state["about"]
+    description: dict[str, Any] = state["about"]
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value
-        for key, value in about["preprocessing"].items()
+        for key, value in description["preprocessing"].items()
     }
     to = Preprocessing(**fields)
     network = model.build(
-        about["model"], classes=len(about["classes"]), channels=to.channels, stem=about["stem"]
+        description["model"], classes=len(description["classes"]), channels=to.channels,
+        stem=description["stem"],
     )
     load_network(network, trained_weights(state))
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return network, to, about
+    return network, to, description
 
 
 def main(settings: EvaluateSettings) -> None:
-    """Print the scores of a checkpoint on a split."""
-    assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
+    """Print the scores of a checkpoint on a split.
+
+    Raises:
+        DataError: there is no checkpoint, or the data has other classes.
+    """
+    assert settings.data is not None  # noqa: S101 - `settings.check` refuses None
     dataset = open_dataset(settings.data)
     strategy = start("single", device=settings.device)
-    network, to, about = restore_network(
+    network, to, description = restore_network(
         outputs.load_trained(settings.out, settings.checkpoint)
     )
-    if list(dataset.classes) != about["classes"]:
+    if list(dataset.classes) != description["classes"]:
         raise DataError(f"{settings.data} has other classes than the checkpoint was trained on")
     split = settings.split or dataset.evaluation_split()
     batches = Loader(
         dataset.records(split),
         to,
-        Way(
+        PipelineOptions(
             training=False, device=decoding(strategy), device_id=strategy.device.index or 0,
             threads=settings.threads,
         ),
@@ -118,7 +124,7 @@ def main(settings: EvaluateSettings) -> None:
         seed=0,
         strategy=strategy,
     )
-    half = HALF.get(settings.precision or about["precision"])
+    half = HALF.get(settings.precision or description["precision"])
     with Counter("evaluating", batches.steps, "batches", stream=sys.stderr) as done:
         network = network.to(strategy.device)
         scores = evaluate(network, batches, half, strategy, lambda: False, done.add)

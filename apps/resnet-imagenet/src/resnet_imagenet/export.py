@@ -1,7 +1,7 @@
-"""A trained network as one ONNX or TorchScript file, compared with PyTorch: the command `export`.
+"""The command `export`: write a trained network as ONNX or TorchScript, and check the file.
 
-The file has everything that using it takes: weights, classes, and how an image
-becomes its input. It gets its name only after it has answered as the network does.
+The file has everything that its use requires: weights, classes and preprocessing. It gets its name
+only after its outputs were compared with those of the original network.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from resnet_imagenet.crop_windows import CENTRE
 from resnet_imagenet.data import Loader
 from resnet_imagenet.evaluate import restore_network
-from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.pipelines import PipelineOptions, Preprocessing
 from resnet_imagenet.settings import DALI_THREADS, ExportSettings
-from resnet_imagenet.windows import CENTRE
 from trainkit import atomic, outputs
 from trainkit.checkpoint import State
 from trainkit.data.dataset import open_dataset
@@ -35,32 +35,32 @@ from trainkit.progress import Progress
 from trainkit.provenance import versions
 from trainkit.torch.strategy import TorchStrategy
 
-OPSET = 20  # the exporter's own: no conversion, which fails for some operators
+OPSET = 20  # the exporter's own, because a conversion fails for some operators
 TOLERANCE = 1e-4
-"""Largest difference of two logits, relative to the largest logit (at least 1): some ten
-times what another order of summation in fp32 does to a ResNet."""
+"""Largest difference of two logits, relative to the largest logit (at least 1): about ten times the
+effect of another summation order in fp32 on a ResNet."""
 BATCH = 16  # images at once
 IMAGES = 64  # images of --data to compare on
 PACKAGES = ("torch", "onnx", "onnxscript", "resnet-imagenet")
 
 Answer = Callable[[Tensor], Tensor]
-"""Images (N, C, H, W) to logits (N, classes)."""
+"""Function from images (N, C, H, W) to logits (N, classes)."""
 
 
 def main(settings: ExportSettings) -> None:
-    """Write the network of a checkpoint to a new file, and say how well the two agree.
+    """Write the network of a checkpoint to a new file, and print the largest difference.
 
     Raises:
-        DataError: they do not agree; the file is not kept.
+        DataError: the exported network differs; the file is not kept.
     """
-    assert settings.to is not None  # noqa: S101 - `settings.check` saw to it
+    assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
     if settings.format == "onnx":
         need_onnx()
     state = outputs.load_trained(settings.out, settings.checkpoint)
-    network, to, about = restore_network(state)
+    network, to, description = restore_network(state)
     to = dataclasses.replace(to, size=settings.image_size or to.size)
     network.eval()
-    facts = metadata(state, to, about)
+    facts = metadata(state, to, description)
     encode, load = {"onnx": (onnx_file, load_onnx), "torchscript": (script_file, load_script)}[
         settings.format
     ]
@@ -76,19 +76,19 @@ def main(settings: ExportSettings) -> None:
             print(f"{name}: {comparison}")
             if comparison.difference > comparison.allowed:
                 raise DataError(
-                    f"the exported network answers otherwise than the original: {comparison}; "
+                    f"the exported network differs from the original: {comparison}; "
                     f"{settings.to} is not written"
                 )
         file.write(content)
     shape = f"(any number, {to.channels}, {to.size}, {to.size})"
-    print(f"{settings.to}  {about['model']}, {len(content) / 1e6:.1f} MB, images {shape}")
+    print(f"{settings.to}  {description['model']}, {len(content) / 1e6:.1f} MB, images {shape}")
 
 
 def need_onnx() -> None:
-    """Refuse where the packages are missing: images for GPUs have none of them.
+    """Refuse to export to ONNX without its packages, which the images for GPUs lack.
 
     Raises:
-        ArgumentError: naming the packages.
+        ArgumentError: a package is missing; the message names it.
     """
     needed = ("onnx", "onnxscript", "onnxruntime")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
@@ -99,12 +99,12 @@ def need_onnx() -> None:
         )
 
 
-def metadata(state: State, to: Preprocessing, about: dict[str, Any]) -> dict[str, str]:
-    """Return what the file says of itself: JSON texts by name."""
+def metadata(state: State, to: Preprocessing, description: dict[str, Any]) -> dict[str, str]:
+    """Return the metadata of the file: JSON texts by name."""
     at, side = state["progress"], [to.size, to.size]
     facts = {
-        "model": about["model"],
-        "classes": about["classes"],
+        "model": description["model"],
+        "classes": description["classes"],
         "preprocessing": {
             "mode": "L" if to.channels == 1 else "RGB",
             **({} if to.native else {"centre_square": CENTRE}),  # part of the shorter side
@@ -125,7 +125,7 @@ def onnx_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> b
     """Return `network` as an ONNX model, `images` to `logits`, with its weights inside."""
     program = torch.onnx.export(
         network,
-        (torch.zeros(2, to.channels, to.size, to.size),),  # 1 would be taken for a constant
+        (torch.zeros(2, to.channels, to.size, to.size),),  # a batch of 1 would become a constant
         input_names=["images"],
         output_names=["logits"],
         dynamic_shapes={"images": {0: "batch"}},
@@ -133,11 +133,11 @@ def onnx_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> b
         dynamo=True,
         verbose=False,
     )
-    assert program is not None  # noqa: S101 - None is for a file it was to write
+    assert program is not None  # noqa: S101 - None is returned only for exports to a file
     model = program.model_proto
     parts = (model.graph.node, model.graph.input, model.graph.output, model.graph.value_info)
     for part in itertools.chain(*parts, model.graph.initializer):
-        part.ClearField("metadata_props")  # lines and folders of the source code
+        part.ClearField("metadata_props")  # they contain paths of the source code
     for key, value in facts.items():
         model.metadata_props.add(key=key, value=value)
     content: bytes = model.SerializeToString(deterministic=True)
@@ -161,7 +161,7 @@ def load_onnx(content: bytes) -> Answer:
 
 
 def script_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> bytes:
-    """Return `network` as a traced TorchScript module; `facts` are its extra files *.json."""
+    """Return `network` as a traced TorchScript module, with `facts` as extra files *.json."""
     example = torch.zeros(2, to.channels, to.size, to.size)
     traced = torch.jit.trace(  # type: ignore[no-untyped-call]
         network, example, check_trace=False,  # `compare` checks more
@@ -182,11 +182,11 @@ def load_script(content: bytes) -> Answer:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep from the user what the exporters say of their own parts.
+    """Suppress warnings of the exporters about their own components.
 
-    That torchvision is missing (nothing here uses it), that PyTorch uses what it
-    deprecated, and that TorchScript is to be superseded by torch.export, which
-    LibTorch and Triton do not read everywhere yet.
+    They warn that torchvision is missing, which is not used here, that PyTorch uses deprecated
+    functions, and that torch.export supersedes TorchScript, although LibTorch and Triton do not
+    read its files everywhere yet.
     """
     logger = logging.getLogger("torch.onnx")
     level = logger.level
@@ -214,7 +214,7 @@ def real_images(folder: Path, to: Preprocessing) -> Iterator[Tensor]:
     loader = Loader(
         dataset.records(dataset.evaluation_split()),
         to,
-        Way(training=False, threads=DALI_THREADS),
+        PipelineOptions(training=False, threads=DALI_THREADS),
         batch_per_rank=BATCH,
         seed=0,
         strategy=TorchStrategy(),
@@ -225,13 +225,13 @@ def real_images(folder: Path, to: Preprocessing) -> Iterator[Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """How the answers of the exported network differ from the original's.
+    """The difference between the outputs of the exported and the original network.
 
     Attributes:
-        images: how many were shown to both.
+        images: number of compared images.
         difference: the largest difference of two logits.
-        largest: the largest logit, as a magnitude.
-        agree: images whose best class is the same.
+        largest: the largest magnitude of a logit.
+        agree: number of images with the same most likely class.
     """
 
     images: int
@@ -241,7 +241,7 @@ class Comparison:
 
     @property
     def allowed(self) -> float:
-        """Return the largest difference that rounding explains."""
+        """The largest difference that rounding explains."""
         return TOLERANCE * max(1.0, self.largest)
 
     def __str__(self) -> str:
@@ -253,7 +253,7 @@ class Comparison:
 
 @torch.inference_mode()
 def compare(network: nn.Module, exported: Answer, batches: Iterable[Tensor]) -> Comparison:
-    """Return how `exported` differs from `network` over `batches`."""
+    """Return the difference between `exported` and `network` over `batches`."""
     images, agree, difference, largest = 0, 0, 0.0, 0.0
     for batch in batches:
         ours, theirs = network(batch), exported(batch)

@@ -1,4 +1,4 @@
-"""The batches of a training, real or synthetic, and what the network must know of them."""
+"""Open the batches of a training, packed or synthetic."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ import torch
 
 from resnet_imagenet import data
 from resnet_imagenet.data import Batches
-from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.pipelines import PipelineOptions, Preprocessing
 from resnet_imagenet.settings import TrainSettings
 from trainkit.data.bad import BadRecords
 from trainkit.data.dataset import open_dataset
 from trainkit.data.staging import stage
 from trainkit.torch.strategy import TorchStrategy
 
-# Shapes that --synthetic imitates: CIFAR-10 for the small networks, ImageNet for the others.
+# Shapes of --synthetic: those of CIFAR-10 for the small networks, of ImageNet for the others.
 SMALL = {"size": 32, "classes": 10, "train": 50_000, "evaluation": 10_000}
 LARGE = {"size": 224, "classes": 1_000, "train": 1_281_167, "evaluation": 50_000}
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Training and evaluation batches of one data set, whose `name` tells its content too.
+    """The batches of a training.
 
-    `bad` has the records that could not be decoded, and calls `bad.tell` for each new one.
+    Attributes:
+        name: fingerprint of the data set.
+        classes: names of the classes.
+        to: preprocessing of the images.
+        train: batches to train on.
+        evaluation: batches to evaluate on.
+        bad: records that could not be decoded; `bad.tell` is called for each new one.
     """
 
     name: str
@@ -37,7 +43,7 @@ class Inputs:
     bad: BadRecords
 
     def describe(self, settings: TrainSettings) -> dict[str, Any]:
-        """Return what a checkpoint keeps, so that `evaluate` and `predict` need no settings."""
+        """Return the description in a checkpoint, from which other commands restore the network."""
         return {
             "model": settings.model,
             "stem": settings.stem,
@@ -48,7 +54,7 @@ class Inputs:
 
 
 def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
-    """Return the batches that `settings` ask for.
+    """Return the batches that `settings` specify.
 
     Raises:
         DataError: the data set is missing or damaged.
@@ -67,7 +73,7 @@ def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
         return data.Loader(
             dataset.records(split),
             to,
-            Way(
+            PipelineOptions(
                 training, settings.scale_augmentation, device=decoding(strategy),
                 device_id=strategy.device.index or 0, threads=settings.threads,
             ),
@@ -84,12 +90,12 @@ def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
 
 
 def decoding(strategy: TorchStrategy) -> str:
-    """Return where DALI decodes: "gpu" beside an NVIDIA GPU, for there is no DALI for AMD's."""
+    """Return DALI's device: "gpu" for NVIDIA GPUs; DALI does not support GPUs of AMD."""
     return "gpu" if strategy.device.type == "cuda" and torch.version.hip is None else "cpu"
 
 
 def synthetic_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
-    """Return random batches of the shape that the model is known for."""
+    """Return random batches of the standard shape of the model."""
     shape = SMALL if settings.model in ("resnet20", "resnet32") else LARGE
     size = settings.image_size.last if settings.image_size else shape["size"]
     to = Preprocessing(3, size, (0.5,) * 3, (0.25,) * 3, None)

@@ -1,4 +1,4 @@
-"""The method: the network's first weights, the optimizer, the learning rate, the loss."""
+"""The formulas: initial weights, optimizer, learning rate and loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from resnet_imagenet import model
 from resnet_imagenet.inputs import Inputs
 from resnet_imagenet.settings import WARMUP_EPOCHS, TrainSettings
-from resnet_imagenet.state import start_from
+from resnet_imagenet.state import load_initial_weights
 from trainkit import checkpoint, schedules
 from trainkit.exits import ArgumentError
 from trainkit.torch import optim
@@ -24,21 +24,25 @@ from trainkit.torch.strategy import TorchStrategy
 from trainkit.training import Course
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precision -> what autocast computes in; the others have none."""
+"""Precision -> dtype of autocast; other precisions do not use autocast."""
 
 
 def build(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> nn.Module:
-    """Return the network with its first weights, on its device."""
+    """Return the network with its initial weights, on its device.
+
+    Raises:
+        ArgumentError: `--sync-bn` is not supported by the strategy or the device.
+    """
     network: nn.Module = model.build(
         settings.model, classes=len(data.classes), channels=data.to.channels, stem=settings.stem,
         bn_momentum=settings.bn_momentum,
     )
     if settings.initial is not None:
-        start_from(checkpoint.load(settings.initial), network, str(settings.initial))
+        load_initial_weights(checkpoint.load(settings.initial), network, str(settings.initial))
     if settings.sync_bn:
         if strategy.device.type != "cuda" or strategy.name != "ddp":
             raise ArgumentError(
-                "--sync-bn needs --strategy ddp on GPUs: PyTorch has it nowhere else"
+                "--sync-bn needs --strategy ddp on GPUs: PyTorch supports it nowhere else"
             )
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     network.to(strategy.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -46,48 +50,48 @@ def build(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> nn.
 
 
 def check(settings: TrainSettings, steps: int, device: torch.device) -> None:
-    """Refuse what only the data and the machine show, before anything is written.
+    """Refuse settings that contradict the data or the machine, before anything is written.
 
     Args:
-        settings: schedule, and how to compile.
+        settings: options of the training.
         steps: steps per epoch.
-        device: where the network computes.
+        device: device of the network.
 
     Raises:
-        ArgumentError: the warm-up does not fit, or what compiles the network is not there.
+        ArgumentError: the warm-up does not fit, or a compiler is missing.
     """
     warm, (most, what) = warmup_steps(settings, steps), longest_warmup(settings, steps)
     if warm > most:
         raise ArgumentError(
             f"a warm-up of {warm} steps is longer than {what} ({most} steps, {steps} per epoch): "
-            "--warmup-epochs or --warmup-steps makes it shorter"
+            "shorten it with --warmup-epochs or --warmup-steps"
         )
     if settings.compile != "off":
         check_compiler(settings.compile, device)
 
 
-VARIANT = "of the images only those on torch-*-dev have it: containers/README.md, torch.compile"
+VARIANT = "only the images on torch-*-dev have it: containers/README.md, torch.compile"
 
 
 def check_compiler(mode: str, device: torch.device) -> None:
-    """Refuse to compile where what compiles is not there.
+    """Refuse to compile the network without a compiler.
 
     Raises:
-        ArgumentError: no C++ compiler, or for a GPU no Triton.
+        ArgumentError: there is no C++ compiler, or for a GPU no Triton.
     """
     compiler = os.environ.get("CXX", "g++")
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         raise ArgumentError(f"--compile {mode}: Triton is not installed; {VARIANT}")
-    if shutil.which(compiler) is None:  # a GPU's kernels are started by compiled code, too
+    if shutil.which(compiler) is None:  # compiled code also launches the kernels of a GPU
         raise ArgumentError(
-            f"--compile {mode}: no C++ compiler {compiler} (set CXX, or say --compile off); "
+            f"--compile {mode}: no C++ compiler {compiler} (set CXX, or use --compile off); "
             f"{VARIANT}"
         )
 
 
 def compile_network(network: nn.Module, mode: str, cache: Path) -> None:
-    """Have `network` compiled when it is first called; compiled code is kept in `cache`."""
-    # Not `setdefault`: PyTorch sets it to a folder under /tmp itself, before this.
+    """Compile `network` at its first call; keep compiled code in `cache`."""
+    # Not `setdefault`, because PyTorch has already set it to a folder under /tmp.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache.resolve())
     network.compile(mode=mode)
 
@@ -95,8 +99,8 @@ def compile_network(network: nn.Module, mode: str, cache: Path) -> None:
 def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
     """Return SGD with momentum, or LARS; both decay weights only (`optim.decay_groups`).
 
-    The velocity of both is without the learning rate: v <- m v + g, w <- w - lr v. That is
-    the momentum correction of a warm-up: Goyal et al., section 3 (remark 2).
+    The velocity of both does not contain the learning rate: v <- m v + g, w <- w - lr v. This is
+    the momentum correction of a warm-up: Goyal et al., arXiv:1706.02677, section 3 (remark 2).
     """
     groups = optim.decay_groups(network.parameters(), settings.weight_decay)
     if settings.optimizer == "lars":
@@ -106,19 +110,19 @@ def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
         fused=True,  # one pass over the weights instead of one per operation
     )
     if settings.momentum:
-        # PyTorch leaves them uninitialised where fp16 skips the first step for an overflow.
+        # PyTorch leaves the buffers uninitialized if fp16 skips the first step after an overflow.
         for parameter in network.parameters():
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer
 
 
 def total_steps(settings: TrainSettings, steps: int) -> int:
-    """Return the steps of the whole training, of `steps` per epoch."""
+    """Return the steps of the whole training, with `steps` per epoch."""
     return settings.steps or settings.epochs * steps
 
 
 def course(settings: TrainSettings, steps: int) -> Course:
-    """Return how far the training goes, of `steps` per epoch."""
+    """Return the length of the training, with `steps` per epoch."""
     planned = total_steps(settings, steps)
     last = min(planned, settings.max_steps or planned)
     every = 0 if settings.synthetic else settings.eval_every
@@ -130,17 +134,17 @@ def course(settings: TrainSettings, steps: int) -> Course:
 
 
 def longest_warmup(settings: TrainSettings, steps: int) -> tuple[int, str]:
-    """Return how many steps a warm-up may have at most, and what it is not to be longer than."""
+    """Return the largest number of warm-up steps, and a description of what limits it."""
     if settings.schedule == "cyclic":
         return round(settings.cycle_epochs * steps) - 1, "all of a cycle but its last step"
     return total_steps(settings, steps), "the training"
 
 
 def warmup_steps(settings: TrainSettings, steps: int) -> int:
-    """Return the steps of the warm-up, in a training of `steps` per epoch.
+    """Return the number of warm-up steps, with `steps` per epoch.
 
-    Where the usual one is too long, and nobody has asked for it, it is the share of the
-    training (of a cycle) that it is of the usual number of epochs.
+    If the default warm-up is too long, it gets the same share of the training (or of a cycle) as
+    the default number of warm-up epochs has of the default number of epochs.
     """
     if settings.warmup_steps is not None:
         return settings.warmup_steps
@@ -151,19 +155,19 @@ def warmup_steps(settings: TrainSettings, steps: int) -> int:
 
 
 def warmup_note(settings: TrainSettings, steps: int) -> str | None:
-    """Return what to say of a warm-up that is shorter than the usual one, unasked; else None."""
+    """Return a note about a shortened default warm-up; None if it is not shortened."""
     warm, usual = warmup_steps(settings, steps), round(WARMUP_EPOCHS * steps)
     if warm == usual or (settings.warmup_steps, settings.warmup_epochs) != (None, None):
         return None
     most, what = longest_warmup(settings, steps)
     return (
         f"the warm-up of {WARMUP_EPOCHS:g} epochs ({usual} steps) is longer than {what} ({most} "
-        f"steps): shortened to {warm} steps; --warmup-epochs or --warmup-steps sets another"
+        f"steps): shortened to {warm} steps; change it with --warmup-epochs or --warmup-steps"
     )
 
 
 def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[int], float]:
-    """Return the learning rate as a function of the steps done.
+    """Return the learning rate as a function of the number of updates so far.
 
     Args:
         settings: peak, warm-up and decay.
@@ -185,7 +189,7 @@ def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[
         if step < warm and settings.warmup == "constant":
             return schedules.constant_warmup(step, warm, peak, first)
         if step < warm:
-            # From 0 the coming step counts, so that no step has rate 0.
+            # A warm-up from 0 uses the next step, so that no step has the rate 0.
             return schedules.warmup(step if first else step + 1, warm, peak, first)
         if settings.schedule == "step":
             return schedules.step_decay(step, milestones, peak)
@@ -199,7 +203,15 @@ def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[
 
 
 def summed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return the sum of the losses of logits (N, classes), in fp32, with label smoothing."""
+    """Return the sum of the cross-entropy losses in fp32, with label smoothing.
+
+    Szegedy et al., arXiv:1512.00567, section 7.
+
+    Args:
+        logits: (N, classes).
+        labels: (N,).
+        smoothing: share of the target that is spread over all classes.
+    """
     return functional.cross_entropy(
         logits.float(), labels, label_smoothing=smoothing, reduction="sum"
     )

@@ -2,8 +2,8 @@
 
 Sources: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition",
 arXiv:1512.03385: table 1 (ResNet-18/34/50/101/152), section 4.2 (ResNet-20/32).
-v1.5 means that a bottleneck halves the resolution in its 3x3 convolution and not
-in its first 1x1, as in fb.resnet.torch and NVIDIA DeepLearningExamples.
+In v1.5 a bottleneck halves the resolution in its 3x3 convolution instead of its first 1x1
+convolution, as in fb.resnet.torch and NVIDIA DeepLearningExamples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Stem = Literal["imagenet", "small"]
 
 
 def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    """Return a `kernel` x `kernel` convolution with "same" padding and no bias (BN has one)."""
+    """Return a `kernel` x `kernel` convolution with "same" padding, without bias."""
     return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
 
 
@@ -69,7 +69,7 @@ class Bottleneck(nn.Module):
 
 
 class PadShortcut(nn.Module):
-    """Option A of section 3.3: subsample, and pad the new channels with zeros (no parameters)."""
+    """Option A of section 3.3: subsample, and pad the new channels with zeros."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
 
 
 class ResNet(nn.Module):
-    """Stem, stages of residual blocks (each but the first halves the resolution), pool, linear.
+    """Stem, stages of residual blocks (all but the first halve the resolution), pooling, linear.
 
     Args:
         block: the residual block.
@@ -113,8 +113,8 @@ class ResNet(nn.Module):
         widths: channels per stage (before the block's expansion).
         classes: outputs of the last layer.
         channels: channels of the images.
-        stem_kind: "imagenet" (7x7 stride 2 and max-pool) or "small" (3x3 stride 1).
-        shortcut: makes the shortcut of a block that changes the shape.
+        stem_kind: "imagenet" (7x7 with stride 2, and max-pooling) or "small" (3x3 with stride 1).
+        shortcut: function that makes the shortcut of a block that changes the shape.
     """
 
     def __init__(
@@ -154,11 +154,11 @@ class ResNet(nn.Module):
 
 @torch.no_grad()
 def initialize(module: nn.Module) -> None:
-    """Initialize one module in place, as every large-batch ResNet recipe does.
+    """Initialize one module in place, as all large-batch ResNet recipes do.
 
-    Convolutions: He et al., arXiv:1502.01852 (fan out, ReLU). The last BN of a
-    residual branch starts at gamma = 0, so that a block starts as the identity:
-    Goyal et al., arXiv:1706.02677, section 5.1; the linear layer too (std 0.01).
+    Convolutions: He et al., arXiv:1502.01852 (fan out, ReLU). The last batch normalization of a
+    residual branch starts with gamma = 0, so that a block starts as the identity, and the linear
+    layer with standard deviation 0.01: Goyal et al., arXiv:1706.02677, section 5.1.
     """
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -197,8 +197,8 @@ def build(
         classes: number of classes.
         channels: channels of the images, 1 or 3.
         stem: default "small" for ResNet-20/32, else "imagenet".
-        bn_momentum: share of the new batch in BN's running mean and variance, PyTorch's
-            convention: 1 - Caffe's `moving_average_fraction` (0.95 there is 0.05 here).
+        bn_momentum: weight of the new batch in the running mean and variance of batch
+            normalization, in PyTorch's convention: 1 - Caffe's `moving_average_fraction`.
     """
     if name in SMALL:
         network = ResNet(

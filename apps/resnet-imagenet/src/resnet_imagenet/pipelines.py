@@ -1,12 +1,12 @@
-"""What happens to an image between its file and the network, as DALI graphs.
+"""DALI graphs from an encoded image to the input of the network.
 
-Every random decision comes from outside, as uniform draws in 0..1 per sample, and
-not from DALI's own generators: so an epoch depends on its seed only, not on the
-number of ranks, threads or restarts. `windows` turns draws into windows.
+All random decisions are inputs, as uniform draws in 0..1 per sample, and do not come from DALI's
+generators. Therefore an epoch depends on its seed only, not on the number of ranks, threads or
+restarts. `crop_windows` converts draws to windows.
 
-One graph serves both devices. On a GPU it ends with floats that are ready for the
-network. On a CPU it ends after decoding, and `host` does the last two steps: DALI's
-resampling is several times slower there than PyTorch's.
+One graph serves both devices. On a GPU it ends with floats for the network. On a CPU it ends after
+decoding, and `cpu_transforms` does the last two steps, because DALI's resampling is several times
+slower there than PyTorch's.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from numpy.typing import NDArray
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 
-from resnet_imagenet import windows
+from resnet_imagenet import crop_windows
 
-QUEUE = 2  # batches that DALI prepares ahead
+QUEUE = 2  # batches that DALI prepares in advance
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How images become tensors; kept in checkpoints, so that prediction does the same.
+    """The conversion of images to tensors; checkpoints keep it for predictions.
 
     Attributes:
         channels: 1 (grey) or 3 (RGB).
-        size: side of the square that the network sees, in pixels.
-        mean: per channel, of values in 0..1.
-        std: per channel, of values in 0..1.
-        native: (height, width) of a set of small images of one size, which are used
-            whole; None for photographs, which are cropped.
+        size: side of the network's square input, in pixels.
+        mean: mean per channel, of values in 0..1.
+        std: standard deviation per channel, of values in 0..1.
+        native: (height, width) of a data set of small images of one size, which are not cropped;
+            None for photographs, which are cropped.
     """
 
     channels: int
@@ -46,21 +46,21 @@ class Preprocessing:
 
     @property
     def mode(self) -> Any:
-        """Return DALI's name of the colour mode."""
+        """DALI's name of the colour mode."""
         return types.GRAY if self.channels == 1 else types.RGB
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a graph is to be run.
+class PipelineOptions:
+    """Options of a DALI pipeline.
 
     Attributes:
-        training: augment, else take the centre of each image.
-        scale_augmentation: augment photographs in scale and aspect ratio; False takes a
-            random square of one scale (see `windows.plain_windows`).
+        training: whether to augment images; otherwise the centre of each image is used.
+        scale_augmentation: whether to augment scale and aspect ratio of photographs; otherwise
+            random squares of constant scale are used (see `crop_windows.plain_windows`).
         device: "cpu", or "gpu" to decode on the CPU and the GPU ("mixed") and to do
-            everything else there.
-        device_id: which GPU.
+            everything else on the GPU.
+        device_id: number of the GPU.
         threads: threads for decoding, on a CPU also for resizing.
     """
 
@@ -71,23 +71,25 @@ class Way:
     threads: int = 1
 
 
-def pipeline(to: Preprocessing, source: Iterator[Any], way: Way, *, batch: int) -> Pipeline:
+def pipeline(
+    to: Preprocessing, source: Iterator[Any], options: PipelineOptions, *, batch: int
+) -> Pipeline:
     """Return a pipeline over the batches of `source`.
 
-    Its outputs are, on a GPU, (images NHWC as floats, labels); on a CPU (images as bytes
-    HWC, each of its own size, whether to mirror it, labels).
+    Its outputs are, on a GPU, (images NHWC as floats, labels); on a CPU (images HWC as bytes, each
+    of its own size, whether to mirror it, labels).
 
     Args:
-        to: the wanted tensors.
+        to: the preprocessing.
         source: yields (list of encoded images, labels (n, 1)) and, for training, draws
             (n, DRAWS); the image bytes are not copied and must stay valid.
-        way: device, threads, augmentation.
+        options: device, threads, augmentation.
         batch: the largest n.
     """
-    gpu = way.device == "gpu"
-    device = way.device_id if gpu else None
-    pipe = Pipeline(batch, way.threads, device_id=device, prefetch_queue_depth=QUEUE, seed=0)
-    kinds = [types.UINT8, types.INT64, types.FLOAT][: 3 if way.training else 2]
+    gpu = options.device == "gpu"
+    device = options.device_id if gpu else None
+    pipe = Pipeline(batch, options.threads, device_id=device, prefetch_queue_depth=QUEUE, seed=0)
+    kinds = [types.UINT8, types.INT64, types.FLOAT][: 3 if options.training else 2]
     with pipe:
         encoded, labels, *draws = fn.external_source(
             source=source,
@@ -97,10 +99,10 @@ def pipeline(to: Preprocessing, source: Iterator[Any], way: Way, *, batch: int) 
             ndim=[1] * len(kinds),
         )
         decode = photographs if to.native is None else small_images
-        images = decode(encoded, draws, to, way)
+        images = decode(encoded, draws, to, options)
         mirror = fn.constant(idata=[0], dtype=types.INT32)
-        if way.training:
-            mirror = in_numpy(windows.mirrored, *draws, outputs=1)
+        if options.training:
+            mirror = in_numpy(crop_windows.mirrored, *draws, outputs=1)
         if gpu:
             pipe.set_outputs(normalized(images, to, mirror), labels.gpu())
         else:
@@ -110,7 +112,7 @@ def pipeline(to: Preprocessing, source: Iterator[Any], way: Way, *, batch: int) 
 
 
 def decoding(source: Iterator[Any]) -> Pipeline:
-    """Return a pipeline that decodes lists of one image file, and nothing else."""
+    """Return a pipeline that only decodes lists of one image file."""
     pipe = Pipeline(1, 1, device_id=None, prefetch_queue_depth=1)
     with pipe:
         encoded = fn.external_source(source=source, dtype=types.UINT8, ndim=1, no_copy=True)
@@ -119,37 +121,41 @@ def decoding(source: Iterator[Any]) -> Pipeline:
     return pipe
 
 
-def photographs(encoded: Any, draws: list[Any], to: Preprocessing, way: Way) -> Any:
-    """Return one window of each photograph, the only part that is decoded."""
-    if not way.training:
-        choose: Any = windows.centre_windows
+def photographs(encoded: Any, draws: list[Any], to: Preprocessing, options: PipelineOptions) -> Any:
+    """Return one window of each photograph; only the window is decoded."""
+    if not options.training:
+        choose: Any = crop_windows.centre_windows
+    elif options.scale_augmentation:
+        choose = crop_windows.random_windows
     else:
-        choose = windows.random_windows if way.scale_augmentation else windows.plain_windows
+        choose = crop_windows.plain_windows
     start, shape = in_numpy(choose, fn.peek_image_shape(encoded), *draws, outputs=2)
     return fn.decoders.image_slice(
-        encoded, start=start, shape=shape, axes=[0, 1], output_type=to.mode, device=decoder(way)
+        encoded, start=start, shape=shape, axes=[0, 1], output_type=to.mode, device=decoder(options)
     )
 
 
-def small_images(encoded: Any, draws: list[Any], to: Preprocessing, way: Way) -> Any:
-    """Return whole small images, for training padded and cropped to their size.
+def small_images(
+    encoded: Any, draws: list[Any], to: Preprocessing, options: PipelineOptions
+) -> Any:
+    """Return whole small images; in a training they are padded and cropped to their own size.
 
     He et al., arXiv:1512.03385, section 4.2.
     """
-    images = fn.decoders.image(encoded, output_type=to.mode, device=decoder(way))
-    if not way.training:
+    images = fn.decoders.image(encoded, output_type=to.mode, device=decoder(options))
+    if not options.training:
         return images
-    start = in_numpy(windows.padded_starts, *draws, outputs=1)
+    start = in_numpy(crop_windows.padded_starts, *draws, outputs=1)
     return fn.slice(images, start=start, shape=to.native, axes=[0, 1], out_of_bounds_policy="pad")
 
 
-def decoder(way: Way) -> str:
+def decoder(options: PipelineOptions) -> str:
     """Return DALI's name of the device that decodes."""
-    return "mixed" if way.device == "gpu" else "cpu"
+    return "mixed" if options.device == "gpu" else "cpu"
 
 
 def in_numpy(function: Callable[..., Any], *inputs: Any, outputs: int) -> Any:
-    """Return nodes of `function`, which takes and returns arrays with a row per sample."""
+    """Return a node that applies `function` to arrays with one row per sample."""
 
     def run(*samples: Sequence[NDArray[Any]]) -> Any:
         results = function(*(np.stack(values) for values in samples))
@@ -161,7 +167,7 @@ def in_numpy(function: Callable[..., Any], *inputs: Any, outputs: int) -> Any:
 
 
 def normalized(images: Any, to: Preprocessing, mirror: Any) -> Any:
-    """Return images of `to.size` squared as floats with mean 0 and deviation 1, HWC."""
+    """Return images of side `to.size` as floats with mean 0 and deviation 1, HWC."""
     images = fn.resize(images, size=[to.size, to.size], antialias=True)
     return fn.crop_mirror_normalize(
         images,

@@ -1,4 +1,4 @@
-"""The most likely classes of image files: the command `predict`."""
+"""The command `predict`: the most likely classes of image files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from resnet_imagenet.defects import undecodable
 from resnet_imagenet.evaluate import restore_network
-from resnet_imagenet.pipelines import Preprocessing, Way
+from resnet_imagenet.pipelines import PipelineOptions, Preprocessing
 from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
 from shards import picturefile
@@ -27,21 +27,22 @@ from trainkit.data.folder import SUFFIXES, is_image
 from trainkit.exits import DataError
 from trainkit.streams import mute
 
-NO_LABEL = np.zeros(1, np.int64)  # unknown, and the graph wants one
+NO_LABEL = np.zeros(1, np.int64)  # placeholder, because the graph needs a label
 
 Answer = dict[str, Any]
-"""`file`, and its `classes`: dicts of `class` and `probability`, the best first."""
+"""`file`, and its `classes`: dicts of `class` and `probability`, the most likely one first."""
 
 
 def main(settings: PredictSettings) -> None:
-    """Print the best classes of each image, batch after batch, as a table or as JSON.
+    """Print the most likely classes of each image, batch after batch, as a table or as JSON.
 
     Raises:
-        DataError: images could not be read; they were named, and the others predicted.
+        DataError: some images could not be read; they were reported, and the others predicted.
     """
-    assert settings.data is not None  # noqa: S101 - `settings.check` saw to it
+    assert settings.data is not None  # noqa: S101 - `settings.check` refuses None
     files = image_files(settings.data)
-    network, to, about = restore_network(outputs.load_trained(settings.out, settings.checkpoint))
+    state = outputs.load_trained(settings.out, settings.checkpoint)
+    network, to, description = restore_network(state)
     defects = 0
 
     def answers() -> Iterator[Answer]:
@@ -53,11 +54,11 @@ def main(settings: PredictSettings) -> None:
                 print(reason, file=sys.stderr)
             defects += len(reasons)
             if images is not None:
-                chances = probabilities(network, images)
-                yield from best_classes(readable, chances, about["classes"], settings.top)
+                probability = probabilities(network, images)
+                yield from best_classes(readable, probability, description["classes"], settings.top)
             done.add(len(chunk))
 
-    # On a terminal the answers themselves show how far it is.
+    # On a terminal the answers themselves show the progress.
     with Counter(
         "predicting", len(files), "images", quiet=sys.stdout.isatty(), stream=sys.stderr
     ) as done:
@@ -67,12 +68,12 @@ def main(settings: PredictSettings) -> None:
 
 
 def image_files(path: Path) -> list[str]:
-    """Return `path` itself, or the image files in it and in its folders, sorted.
+    """Return `path` itself, or all image files below it, sorted.
 
-    Hidden files are left out: some systems put such beside images, under their names.
+    Hidden files are skipped: some systems store metadata in hidden files with image names.
 
     Raises:
-        DataError: there is nothing to predict.
+        DataError: there is no image file.
     """
     if not path.is_dir():
         if not path.is_file():
@@ -92,10 +93,11 @@ def image_files(path: Path) -> list[str]:
 def read_images(
     files: Sequence[str], to: Preprocessing, threads: int
 ) -> tuple[list[str], Tensor | None, list[str]]:
-    """Return the readable ones of `files`, as the network sees them, and what is wrong with others.
+    """Read and preprocess `files`, and find the unreadable ones.
 
     Returns:
-        Files; images (files, C, H, W), None without files; a reason for each other file.
+        The readable files; their images (files, C, H, W), None without files; a reason for each
+        unreadable file.
     """
     contents: dict[str, Bytes] = {}
     reasons = []
@@ -111,9 +113,9 @@ def read_images(
     try:
         images = decode(list(contents.values()), to, threads) if contents else None
     except RuntimeError:
-        way, samples = Way(training=False, threads=threads), list(contents.values())
-        faulty = dict(undecodable(to, way, [(sample, NO_LABEL, None) for sample in samples]))
-        if not faulty:  # of another cause
+        options, samples = PipelineOptions(training=False, threads=threads), list(contents.values())
+        faulty = dict(undecodable(to, options, [(sample, NO_LABEL, None) for sample in samples]))
+        if not faulty:  # the error has another cause
             raise
         names = list(contents)
         reasons += [f"{names[number]} {text}" for number, text in faulty.items()]
@@ -124,14 +126,14 @@ def read_images(
 
 
 def decode(encoded: list[Bytes], to: Preprocessing, threads: int) -> Tensor:
-    """Return encoded images as the network sees them, (N, C, H, W).
+    """Return encoded images as network input, (N, C, H, W).
 
     Raises:
         RuntimeError: DALI cannot decode one of them.
     """
-    source = iter([(encoded, np.stack([NO_LABEL] * len(encoded)))])  # one batch, and no more
-    way = Way(training=False, threads=threads)
-    producer = Producer(to, [source], way, batch=len(encoded), ahead=0)
+    source = iter([(encoded, np.stack([NO_LABEL] * len(encoded)))])  # a single batch
+    options = PipelineOptions(training=False, threads=threads)
+    producer = Producer(to, [source], options, batch=len(encoded), ahead=0)
     try:
         return producer.next()[0]
     finally:
@@ -142,15 +144,15 @@ def decode(encoded: list[Bytes], to: Preprocessing, threads: int) -> Tensor:
 def probabilities(network: nn.Module, images: Tensor) -> Tensor:
     """Return the softmax (N, classes) of `network` in evaluation mode, in fp32."""
     network.eval()
-    chances: Tensor = network(images).softmax(dim=1)
-    return chances
+    probability: Tensor = network(images).softmax(dim=1)
+    return probability
 
 
 def best_classes(
-    files: Sequence[str], chances: Tensor, classes: Sequence[str], top: int
+    files: Sequence[str], probability: Tensor, classes: Sequence[str], top: int
 ) -> Iterator[Answer]:
-    """Yield for each of `files` its `top` classes by `chances` (N, classes), the best first."""
-    best = chances.topk(min(top, len(classes)))
+    """Yield the `top` classes of each of `files` by `probability` (N, classes), best first."""
+    best = probability.topk(min(top, len(classes)))
     for file, values, numbers in zip(files, best.values, best.indices, strict=True):
         pairs = zip(values.tolist(), numbers.tolist(), strict=True)
         found = [{"class": classes[number], "probability": value} for value, number in pairs]
@@ -158,9 +160,9 @@ def best_classes(
 
 
 def write(answers: Iterator[Answer], *, as_json: bool) -> None:
-    """Print `answers` as they come: a block of lines each, or all as one JSON array.
+    """Print `answers` as they arrive, as lines or as one JSON array.
 
-    A reader that has seen enough (`head`) ends it.
+    A reader that closes the pipe early (`head`) ends the output.
     """
     try:
         if as_json:

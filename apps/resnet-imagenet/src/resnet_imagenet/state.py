@@ -1,4 +1,4 @@
-"""What a checkpoint keeps: everything that decides how a training goes on."""
+"""The content of a checkpoint: everything that determines the rest of a training."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ FREE = {
     "backend", "compile_cache", "profile", "stage", "watchdog",
     "ranks", "batch_size_per_rank", "accumulation", "max_bad_records",
 }
-"""Settings that may change when a training goes on; all others shape its weights or its curve.
+"""Settings that may change at a resume; all others affect the weights or the metrics.
 
-Of batch and accumulation the products stay the same: global batch, and its parts.
+Batch and accumulation may change if their products with the number of ranks stay the same: the
+global batch, and its number of micro-batches.
 """
 
 
 def identity(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> dict[str, Any]:
-    """Return the settings, and the data, that a resumed training shares with its checkpoint."""
+    """Return the settings and data facts that must be equal in a checkpoint and its resume."""
     values = dataclasses.asdict(settings)
     if settings.warmup_epochs is None:
         values["warmup_epochs"] = WARMUP_EPOCHS
@@ -45,16 +46,16 @@ def identity(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A training as its checkpoints keep it: `trainkit.training.Training`.
+    """The state of a training that checkpoints keep; implements `trainkit.training.Training`.
 
     Attributes:
-        settings: of the training.
-        data: its batches.
-        strategy: this rank and the others.
-        network: the weights.
+        settings: options of the training.
+        data: batches of the training.
+        strategy: the strategy that connects the ranks.
+        network: the network that is trained.
         optimizer: its momentum; the learning rate follows from the step.
         average: moving average of the weights, None without.
-        scaler: of the loss in fp16; it does nothing in other precisions.
+        scaler: loss scaler in fp16; inactive in other precisions.
     """
 
     settings: TrainSettings
@@ -67,11 +68,11 @@ class Trained:
 
     @property
     def best(self) -> nn.Module:
-        """The network to evaluate: the moving average where there is one."""
+        """The network to evaluate: the moving average if there is one."""
         return self.network if self.average is None else self.average.module
 
     def parts(self) -> Parts:
-        """Return what changes with the steps."""
+        """Return everything that changes with the steps."""
         average = {} if self.average is None else {"average": self.average}
         return parts(
             network=self.network, optimizer=self.optimizer, scaler=self.scaler, **average,
@@ -79,7 +80,7 @@ class Trained:
         )
 
     def facts(self) -> dict[str, int]:
-        """Return what the metrics tell at the start."""
+        """Return the facts that the metrics record at the start."""
         return {
             metrics.SEED: self.settings.seed,
             metrics.GLOBAL_BATCH_SIZE: self.settings.batch_size_per_rank * self.strategy.size,
@@ -92,25 +93,25 @@ class Trained:
         return digest([self.network])
 
     def before_save(self) -> None:
-        """Replace the moving averages of batch normalization by their means over the ranks."""
-        # Every rank in the same order: `best` may be the network itself.
+        """Average the running statistics of batch normalization over the ranks."""
+        # `dict.fromkeys` removes a duplicate and keeps the order equal on all ranks.
         for network in dict.fromkeys((self.network, self.best)):
             self.strategy.average(b for b in network.buffers() if b.is_floating_point())
 
     def own_state(self) -> dict[str, Any]:
-        """Return what `evaluate` and `predict` need, and the bad records that are known."""
+        """Return the description of the network, and the known bad records."""
         return {"about": self.data.describe(self.settings), "bad_records": self.data.bad.found}
 
     def own_result(self) -> dict[str, Any]:
-        """Return what the training is of."""
+        """Return the app's own entries of `result.json`."""
         return {"model": self.settings.model}
 
 
-def start_from(state: State, network: nn.Module, name: str) -> None:
-    """Give `network` the weights of a checkpoint, as the first weights of a second stage.
+def load_initial_weights(state: State, network: nn.Module, name: str) -> None:
+    """Load the weights of a checkpoint into `network`, as the initial weights of a second stage.
 
     Raises:
-        ArgumentError: they are of another network.
+        ArgumentError: the checkpoint belongs to another network.
     """
     try:
         load_network(network, trained_weights(state))
@@ -119,10 +120,10 @@ def start_from(state: State, network: nn.Module, name: str) -> None:
 
 
 def trained_weights(state: State) -> dict[str, Any]:
-    """Return the weights and buffers to use from a checkpoint: the moving average if it has one."""
-    prefix, found = "module.", state["parts"]
-    if "average" not in found:
-        weights: dict[str, Any] = found["network"]
+    """Return weights and buffers of a checkpoint: the moving average if it has one."""
+    prefix, stored = "module.", state["parts"]
+    if "average" not in stored:
+        weights: dict[str, Any] = stored["network"]
         return weights
-    average = found["average"]
+    average = stored["average"]
     return {k.removeprefix(prefix): v for k, v in average.items() if k.startswith(prefix)}

@@ -1,6 +1,6 @@
 """Train a ResNet, from the first batch to the last checkpoint.
 
-Reproduces, with the settings of `recipes/resnet-imagenet/`:
+This app reproduces, with the settings of `recipes/resnet-imagenet/`:
 
 - ResNet-20 on Fashion-MNIST on two CPU cores (`cpu-quickstart`): top-1 90.15, 90.42,
   90.15 % with seeds 17, 18, 19 after 3 epochs, at 910 to 1,057 img/s (AMD EPYC with
@@ -11,8 +11,8 @@ Method: SGD with momentum or LARS, no weight decay on biases and batch normaliza
 gradual warm-up and linear scaling (Goyal et al., arXiv:1706.02677), stepwise, cosine,
 polynomial or cyclic decay, label smoothing (Szegedy et al., arXiv:1512.00567, section 7),
 and a second stage from the weights of a first one (Codreanu et al., arXiv:1711.04291).
-The loop is in this file, the formulas are in `method.py`, what a checkpoint keeps is in `state.py`;
-`trainkit` has what every app shares: ranks, metrics, checkpoints, signals.
+This file has the loop, `method.py` the formulas, `model.py` the network, and `state.py` the content
+of a checkpoint. `trainkit` has what every app shares: ranks, metrics, checkpoints, signals.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from trainkit.torch.profile import Profile
 from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
 
-DALI = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")  # an image has one of them
+DALI = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")  # a container image has one of them
 PACKAGES = ("torch", *DALI, "numpy", "trainkit", "resnet-imagenet")
 WORDS = Words(
     losses={metrics.TRAIN_LOSS: "loss"},
@@ -51,7 +51,7 @@ WORDS = Words(
 
 
 def main(settings: TrainSettings) -> None:
-    """Train as `settings` say; everything it writes is in `settings.out`.
+    """Train as `settings` specify; write all files below `settings.out`.
 
     Raises:
         AppError: with the exit code of the app contract.
@@ -61,7 +61,7 @@ def main(settings: TrainSettings) -> None:
         compression=settings.compression,
     )
     folder = settings.out
-    assert folder is not None  # noqa: S101 - `settings.check` saw to it
+    assert folder is not None  # noqa: S101 - `settings.check` refuses None
     with strategy.explained(), StopFlag() as stop:
         if session.has_finished(folder, settings.resume, strategy):
             return
@@ -126,23 +126,23 @@ class Training:
                 self.run_epoch()
 
     def run_epoch(self) -> None:
-        """Train the rest of the running epoch, and end it: evaluation, checkpoint."""
+        """Train the remaining steps of the epoch; evaluate and write a checkpoint at its end."""
         self.session.begin_epoch()
-        batches = self.data.train.epoch(self.session.at.epoch, self.session.at.step)
+        batches = self.data.train.epoch(self.session.progress.epoch, self.session.progress.step)
         while self.session.has_steps:
             self.train_step(batches)
-        for found in self.strategy.gather(self.data.bad.found):
-            self.data.bad.merge(found)  # the limit holds for all ranks together
+        for bad_records in self.strategy.gather(self.data.bad.found):
+            self.data.bad.merge(bad_records)  # the limit applies to the sum over all ranks
         self.session.end_epoch(self.evaluate)
 
     def train_step(self, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
         """Make one update: forward, loss, backward, averages over the ranks, optimizer."""
-        images, labels = self.session.take(batches)
-        at, average = self.session.at, self.trained.average
-        rate = self.rate(at.steps_done)
+        images, labels = self.session.next_batch(batches)
+        progress, average = self.session.progress, self.trained.average
+        rate = self.rate(progress.steps_done)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        count = min(self.batch, self.data.train.samples - at.step * self.batch)
+        count = min(self.batch, self.data.train.samples - progress.step * self.batch)
         loss = self.compute_gradients(images, labels, count)
         stop = loss.new_full((), self.session.stop_asked)
         sums = self.strategy.start_sum(torch.stack([loss, stop]))
@@ -151,24 +151,34 @@ class Training:
         self.scaler.update()
         if average is not None:
             average.update_parameters(self.trained.network)
-        self.session.made(count, sums, {metrics.LEARNING_RATE: rate})
+        self.session.finish_step(count, sums, {metrics.LEARNING_RATE: rate})
 
     def compute_gradients(self, images: Tensor, labels: Tensor, count: int) -> Tensor:
-        """Add up the gradients of the mean loss over the `count` images of all ranks.
+        """Accumulate the gradients of the mean loss over the `count` images of all ranks.
 
-        The strategy averages over the ranks, so each rank contributes its sum times size /
-        count. Return the sum of this rank's losses.
+        The strategy averages over the ranks, so that each rank contributes its sum x ranks /
+        images.
+
+        Args:
+            images: images of this rank (N, C, H, W).
+            labels: their labels (N,).
+            count: images of all ranks.
+
+        Returns:
+            The sum of this rank's losses, ().
         """
         device, half = self.strategy.device, HALF.get(self.settings.precision)
         self.model.train()
         self.optimizer.zero_grad()
-        parts = self.settings.accumulation
+        micro_batches = self.settings.accumulation
         total = torch.zeros((), dtype=torch.float64, device=device)
-        pairs = zip(images.tensor_split(parts), labels.tensor_split(parts), strict=True)
-        for number, (part, classes) in enumerate(pairs, 1):
-            with self.strategy.backward(self.model, last=number == parts):
+        pairs = zip(
+            images.tensor_split(micro_batches), labels.tensor_split(micro_batches), strict=True
+        )
+        for number, (micro_batch, classes) in enumerate(pairs, 1):
+            with self.strategy.backward(self.model, last=number == micro_batches):
                 with torch.autocast(device.type, half, enabled=half is not None):
-                    logits = self.model(part.to(device, non_blocking=True))
+                    logits = self.model(micro_batch.to(device, non_blocking=True))
                 loss = method.summed_cross_entropy(
                     logits, classes.to(device, non_blocking=True), self.settings.label_smoothing
                 )
@@ -178,7 +188,7 @@ class Training:
         return total
 
     def evaluate(self) -> Evaluation | None:
-        """Return the scores on the evaluation images; None if a signal cut it short."""
+        """Return the scores on the evaluation images; None if a signal interrupted it."""
         self.trained.before_save()
         batches, half = self.data.evaluation, HALF.get(self.settings.precision)
         with self.session.counter("evaluating", batches.steps, "batches") as done:

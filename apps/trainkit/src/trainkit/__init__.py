@@ -1,3 +1,3 @@
-"""What all Trimaran apps share: mechanisms only; each app owns its model and its loop."""
+"""The mechanisms that all Trimaran apps share; each app has its own network and training loop."""
 
 __version__ = "0.1.0"

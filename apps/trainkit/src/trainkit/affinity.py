@@ -1,7 +1,7 @@
-"""Which cores of a node a rank computes on, so that it and its memory stay on one socket.
+"""Bind each rank to cores of its own, so that the rank and its memory stay on one socket.
 
-Two ranks per node with two sockets are the usual way to train on CPUs (Codreanu et al.,
-arXiv:1711.04291). Where a launcher binds ranks itself, it knows better, and is left alone.
+Two ranks per node with two sockets are the usual configuration for training on CPUs (Codreanu et
+al., arXiv:1711.04291). If a launcher binds the ranks itself, its binding is kept.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from trainkit.ranks import Ranks
 
 SYSTEM = Path("/sys/devices/system")
 BINDING = "OMPI_MCA_hwloc_base_binding_policy"
-"""Open MPI's own setting, which its ranks find in their environment; `--bind-to` sets it."""
+"""Environment variable that Open MPI passes to its ranks; `--bind-to` sets its value."""
 
 
 def bind(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> int | None:
-    """Bind this process, and all threads it starts from now on, to its share of the cores.
+    """Bind this process, and all threads that it starts later, to its share of the cores.
 
-    Does nothing for a single rank, where the launcher binds, or where there are fewer
-    cores than ranks. To be called before OpenMP starts its threads.
+    The function does nothing for a single rank, if the launcher binds the ranks, or if the node has
+    fewer cores than ranks. It must be called before OpenMP starts its threads.
+
+    Args:
+        ranks: the place of this process in the job.
+        environment: environment variables.
 
     Returns:
-        How many cores are this rank's; None where nothing was done.
+        The number of cores of this rank; None if nothing was done.
     """
     if ranks.local_size == 1 or launcher_binds(ranks, environment):
         return None
@@ -36,19 +40,19 @@ def bind(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> int | Non
 
 
 def launcher_binds(ranks: Ranks, environment: Mapping[str, str]) -> bool:
-    """Return whether the launcher itself has given each rank its cores."""
+    """Return whether the launcher itself binds each rank to cores."""
     if ranks.launcher in ("torchrun", "horovodrun"):
         return False
     return not (ranks.launcher == "Open MPI" and environment.get(BINDING) == "none")
 
 
 def share(whole: Sequence[Sequence[int]], local_rank: int, local_size: int) -> list[list[int]]:
-    """Return the cores of one rank: as many whole cores as every other rank of the node has.
+    """Return the cores of one rank; all ranks of a node get the same number of whole cores.
 
     Args:
-        whole: the CPUs of each core of the node, those of one NUMA node after the other.
+        whole: the CPUs of each core of the node, ordered by NUMA node.
         local_rank: number of the rank on its node.
-        local_size: ranks on the node; shares are empty if there are fewer cores.
+        local_size: number of ranks on the node; with fewer cores than ranks, shares are empty.
     """
     count = len(whole) // local_size
     return [list(core) for core in whole[local_rank * count : (local_rank + 1) * count]]
@@ -59,7 +63,7 @@ def cores(allowed: Iterable[int], system: Path = SYSTEM) -> list[list[int]]:
 
     Args:
         allowed: the CPUs to consider.
-        system: where Linux describes its devices.
+        system: folder in which Linux describes its devices.
     """
     nodes = {
         cpu: number
@@ -75,7 +79,7 @@ def cores(allowed: Iterable[int], system: Path = SYSTEM) -> list[list[int]]:
 
 
 def numbers(text: str) -> list[int]:
-    """Return the numbers of a list in the kernel's form: `0-3,8`."""
+    """Parse a list of numbers in the format of the kernel, such as `0-3,8`."""
     ends = [[int(word) for word in part.split("-")] for part in text.strip().split(",") if part]
     return [number for pair in ends for number in range(pair[0], pair[-1] + 1)]
 

@@ -1,4 +1,4 @@
-"""Files that are there completely or not at all, also after a crash or a power cut."""
+"""Write files atomically: after a crash or a power cut, a file is complete or absent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ TEMPORARY = ".tmp"
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a binary file that becomes `path` when the block ends without an error.
+    """Yield a binary file that replaces `path` when the block ends without an error.
 
-    The bytes reach the disk (fsync) before the rename, and the rename itself is
-    made durable by an fsync of the folder. On any error the temporary file is
-    removed and a previous `path` stays as it was. A link in its place is replaced, and
-    what it points to stays as it was too.
+    The bytes reach the disk (fsync) before the rename, and an fsync of the folder makes the rename
+    durable. On any error the temporary file is removed and a previous `path` stays unchanged. If
+    `path` is a link, the link is replaced, and its target stays unchanged.
     """
     temporary = path.with_name(f".{path.name}{TEMPORARY}")
-    temporary.unlink(missing_ok=True)  # of a killed process, or a link that somebody planted
+    temporary.unlink(missing_ok=True)  # left by a killed process, or a link of an attacker
     try:
         with os.fdopen(open_own(temporary, os.O_WRONLY | os.O_EXCL), "wb") as file:
             yield file
@@ -39,7 +38,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Return a descriptor of the file `path`, made if it is missing; no link is followed.
+    """Open the file `path`, or create it, without following a link; return its descriptor.
 
     Raises:
         OSError: `path` is a link (ELOOP), or cannot be opened.
@@ -63,10 +62,10 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Refuse a file to be made that is there already or has no place.
+    """Refuse a new file that already exists or whose folder is unusable.
 
     Raises:
-        ArgumentError: `path` exists, or its folder is missing or cannot be written to.
+        ArgumentError: `path` exists, or its folder is missing or not writable.
     """
     if path.exists():
         raise ArgumentError(f"{path} exists, and nothing is overwritten; choose another name")
@@ -74,10 +73,10 @@ def check_new(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a file to be made in a folder that is missing or cannot be written to.
+    """Refuse a new file whose folder is missing or not writable.
 
     Raises:
-        ArgumentError: so it is.
+        ArgumentError: the folder of `path` is missing or not writable.
     """
     if not path.parent.is_dir():
         raise ArgumentError(f"{path} cannot be written: {path.parent} is not a folder")

@@ -1,8 +1,8 @@
 """Checkpoints that survive kill -9, a full disk and a damaged file.
 
-A checkpoint is one file `step-NNNNNNNN.npz` in the form of `statefile`, written beside and
-renamed, so it is complete whenever it has its name. Reading verifies the checksums of all its
-entries, which finds truncation and flipped bits.
+A checkpoint is one file `step-NNNNNNNN.npz` in the format of `statefile`. It is written under a
+temporary name and then renamed, so that a file of this name is always complete. Reading verifies
+the checksums of all entries, which detects truncation and flipped bits.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from trainkit.exits import DataError, NoSpaceError
 from trainkit.statefile import FormError
 
 State = dict[str, Any]
-"""Nested dicts, lists and tuples of arrays, numbers and texts: `statefile`."""
+"""Nested dicts, lists and tuples of arrays, numbers and strings: see `statefile`."""
 
 NAME = re.compile(r"step-(\d{8,})\.npz")
 OLD = re.compile(r"step-\d{8,}\.pt")
-MARGIN = 1 << 20  # bytes besides the arrays: names, zip directory, small values
+MARGIN = 1 << 20  # bytes of names, zip directory and small values
 
 
 class Checkpoints:
     """The checkpoints of one run in one folder, newest last.
 
     Args:
-        folder: made at the first `save`.
-        keep: how many to keep; the previous one is the fallback for a damaged one.
+        folder: folder of the checkpoints; the first `save` creates it.
+        keep: number of checkpoints to keep; an older one is the fallback for a damaged one.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -50,22 +50,23 @@ class Checkpoints:
         return sorted(found, key=step_of)
 
     def save(self, step: int, state: State) -> Path:
-        """Write `state` as the checkpoint of `step` and drop those beyond `keep`.
+        """Write `state` as the checkpoint of `step`, and delete the checkpoints beyond `keep`.
 
         Raises:
-            NoSpaceError: the disk is full; earlier checkpoints are intact and no part is left.
+            NoSpaceError: the disk is full; earlier checkpoints are intact, and no partial file
+                is left.
         """
         return self._write(self._ready(step, state), state)
 
     def _ready(self, step: int, state: State) -> Path:
-        """Return the path of a new checkpoint, for which there is a folder and space."""
+        """Return the path of a new checkpoint, after a check of folder and free space."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{step:08d}.npz"
         self._check_space(path, statefile.nbytes(state) + MARGIN)
         return path
 
     def _write(self, path: Path, state: State) -> Path:
-        for leftover in self.folder.glob(f".*{atomic.TEMPORARY}"):  # of a killed process
+        for leftover in self.folder.glob(f".*{atomic.TEMPORARY}"):  # left by a killed process
             leftover.unlink()
         try:
             with atomic.replacing(path) as file:
@@ -77,20 +78,20 @@ class Checkpoints:
         return path
 
     def start(self, step: int, state: State) -> None:
-        """Copy `state` and write the copy as the checkpoint of `step` in the background.
+        """Copy `state`, and write the copy as the checkpoint of `step` in the background.
 
         Raises:
-            NoSpaceError: the checkpoint before this one, or this one, does not fit.
+            NoSpaceError: this checkpoint or the previous one does not fit on the disk.
         """
         self.wait()
         path = self._ready(step, state)
         self._writing = self._writer.submit(self._write, path, statefile.copied(state))
 
     def wait(self) -> None:
-        """Return when no checkpoint is being written any more.
+        """Wait until no checkpoint is being written.
 
         Raises:
-            NoSpaceError: it could not be written.
+            NoSpaceError: the checkpoint could not be written.
         """
         writing, self._writing = self._writing, None
         if writing is not None:
@@ -103,19 +104,19 @@ class Checkpoints:
         *,
         set_aside: bool = True,
     ) -> State | None:
-        """Return the newest usable state, or None where there is no checkpoint at all.
+        """Return the newest usable state, or None if there is no checkpoint at all.
 
-        A file that is damaged or does not fit is told to `warn`, and the one before it is
-        tried. Where that helps, it is set aside as `*.corrupt`, so that it is neither
-        deleted nor counted.
+        For each file that is damaged or does not fit, the function calls `warn` and tries the next
+        older file. If one is usable, the refused files are renamed to `*.corrupt`, so that they are
+        neither deleted nor counted.
 
         Args:
-            warn: is told.
-            fits: raises DataError for a state that cannot be used.
-            set_aside: False for who only reads.
+            warn: function that reports a refused checkpoint.
+            fits: function that raises DataError for a state that cannot be used.
+            set_aside: whether to rename refused files; False for commands that only read.
 
         Raises:
-            DataError: there are checkpoints, and none can be used; all stay where they are.
+            DataError: there are checkpoints, but none can be used; all keep their names.
         """
         self._refuse_old()
         refused: dict[Path, DataError] = {}
@@ -139,9 +140,9 @@ class Checkpoints:
         )
 
     def abandon(self, step: int, warn: Callable[[str], None]) -> None:
-        """Set the checkpoints after `step` aside as `*.abandoned`: the training goes on before.
+        """Rename the checkpoints after `step` to `*.abandoned`; the training resumes from `step`.
 
-        Else the next resumption would take them for the newest.
+        Otherwise the next resume would take them for the newest ones.
         """
         for path in self.files():
             if step_of(path) > step:
@@ -150,7 +151,7 @@ class Checkpoints:
                 path.rename(aside)
 
     def _refuse_old(self) -> None:
-        """Refuse to begin anew where an older version has trained."""
+        """Refuse a folder with checkpoints of an older version."""
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if OLD.fullmatch(path.name):
                 raise DataError(_old(path))
@@ -172,11 +173,10 @@ class Checkpoints:
 
 
 def load(path: Path) -> State:
-    """Return the state in `path` after verifying every byte of it.
+    """Return the state in `path` after verification of every byte; nothing in the file is executed.
 
     Raises:
-        DataError: the file is missing, truncated, damaged, or not a checkpoint. Nothing in it
-            is executed.
+        DataError: the file is missing, truncated, damaged, or not a checkpoint.
     """
     if OLD.fullmatch(path.name):
         raise DataError(_old(path))
@@ -186,7 +186,7 @@ def load(path: Path) -> State:
         raise DataError(f"checkpoint {path} does not exist") from error
     except FormError as error:
         raise DataError(f"checkpoint {path} is not of this app: {error}") from error
-    except Exception as error:  # damage makes zipfile, json and NumPy raise anything
+    except Exception as error:  # damaged files make zipfile, json and NumPy raise any exception
         raise DataError(f"checkpoint {path} is truncated or damaged ({_first(error)})") from error
 
 
@@ -198,7 +198,7 @@ def _old(path: Path) -> str:
 
 
 def step_of(path: Path) -> int:
-    """Return the step in a checkpoint's file name."""
+    """Return the step in the file name of a checkpoint."""
     match = NAME.fullmatch(path.name)
     if match is None:
         raise ValueError(f"{path.name} is not the name of a checkpoint")
@@ -206,5 +206,5 @@ def step_of(path: Path) -> int:
 
 
 def _first(error: Exception) -> str:
-    """Return the first line of what an error says."""
+    """Return the first line of the message of an error."""
     return str(error).partition("\n")[0] or type(error).__name__

@@ -1,4 +1,4 @@
-"""How far a program is: a bar on a terminal, plain lines elsewhere."""
+"""Progress for the user: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from trainkit.streams import GONE, mute, say
 
 
 def has_bar(stream: TextIO) -> bool:
-    """Return whether a bar can be drawn on `stream`: a terminal with a width, and no launcher.
+    """Return whether `stream` can show a bar: it is a terminal with a width, without a launcher.
 
-    A launcher mixes what its ranks say, and Open MPI's gives each a terminal of no columns.
+    A launcher mixes the output of its ranks, and Open MPI's gives each rank a terminal of no
+    columns.
     """
     if not stream.isatty() or detect().launcher is not None:
         return False
@@ -27,16 +28,15 @@ def has_bar(stream: TextIO) -> bool:
 
 
 class Console:
-    """Progress for the user: a bar on rank 0's terminal, plain lines elsewhere, silence on others.
+    """The progress of a training: rank 0 shows a bar on a terminal or prints plain lines.
 
-    Nobody has to listen: where the terminal is hung up, or the reader of a pipe ends, the
-    training goes on.
+    If the terminal hangs up, or the reader of a pipe ends, the training continues.
 
     Args:
         total: steps of the whole run.
-        done: steps already made by an earlier part of the run.
-        quiet: say nothing (ranks other than 0).
-        stream: where to write.
+        done: steps that an earlier part of the run made.
+        quiet: print nothing (ranks other than 0).
+        stream: output stream; default: stdout.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Console:
                 self._bar.update()
 
     def progress(self, text: str) -> None:
-        """Show the state of the training: beside the bar, or as a line."""
+        """Show the state of the training beside the bar, or as a line."""
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
         else:
             self.line(text)
 
     def line(self, text: str) -> None:
-        """Say one line, above the bar if there is one."""
+        """Print one line, above the bar if there is one."""
         if self._quiet:
             return
         if self._bar is None:
@@ -76,22 +76,22 @@ class Console:
             self._bar.write(text, file=self._stream)
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Leave the bar in its last state."""
         if self._bar is not None:
             with _unheard(self._stream):
                 self._bar.close()
 
 
 class Counter:
-    """How many of `total` things are done: a bar while it goes on, or a line every few seconds.
+    """The progress of a task with `total` items: a bar, or a line every few seconds.
 
     Args:
-        what: what is going on.
-        total: of how many.
-        unit: name of the things, in the plural.
-        quiet: say nothing (ranks other than 0).
-        stream: where to write.
-        moved: is called each time that more is done.
+        what: description of the task.
+        total: number of items.
+        unit: name of the items, in the plural.
+        quiet: print nothing (ranks other than 0).
+        stream: output stream; default: stdout.
+        moved: function that is called after each progress.
     """
 
     EVERY = 5.0  # seconds
@@ -115,7 +115,7 @@ class Counter:
             )
 
     def add(self, count: int = 1) -> None:
-        """Count `count` more as done."""
+        """Count `count` more items as done."""
         self._moved()
         self._done += count
         if self._bar is not None:
@@ -140,7 +140,7 @@ class Counter:
 
 @contextmanager
 def _unheard(stream: TextIO) -> Iterator[None]:
-    """Let a bar go on where the reader of its `stream` is gone."""
+    """Ignore the error if the reader of `stream` is gone."""
     try:
         yield
     except OSError as error:

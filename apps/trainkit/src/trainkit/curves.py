@@ -1,4 +1,4 @@
-"""The curves of a run, read back from its `metrics.jsonl`, also while the run is going on."""
+"""Read the curves of a run from its `metrics.jsonl`, also during the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainkit.outputs import METRICS
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric over a run: equally many positions (epochs done, in order) and values."""
+    """The values of one metric, each with its position in epochs, in order."""
 
     epochs: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
@@ -23,14 +23,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class RunCurves:
-    """What a run measured.
+    """The measurements of a run.
 
     Attributes:
-        folder: the run.
-        curves: by the key of the metric.
-        resumed: where the run was continued, in epochs.
-        status: `metrics.SUCCESS` or `metrics.ABORTED`; None for a run that is going on,
-            or was killed.
+        folder: folder of the run.
+        curves: curve of each metric, by its key.
+        resumed: positions of the resumes, in epochs.
+        status: `metrics.SUCCESS` or `metrics.ABORTED`; None for a run that is running or was
+            killed.
     """
 
     folder: Path
@@ -44,15 +44,15 @@ class RunCurves:
 
     @property
     def epochs(self) -> float:
-        """Return how far the run has come, in epochs; 0 before its first measurement."""
+        """Return the position of the last measurement, in epochs; 0 without measurements."""
         return max((curve.epochs[-1] for curve in self.curves.values()), default=0.0)
 
 
 def read(folder: Path) -> RunCurves:
     """Return the curves of the run in `folder`.
 
-    A position is in epochs, so that runs of different batch sizes compare; epochs may differ in
-    their steps.
+    Positions are in epochs, so that runs of different batch sizes are comparable. Epochs may have
+    different numbers of steps.
 
     Raises:
         DataError: the folder has no metrics, or a line of them is malformed.
@@ -94,9 +94,9 @@ def _lines(path: Path) -> list[metrics.Line]:
 
 
 def _positions(lines: Sequence[metrics.Line]) -> Callable[[float], float]:
-    """Return what tells how many epochs are done after so many steps."""
+    """Return the function from the number of steps to the number of epochs."""
     began = [line["metadata"] for line in lines if line["key"] == metrics.EPOCH_START]
-    if not began:  # killed before it said; it has no points either
+    if not began:  # killed before its first epoch, so that it has no measurements
         return float
     steps = [about["step"] for about in began] + [began[-1]["step"] + began[-1]["steps"]]
     epochs = [about["epoch_num"] - 1 for about in began] + [began[-1]["epoch_num"]]

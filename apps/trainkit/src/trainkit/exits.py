@@ -1,4 +1,4 @@
-"""The exit codes of the app contract, and the error class that leads to each."""
+"""The exit codes of the app contract, and the exception class of each."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class ExitCode(IntEnum):
     BAD_DATA = 3
     DIVERGED = 4
     PEER_LOST = 69
-    """EX_UNAVAILABLE of sysexits.h: another rank ended or cannot be reached; it says why."""
+    """EX_UNAVAILABLE of sysexits.h: another rank ended or cannot be reached."""
     RANKS_DIFFER = 70
-    """EX_SOFTWARE of sysexits.h: the ranks have different weights, so the result means nothing."""
+    """EX_SOFTWARE of sysexits.h: the ranks have different weights, so the result is invalid."""
     NO_SPACE = 74
     """EX_IOERR of sysexits.h: a checkpoint could not be written; the previous one is intact."""
     STOPPED = 75
-    """EX_TEMPFAIL of sysexits.h: stopped early by a signal, `--resume auto` goes on from here."""
+    """EX_TEMPFAIL of sysexits.h: stopped early by a signal; `--resume auto` continues."""
     INTERRUPTED = 130
     """Ctrl-C outside the training loop; nothing is left half-written."""
 
 
 class AppError(Exception):
-    """Base of every expected failure; the message says what is wrong, where, and the way out.
+    """Base class of all expected failures; the message names the cause, the place and a remedy.
 
     Attributes:
-        shared: all ranks of a training meet it at the same moment, so rank 0 alone tells.
-        rank: the rank that it happened on, None where there is but one.
+        shared: whether all ranks raise it at the same moment, so that rank 0 alone reports it.
+        rank: rank that raised it, None if there is only one.
     """
 
     exit_code: ExitCode = ExitCode.BAD_ARGUMENTS
@@ -69,7 +69,7 @@ class NoSpaceError(AppError):
 
 
 class PeerError(AppError):
-    """Another rank ended, or cannot be reached; its own message says why."""
+    """Another rank ended or cannot be reached; its own message has the cause."""
 
     exit_code = ExitCode.PEER_LOST
 
@@ -82,19 +82,19 @@ class RanksDifferError(AppError):
 
 
 class StoppedError(AppError):
-    """A signal asked for an early end and a checkpoint was written."""
+    """A signal requested an early stop, and a checkpoint was written."""
 
     exit_code = ExitCode.STOPPED
     shared = True
 
 
 def run(name: str, main: Callable[[], None]) -> int:
-    """Return the exit code of `main`.
+    """Run `main`; return the exit code.
 
-    An `AppError`, Ctrl-C, and a full disk wherever it is met, are told on stderr without
-    a traceback; anything else is a defect and keeps it.
+    An `AppError`, Ctrl-C and a full disk are reported on stderr without a traceback. Any other
+    exception is a defect, and keeps its traceback.
     """
-    for stream in (sys.stdout, sys.stderr):  # a path may have bytes that are no text
+    for stream in (sys.stdout, sys.stderr):  # a path may contain bytes that are not UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -107,7 +107,7 @@ def run(name: str, main: Callable[[], None]) -> int:
         if error.errno not in FULL:
             raise
         text = (
-            f"{error}; what was finished before is intact. Free some space and run it again, "
+            f"{error}; finished files are intact. Free some space and run the command again, "
             "a training with --resume auto"
         )
         return _tell(name, text, ExitCode.NO_SPACE)
@@ -117,7 +117,7 @@ def run(name: str, main: Callable[[], None]) -> int:
 
 
 def _tell(name: str, text: str, code: ExitCode) -> int:
-    say(sys.stdout, "")  # what waits to be written comes first
+    say(sys.stdout, "")  # flush stdout before the error message
     if text:
         say(sys.stderr, f"{name}: {text}\n")
     return int(code)

@@ -1,8 +1,8 @@
-"""`metrics.jsonl` in MLPerf logging form, which one process at a time writes.
+"""`metrics.jsonl` in the format of MLPerf logging, written by one process at a time.
 
 A line is the JSON object that MLPerf's logger prints after `:::MLLOG `
-(https://github.com/mlcommons/logging), so prefixing the lines makes a log that
-MLPerf's own parser reads. Keys are MLPerf's where it has one.
+(https://github.com/mlcommons/logging), so that MLPerf's own parser reads the prefixed lines. Keys
+are those of MLPerf where it defines one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EVAL_SAMPLES: Final = "eval_samples"
 STATUS: Final = "status"
 SUCCESS: Final = "success"
 ABORTED: Final = "aborted"
-# Ours, in the same style.
+# Keys of Trimaran, in the same style.
 THROUGHPUT: Final = "throughput"
 TRAIN_LOSS: Final = "train_loss"
 LEARNING_RATE: Final = "learning_rate"
@@ -56,38 +56,38 @@ Line = dict[str, Any]
 
 
 class MetricsLog:
-    """Appends lines to `metrics.jsonl`, unbuffered, so that a reader can follow the run.
+    """Append lines to `metrics.jsonl`, unbuffered, so that a reader can follow the run.
 
-    The open file is locked, and with it the run: it has one writer at a time, whoever
-    started the other one. (Some parallel file systems have no locks; there it is not seen.)
+    The log locks the open file, and with it the run, so that each run has one writer at a time.
+    Some parallel file systems have no locks; a second writer is not detected there.
 
     Args:
-        path: the file; only a process with `path` writes (rank 0), None swallows all.
+        path: the file; None on all ranks but 0, which write nothing.
 
     Raises:
-        ArgumentError: another process writes it, or a link is in its place.
+        ArgumentError: another process writes the file, or the path is a link.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._file = None if path is None else _taken(path)
 
     def content(self) -> bytes:
-        """Return what was written so far."""
+        """Return the bytes written so far."""
         if self._file is None:
             return b""
         return os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size, 0)
 
     def cut(self, offset: int) -> None:
-        """Cut off what follows `offset`.
+        """Truncate the file after `offset` bytes.
 
-        What a killed run had written after its last checkpoint comes again, and no step is
-        to be in the curve twice.
+        A resumed run repeats the lines that followed its last checkpoint; no step may be logged
+        twice.
         """
         if self._file is not None and self._file.seek(0, os.SEEK_END) > offset:
             self._file.truncate(offset)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
-        """Write one value at one moment."""
+        """Write the value of one moment."""
         self._write(POINT, key, value, metadata)
 
     def start(self, key: str, **metadata: Any) -> None:
@@ -99,7 +99,7 @@ class MetricsLog:
         self._write(STOP, key, None, metadata)
 
     def position(self) -> int:
-        """Return the durable size of the file in bytes, to be kept in a checkpoint."""
+        """Return the durable size of the file in bytes, which a checkpoint records."""
         if self._file is None:
             return 0
         os.fsync(self._file.fileno())
@@ -133,10 +133,10 @@ class MetricsLog:
 
 
 def parse(content: bytes) -> list[Line]:
-    """Return the complete lines of `content`: one that is just being written has no end yet.
+    """Return the complete lines of `content`, without an unfinished last line.
 
     Raises:
-        ValueError: a line is not in MLPerf's form; the message has its number.
+        ValueError: a line is not in MLPerf's format; the message has its number.
     """
     *complete, _unfinished = content.split(b"\n")
     found = []
@@ -157,7 +157,7 @@ def _no_number(text: str) -> None:
 
 
 def _taken(path: Path) -> IO[bytes]:
-    """Return the file `path`, open for appending, unbuffered, and locked against others."""
+    """Open `path` for appending, unbuffered, and lock it; return the file."""
     try:
         descriptor = atomic.open_own(path, os.O_RDWR | os.O_APPEND)
     except OSError as error:
@@ -171,8 +171,8 @@ def _taken(path: Path) -> IO[bytes]:
         file.close()
         raise ArgumentError(
             f"another process trains in {path.parent}: wait until it has ended, or choose another "
-            "--out. (If you have started several ranks, they do not know of each other: --strategy "
-            "needs a launcher that apps/README.md names.)"
+            "--out. (If you started several ranks, they are not connected: --strategy needs a "
+            "launcher that apps/README.md names.)"
         ) from None
     except OSError:
         pass  # no locks on this file system

@@ -1,13 +1,13 @@
-"""Command-line options from the fields of a dataclass: each option is documented once, there.
+"""Command-line options from the fields of a dataclass, which document each option once.
 
     @dataclass(frozen=True)
     class Settings:
         epochs: int = option(90, "passes over the training images", positive_int)
 
-gives `--epochs`, checked and shown in `--help` with its default. A boolean field
-gives `--name` and `--no-name`. A class attribute `RENAMED` (old name -> new name, as the fields
-are named) has who gives an old name told the new one. `described` says all that as data, for the
-`options.json` of an app, by which `trimaran` checks arguments before it makes anything.
+defines `--epochs`, with a check of its value and its default in `--help`. A boolean field defines
+`--name` and `--no-name`. A class attribute `RENAMED` (old field name -> new field name) makes the
+parser refuse an old name with a reference to the new one. `described` returns all options as data,
+for the `options.json` of an app, with which `trimaran` checks arguments before it starts anything.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any, NoReturn, TypeVar
 Settings = TypeVar("Settings")
 
 WORD = 2**63
-"""Whole numbers are below: what computes with them has 64 bits for one."""
-LARGEST = 1e38  # about that of fp32; times some steps it is no infinity yet
-SHOWN = 40  # characters of a wrong value
+"""Integers must be smaller: programs store them in 64 bits."""
+LARGEST = 1e38  # close to the maximum of fp32
+SHOWN = 40  # characters of an invalid value in a message
 
 
 def option(
@@ -41,13 +41,13 @@ def option(
     """Return a dataclass field that is an option: its default, its help, its parser.
 
     Args:
-        default: the value without the option; a bool makes a `--x/--no-x` pair.
+        default: value without the option; a bool makes a `--x/--no-x` pair.
         text: one line for `--help`.
-        kind: makes the value from the text, raising ArgumentTypeError with what is allowed.
+        kind: parser that converts the text, and raises ArgumentTypeError with the allowed values.
         choices: the allowed words.
         metavar: the placeholder in `--help`.
-        nargs: "+" makes an option of one or more values, a list.
-        shown: the default in words, where it is another one on another machine.
+        nargs: "+" for an option of one or more values, a list.
+        shown: description of a default that depends on the machine.
     """
     extra = {"help": text, "type": kind, "choices": choices, "metavar": metavar, "nargs": nargs}
     return dataclasses.field(default=default, metadata={"shown": shown, "argument": extra})
@@ -69,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
 
 
 class _Renamed(argparse.Action):
-    """An option that has another name now; `--help` does not show it."""
+    """An option that was renamed; `--help` does not list it."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, now: str) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs="?", help=argparse.SUPPRESS)
@@ -83,12 +83,12 @@ class _Renamed(argparse.Action):
 
 
 def described(commands: Mapping[str, tuple[type[Any], str]]) -> str:
-    """Return the options of an app as JSON: what its `options.json` holds.
+    """Return the options of an app as JSON, the content of its `options.json`.
 
-    Each option is described by keywords of JSON Schema (json-schema.org, validation).
+    The description of an option uses keywords of JSON Schema (json-schema.org, validation).
 
     Args:
-        commands: verb -> its settings, and one line about it.
+        commands: verb -> its settings, and one line that describes it.
     """
     verbs = {
         verb: {
@@ -111,17 +111,17 @@ def collect(settings: type[Settings], namespace: argparse.Namespace) -> Settings
 
 
 def positive_int(text: str) -> int:
-    """Parse a whole number of at least 1."""
+    """Parse an integer of at least 1."""
     return _int(text, 1, WORD)
 
 
 def non_negative_int(text: str) -> int:
-    """Parse a whole number of at least 0."""
+    """Parse an integer of at least 0."""
     return _int(text, 0, WORD)
 
 
 def up_to(most: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from 1 to `most`."""
+    """Return a parser of integers from 1 to `most`."""
     def parse(text: str) -> int:
         return _int(text, 1, most + 1)
 
@@ -146,7 +146,7 @@ def non_negative_float(text: str) -> float:
 
 
 def fraction(text: str) -> float:
-    """Parse a number from 0 up to, but not, 1."""
+    """Parse a number of at least 0 and below 1."""
     value = _float(text)
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 0 and below 1, got {text}")
@@ -154,7 +154,7 @@ def fraction(text: str) -> float:
 
 
 def increasing(text: str) -> tuple[float, ...]:
-    """Parse numbers above 0, each above the one before, separated by commas: 30,60,80."""
+    """Parse rising numbers above 0, separated by commas, such as 30,60,80."""
     values = tuple(positive_float(part) for part in text.split(","))
     if any(second <= first for first, second in itertools.pairwise(values)):
         raise argparse.ArgumentTypeError(f"each must be above the one before, got {text}")
@@ -168,7 +168,7 @@ _RANGES: dict[Any, dict[str, Any]] = {
     non_negative_float: {"type": "number", "minimum": 0},
     fraction: {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
 }
-"""What the parsers of numbers take, in the words of JSON Schema; others take a text."""
+"""Parser -> its range in JSON Schema; other parsers accept a string."""
 
 
 def _flag(name: str) -> str:
@@ -176,7 +176,7 @@ def _flag(name: str) -> str:
 
 
 def _renamed(settings: type[Any]) -> dict[str, str]:
-    """Return old name -> new name, as they are written on the command line."""
+    """Return old name -> new name, as written on the command line."""
     names: Mapping[str, str] = getattr(settings, "RENAMED", {})
     return {old.replace("_", "-"): new.replace("_", "-") for old, new in names.items()}
 
@@ -196,7 +196,7 @@ def _described(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def _word(default: Any) -> str | None:
-    """Return a default as it is given on the command line; None without one."""
+    """Return a default as it is written on the command line; None without one."""
     if isinstance(default, tuple):
         return ",".join(f"{value:g}" for value in default)
     return None if default is None else str(default)
@@ -205,7 +205,7 @@ def _word(default: Any) -> str | None:
 def _int(text: str, least: int, below: int) -> int:
     try:
         value = int(text)
-    except ValueError:  # of thousands of digits, too
+    except ValueError:  # also raised for thousands of digits
         raise argparse.ArgumentTypeError(
             f"must be a whole number from {least} to {below - 1}, got '{_short(text)}'"
         ) from None

@@ -1,6 +1,6 @@
-"""The `--out` folder of a run: new, continued, or refused; never overwritten.
+"""The `--out` folder of a run: a run is new, resumed, or refused, and never overwritten.
 
-    metrics.jsonl  checkpoints/step-NNNNNNNN.pt  environment.json  result.json (when finished)
+    metrics.jsonl  checkpoints/step-NNNNNNNN.npz  environment.json  result.json (when finished)
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ RESULT = "result.json"
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a training writes to, and where it goes on from.
+    """The output files of a training, and the checkpoint from which it resumes.
 
     Attributes:
         folder: the `--out` folder.
         checkpoints: its checkpoints.
-        log: its `metrics.jsonl`, cut back to the checkpoint.
-        state: the checkpoint to go on from, None for a new run.
+        log: its `metrics.jsonl`, truncated to the checkpoint.
+        state: the checkpoint from which the training resumes, None for a new run.
         is_main: whether this rank writes.
-        identity: what checkpoints keep of the settings: see `open_outputs`.
+        identity: the settings that checkpoints record: see `open_outputs`.
     """
 
     folder: Path
@@ -52,20 +52,20 @@ class Outputs:
 
 
 def is_finished(folder: Path, resume: str, warn: Callable[[str], None]) -> bool:
-    """Return whether `folder` has a finished run that `--resume auto` has nothing to add to.
+    """Return whether `folder` has a finished run, to which `--resume auto` has nothing to add.
 
     Args:
         folder: the `--out` folder.
         resume: "never", "auto" or a checkpoint file.
-        warn: told about a `result.json` that the rest of the run contradicts.
+        warn: function that reports a `result.json` that contradicts the rest of the run.
 
     Raises:
-        ArgumentError: it has a run, finished or not, and a new one was asked for.
+        ArgumentError: the folder has a run, and a new one was requested.
     """
     _refuse_used(folder, resume)
     doubt = _doubt(folder)
     if doubt:
-        warn(f"{folder / RESULT} is not the end of this run ({doubt}), which goes on")
+        warn(f"{folder / RESULT} is not the end of this run ({doubt}), which resumes")
     return (folder / RESULT).exists() and doubt is None
 
 
@@ -79,19 +79,20 @@ def _refuse_used(folder: Path, resume: str) -> None:
 
 
 def _has(path: Path) -> bool:
-    """Whether something is at `path`; metrics without a line are of a run that never began."""
+    """Return whether `path` exists; metrics without a line belong to a run that never started."""
     return os.path.lexists(path) and (path.name != METRICS or path.lstat().st_size > 0)
 
 
 def _is_own(folder: Path, resume: str) -> bool:
-    """Whether `resume` is a checkpoint of the run in `folder`."""
+    """Return whether `resume` is a checkpoint of the run in `folder`."""
     return Path(resume).resolve().parent == (folder / CHECKPOINTS).resolve()
 
 
 def _doubt(folder: Path) -> str | None:
-    """Return what contradicts a `result.json`, None where all agrees or there is none.
+    """Return what contradicts a `result.json`; None if nothing does, or there is none.
 
-    It marks the end only together with the metrics' last line and the newest checkpoint.
+    A `result.json` marks the end only if it agrees with the last line of the metrics and with the
+    newest checkpoint.
     """
     path = folder / RESULT
     try:
@@ -102,7 +103,7 @@ def _doubt(folder: Path) -> str | None:
     except (OSError, ValueError, RecursionError) as error:
         return str(error)
     if not isinstance(result, dict) or result.get(metrics.STATUS) != metrics.SUCCESS:
-        return "it does not tell of a success"
+        return "it does not record a success"
     ends = [line["metadata"] for line in lines[-1:] if line["key"] == metrics.RUN_STOP]
     if [end.get(metrics.STATUS) for end in ends] != [metrics.SUCCESS]:
         return f"{METRICS} does not end with the end of a training"
@@ -110,7 +111,7 @@ def _doubt(folder: Path) -> str | None:
     steps = [result.get("steps"), ends[0].get("step"), *map(checkpoint.step_of, newest)]
     if steps.count(steps[-1]) != len(steps):
         said = ", ".join(map(str, steps))
-        return f"the end is after {said} steps by it, {METRICS} and the newest checkpoint"
+        return f"it, {METRICS} and the newest checkpoint end after {said} steps"
     return None
 
 
@@ -124,24 +125,24 @@ def open_outputs(
     packages: Sequence[str],
     warn: Callable[[str], None],
 ) -> Outputs:
-    """Return the outputs in `folder` for a new run, or for going on with one.
+    """Return the outputs in `folder` for a new or a resumed run.
 
-    Rank 0 alone reads and writes the folder, and no other process; all ranks get the same
-    state. A state tells its `step`, the `identity` of its training, and as `metrics_offset` the
-    bytes of the metrics until then.
+    Rank 0 alone reads and writes the folder; all ranks get the same state. A state has its `step`,
+    the `identity` of its training, and as `metrics_offset` the size of the metrics at that moment
+    in bytes.
 
     Args:
-        folder: made if missing.
+        folder: the `--out` folder; created if missing.
         resume: "never", "auto" (the newest checkpoint, if any), or a checkpoint file.
-        identity: every argument that changes the weights; a checkpoint made with
-            others is refused, because going on from it would be a different training.
-        strategy: this rank and the others.
-        keep: checkpoints to keep.
-        packages: whose versions go to `environment.json`.
-        warn: told about damaged checkpoints.
+        identity: every setting that affects the weights; a checkpoint with another identity is
+            refused, because it belongs to a different training.
+        strategy: the strategy that connects the ranks.
+        keep: number of checkpoints to keep.
+        packages: packages whose versions `environment.json` records.
+        warn: function that reports damaged checkpoints.
 
     Raises:
-        ArgumentError: the folder cannot be written to, has another run, or another writer.
+        ArgumentError: the folder is not writable, has another run, or has another writer.
         DataError: no checkpoint can be used.
     """
     checkpoints = Checkpoints(folder / CHECKPOINTS, keep)
@@ -155,21 +156,21 @@ def open_outputs(
                 _same_training(state["identity"], identity)
                 checkpoints.abandon(state["step"], warn)
             log.cut(0 if state is None else state["metrics_offset"])
-        stack.pop_all()  # from here on it is the caller's to close
+        stack.pop_all()  # the caller closes the log
     return Outputs(
         folder, checkpoints, log, strategy.share(state), strategy.is_main, dict(identity)
     )
 
 
 def _take(folder: Path) -> metrics.MetricsLog:
-    """Return the metrics in `folder`, which is this process's alone while they are open."""
+    """Open the metrics in `folder`, and lock them for this process."""
     with _refusal(folder):
         folder.mkdir(parents=True, exist_ok=True)
         return metrics.MetricsLog(folder / METRICS)
 
 
 def _prepare(folder: Path, resume: str, environment: Mapping[str, Any]) -> None:
-    _refuse_used(folder, resume)  # another process may have ended a moment ago
+    _refuse_used(folder, resume)  # another process may have finished in the meantime
     own_folder(folder / CHECKPOINTS)
     with _refusal(folder):
         if _doubt(folder):
@@ -179,7 +180,7 @@ def _prepare(folder: Path, resume: str, environment: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _refusal(folder: Path) -> Iterator[None]:
-    """Tell what keeps the system from writing to `folder`."""
+    """Convert an OSError during writes to `folder` to an ArgumentError."""
     try:
         yield
     except OSError as error:
@@ -189,10 +190,10 @@ def _refusal(folder: Path) -> Iterator[None]:
 
 
 def own_folder(path: Path) -> Path:
-    """Return `path`, a folder in `--out`, made at its first use.
+    """Return `path`, a folder in `--out`, which is created at its first use.
 
     Raises:
-        ArgumentError: a link is in its place; a run never writes elsewhere.
+        ArgumentError: the path is a link; a run never writes outside its folder.
     """
     if path.is_symlink():
         raise ArgumentError(
@@ -205,7 +206,7 @@ def own_folder(path: Path) -> Path:
 def _find_state(
     checkpoints: Checkpoints, resume: str, log: metrics.MetricsLog, warn: Callable[[str], None]
 ) -> State | None:
-    """Return the state to go on from, None for a new run."""
+    """Return the state from which the training resumes, None for a new run."""
     folder, content = checkpoints.folder.parent, log.content()
 
     def fits(path: Path, state: State) -> None:
@@ -213,7 +214,7 @@ def _find_state(
         if not all(isinstance(state.get(key), kind) for key, kind in kinds.items()):
             raise DataError(f"checkpoint {path} is not of a training")
         if path.resolve().parent != checkpoints.folder.resolve():
-            return  # of another run, whose metrics stay there
+            return  # a checkpoint of another run, whose metrics stay in its folder
         _check_metrics(folder / METRICS, content, path, state["metrics_offset"])
 
     if resume == "never":
@@ -226,11 +227,11 @@ def _find_state(
 
 
 def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None:
-    """Refuse metrics that are not as they were when the checkpoint `saved` was written.
+    """Refuse metrics that differ from those at the time of the checkpoint `saved`.
 
-    Before the training goes on: nobody could read them at its end.
+    The check precedes the training, whose metrics nobody could read at its end.
     """
-    way_out = "restore it from a copy, go on from an earlier checkpoint, or begin in another --out"
+    way_out = "restore it from a copy, resume from an earlier checkpoint, or use another --out"
     if len(content) < offset:
         raise DataError(
             f"{path} has {len(content)} bytes, and had {offset} when {saved.name} was written: "
@@ -258,12 +259,12 @@ def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 
 def load_trained(out: Path | None, file: Path | None) -> State:
-    """Return the checkpoint `file`, or the newest usable one of the run in `out`, to be used.
+    """Return the checkpoint `file`, or the newest usable one of the run in `out`, for reading.
 
-    It describes what it is of under `about`, and has its `parts`; nothing is set aside.
+    The state describes its network under `about` and has its `parts`. No file is renamed.
 
     Raises:
-        DataError: there is none, or it is of something else.
+        DataError: there is no checkpoint, or it belongs to another app.
     """
 
     def warn(text: str) -> None:
@@ -278,7 +279,7 @@ def load_trained(out: Path | None, file: Path | None) -> State:
         fits(file, state)
         return state
     if out is None:
-        raise ArgumentError("say --out DIR or --checkpoint FILE")
+        raise ArgumentError("use --out DIR or --checkpoint FILE")
     folder = out / CHECKPOINTS
     newest = Checkpoints(folder).load_newest(warn, fits, set_aside=False)
     if newest is None:

@@ -1,8 +1,8 @@
-"""The named parts of a training: all that changes with its steps, and has to come back.
+"""The named stateful parts of a training: everything that changes with its steps.
 
     parts = {"generator": …, "discriminator": …, "optimizer": …, "random": …}
 
-`trainkit.torch.parts` and `trainkit.tensorflow.parts` make a `Part` of what their framework has.
+`trainkit.torch.parts` and `trainkit.tensorflow.parts` wrap the objects of their framework as parts.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import numpy as np
 
 from trainkit.exits import DataError
 
-SHOWN = 4  # names of entries that differ
+SHOWN = 4  # names of differing entries in a message
 
 Shape = tuple[int, ...]
 
 
 class Part(Protocol):
-    """A network, an optimizer, a loss scaler, the state of random numbers."""
+    """A network, an optimizer, a loss scaler, or the state of a random generator."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return the state as `trainkit.statefile` has it; arrays may change with the next step.
+        """Return the state in the types of `trainkit.statefile`; a step may change its arrays.
 
-        Asked of all ranks at the same moment.
+        All ranks call this method at the same moment.
         """
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take a state back; what it goes to keeps its types and its layout in memory.
+        """Restore a state; the target keeps its types and its memory layout.
 
         Raises:
-            ValueError: it is of something else; the message says what differs.
+            ValueError: the state belongs to something else; the message names the difference.
         """
         ...
 
@@ -47,7 +47,7 @@ def snapshot(parts: Parts) -> dict[str, Any]:
 
 
 def not_finite(state: Any, name: str = "") -> Iterator[str]:
-    """Yield the names of what is NaN or infinite in nested numbers and arrays."""
+    """Yield the names of all NaN or infinite values in nested numbers and arrays."""
     if isinstance(state, Mapping):
         for key, value in state.items():
             yield from not_finite(value, f"{name}.{key}" if name else str(key))
@@ -56,10 +56,10 @@ def not_finite(state: Any, name: str = "") -> Iterator[str]:
 
 
 def restore(parts: Parts, state: Mapping[str, Any]) -> None:
-    """Put a `snapshot` back.
+    """Restore the parts from a `snapshot`.
 
     Raises:
-        DataError: it has other parts, or a part does not fit; the message names it.
+        DataError: the snapshot has other parts, or a part does not fit; the message names it.
     """
     if state.keys() != parts.keys():
         raise DataError(
@@ -74,14 +74,14 @@ def restore(parts: Parts, state: Mapping[str, Any]) -> None:
 
 
 def check_shapes(own: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
-    """Refuse entries that differ in name or shape.
+    """Refuse entries whose names or shapes differ.
 
     Args:
-        own: shapes here, by the names of the entries.
-        found: those of a checkpoint.
+        own: name -> shape of the entries of the network.
+        found: name -> shape of the entries of a checkpoint.
 
     Raises:
-        ValueError: naming them.
+        ValueError: the entries differ; the message names them.
     """
     faults = [
         _listed("has no", own.keys() - found.keys()),
@@ -100,7 +100,7 @@ def _is_float(value: object) -> bool:
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
-    """Return the first of `names` in a phrase, or nothing without one."""
+    """Return `what` and the first of `names`; an empty string without names."""
     ordered = sorted(names)
     more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     return f"{what} {', '.join(ordered[:SHOWN])}{more}" if ordered else ""

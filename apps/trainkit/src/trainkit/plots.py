@@ -1,4 +1,4 @@
-"""Curves of one or several runs over epochs, as a picture: the command `plot` of every app."""
+"""Draw the curves of one or several runs over epochs: the command `plot` of every app."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainkit import atomic, curves, metrics
-from trainkit.commands import PlotSettings
+from trainkit.common_options import PlotSettings
 from trainkit.curves import Curve, RunCurves
 from trainkit.exits import DataError
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which readers with any colour vision tell apart; after them the
-# same with other strokes.
+# The colours of Okabe and Ito, which are distinct for any colour vision; further runs have the
+# same colours with other line styles.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 Stroke = Literal["solid", "dashed", "dotted", "dashdot"]
 STROKES: tuple[Stroke, ...] = ("solid", "dashed", "dotted", "dashdot")
 STRETCHES = 150
-"""Noisy curves are drawn as means over so many parts of the axis, all points faint behind."""
+"""Noisy curves are drawn as means over this number of intervals, with faint points behind."""
 UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 class Panel(NamedTuple):
-    """One pair of axes: its title, its metrics, the factor to its unit, and its lower end."""
+    """One pair of axes: title, keys of metrics, factor to the unit, and lower limit."""
 
     title: str
     keys: tuple[str, ...]
@@ -43,14 +43,14 @@ class Panel(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """What an app's picture shows.
+    """The content of an app's plot.
 
     Attributes:
-        panels: an even number, in two rows.
-        noisy: keys of metrics of which means are drawn.
-        dotted: keys of metrics that are measured now and then.
-        thin: keys of metrics to compare with, which are drawn fainter.
-        best: key of the metric that the legend names the best value of, and the words for it.
+        panels: an even number of panels, drawn in two rows.
+        noisy: keys of metrics that are drawn as means.
+        dotted: keys of metrics that are measured rarely and drawn with dots.
+        best: key of the metric whose best value the legend has, and the format of that value.
+        thin: keys of metrics for comparison, which are drawn faintly.
     """
 
     panels: tuple[Panel, ...]
@@ -61,16 +61,16 @@ class Look:
 
 
 def main(settings: PlotSettings, look: Look) -> None:
-    """Draw the runs, and say where the picture is.
+    """Draw the runs, and print the path of the picture.
 
     Raises:
-        DataError: a folder is no run, or none has measured anything.
+        DataError: a folder has no run, or no run has measurements.
     """
     assert settings.out  # noqa: S101 - `settings.check` saw to it
     runs = [curves.read(folder) for folder in settings.out]
     if not any(run.curves for run in runs):
         raise DataError(f"{', '.join(map(str, settings.out))}: no measurements yet")
-    # Without --to it is the run's own picture, which the next one replaces.
+    # Without --to, the picture of the run is replaced.
     path = settings.to or settings.out[0] / "plot.png"
     with drawing():
         save(draw(runs, look), path)
@@ -79,31 +79,31 @@ def main(settings: PlotSettings, look: Look) -> None:
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """Have matplotlib draw into files, without a trace in the user's home."""
+    """Make matplotlib draw into files only, without files in the user's home folder."""
     with tempfile.TemporaryDirectory() as folder:
-        # matplotlib's list of fonts.
+        # The folder of matplotlib's font cache.
         os.environ.setdefault("MPLCONFIGDIR", folder)
-        # That of a notebook is not here, and a file needs none.
+        # The backend of a notebook is not installed, and files need none.
         os.environ.pop("MPLBACKEND", None)
-        if sys.modules.get("matplotlib", sys) is None:  # trainkit.tensorflow hides it from Keras
+        if sys.modules.get("matplotlib", sys) is None:  # hidden from Keras by trainkit.tensorflow
             del sys.modules["matplotlib"]
         yield
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture, .png, .svg or .pdf; the same figure gives the same bytes."""
+    """Write a figure as .png, .svg or .pdf; equal figures give equal bytes."""
     atomic.check_folder(path)
     with atomic.replacing(path) as file:
         figure.savefig(file, format=path.suffix[1:], metadata=UNDATED.get(path.suffix))
 
 
 def draw(runs: Sequence[RunCurves], look: Look) -> Figure:
-    """Return the figure: a panel per metric, a colour per run."""
+    """Return a figure with one panel per metric and one colour per run."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure  # not pyplot, which looks for a display
+    from matplotlib.figure import Figure  # pyplot would look for a display
     from matplotlib.lines import Line2D
 
-    mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same run gives the same file
+    mpl.rcParams["svg.hashsalt"] = "trimaran"  # equal runs give equal files
     columns = len(look.panels) // 2
     figure = Figure(figsize=(4 * columns, 6.8), dpi=120, layout="constrained")
     for axes, panel in zip(figure.subplots(2, columns).flat, look.panels, strict=True):
@@ -121,7 +121,7 @@ def draw(runs: Sequence[RunCurves], look: Look) -> Figure:
 
 
 def draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], look: Look) -> None:
-    """Draw the metrics of `panel` for all `runs`, or say that it has no values."""
+    """Draw the metrics of `panel` for all `runs`, or the text "no values"."""
     end = max(run.epochs for run in runs)
     for run, (colour, stroke) in zip(runs, styles(), strict=False):
         for key in panel.keys:
@@ -145,16 +145,16 @@ def draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], look: Look) 
 
 
 def mean_curve(curve: Curve, width: float) -> Curve:
-    """Return the means of `curve` over stretches of `width` epochs; a sparse one stays as it is.
+    """Return the means of `curve` over intervals of `width` epochs; a sparse curve stays unchanged.
 
-    Stretches without points are left out.
+    Intervals without points are skipped.
     """
     if not curve.epochs or len(curve.epochs) * width < 2 * curve.epochs[-1]:
         return curve
     pairs = zip(curve.epochs, curve.values, strict=True)
     stretches = [list(s) for _, s in itertools.groupby(pairs, lambda pair: pair[0] // width)]
     if len(stretches) > 1 and len(stretches[-1]) < len(stretches[-2]) / 2:
-        stretches[-2:] = [stretches[-2] + stretches[-1]]  # a mean of few is a jag at the end
+        stretches[-2:] = [stretches[-2] + stretches[-1]]  # a mean of few points would be noisy
     return Curve(
         tuple(fmean(epoch for epoch, _ in stretch) for stretch in stretches),
         tuple(fmean(value for _, value in stretch) for stretch in stretches),
@@ -162,13 +162,13 @@ def mean_curve(curve: Curve, width: float) -> Curve:
 
 
 def styles() -> Iterator[tuple[str, Stroke]]:
-    """Yield colour and stroke of one run after the other, without end."""
+    """Yield colour and line style of one run after the other, without end."""
     pairs = [(colour, stroke) for stroke in STROKES for colour in COLOURS]
     return itertools.cycle(pairs)
 
 
 def labels(runs: Sequence[RunCurves], best: str, words: str) -> list[str]:
-    """Return what the legend says of each run: its name, how far it is, the best of a metric."""
+    """Return the legend of each run: its name, its progress, and the best value of a metric."""
     states = {
         metrics.SUCCESS: "finished at epoch {:.4g}",
         metrics.ABORTED: "stopped at epoch {:.4g}",
@@ -186,7 +186,7 @@ def labels(runs: Sequence[RunCurves], best: str, words: str) -> list[str]:
 
 
 def names(runs: Sequence[RunCurves]) -> list[str]:
-    """Return the shortest paths that tell the folders of `runs` apart."""
+    """Return the shortest paths that distinguish the folders of `runs`."""
     folders = [run.folder.resolve() for run in runs]
     common = os.path.commonpath([folder.parent for folder in folders])
     return [str(folder.relative_to(common)) for folder in folders]

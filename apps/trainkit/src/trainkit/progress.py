@@ -1,4 +1,4 @@
-"""Where a training stands, between two steps."""
+"""The progress of a training between two steps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainkit.strategy import Pending
 
 @dataclass
 class Window:
-    """Sums since the last line of progress; kept in checkpoints, so no window is cut short.
+    """Sums since the last log line; checkpoints keep them, so that no window is cut short.
 
     Attributes:
-        samples: of all ranks.
-        losses: sums over these samples, in the order in which the session names them.
-        seconds: of wall time.
-        waiting: seconds of them spent waiting for data.
-        communicating: seconds of them spent waiting for other ranks.
+        samples: samples of all ranks.
+        losses: sums of the losses over these samples, in the order of the app's `Words`.
+        seconds: wall time.
+        waiting: seconds of it spent waiting for data.
+        communicating: seconds of it spent waiting for other ranks.
     """
 
     samples: int = 0
@@ -29,13 +29,13 @@ class Window:
     communicating: float = 0.0
 
     def add_losses(self, samples: int, losses: Sequence[float]) -> None:
-        """Count the samples of one step, on all ranks, and the sums of their losses."""
+        """Add the samples of one step on all ranks, and the sums of their losses."""
         self.samples += samples
         before = self.losses or [0.0] * len(losses)
         self.losses = [a + b for a, b in zip(before, losses, strict=True)]
 
     def add_time(self, seconds: float, waiting: float, communicating: float) -> None:
-        """Count one step's wall time, and the waits for data and for other ranks within it."""
+        """Add the wall time of one step, and its waits for data and for other ranks."""
         self.seconds += seconds
         self.waiting += waiting
         self.communicating += communicating
@@ -46,14 +46,14 @@ class Progress:
     """The position of a training between two steps.
 
     Attributes:
-        steps_per_epoch: batches in the running epoch.
-        epoch: the running epoch, counted from 0.
+        steps_per_epoch: batches in the current epoch.
+        epoch: the current epoch, counted from 0.
         step: steps made in this epoch.
-        before: steps made in the epochs before it.
-        seconds: time spent in training steps (without evaluation and checkpoints).
-        closed: steps done when an epoch was last ended, its evaluation included.
-        scores: of the last evaluation.
-        window: sums for the next line of progress.
+        before: steps made in all previous epochs.
+        seconds: time of the training steps, without evaluations and checkpoints.
+        closed: number of steps when the last epoch ended, including its evaluation.
+        scores: scores of the last evaluation.
+        window: sums for the next log line.
     """
 
     steps_per_epoch: int
@@ -67,49 +67,49 @@ class Progress:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Progress:
-        """Return the progress in a checkpoint, where `dataclasses.asdict` has put it.
+        """Return the progress in a checkpoint, as written by `dataclasses.asdict`.
 
         Raises:
-            DataError: it is of something else.
+            DataError: the state is no progress.
         """
         try:
-            # Older checkpoints are of trainings whose epochs all have as many steps.
+            # In older checkpoints all epochs have the same number of steps.
             before = {"before": state["epoch"] * state["steps_per_epoch"]}
             return cls(**{**before, **state, "window": Window(**state["window"])})
         except (KeyError, TypeError) as error:
-            raise DataError("the checkpoint does not say where its training stood") from error
+            raise DataError("the checkpoint has no progress of a training") from error
 
     @property
     def steps_done(self) -> int:
-        """Return the updates made since the start of the training."""
+        """The number of updates since the start of the training."""
         return self.before + self.step
 
     @property
     def epoch_is_over(self) -> bool:
-        """Return whether every batch of the running epoch was used."""
+        """Whether every batch of the current epoch was used."""
         return self.step == self.steps_per_epoch
 
     @property
     def where(self) -> dict[str, int]:
-        """Return the metadata of a metric: epoch from 1, and steps done."""
+        """The metadata of a metric: epoch from 1, and number of steps."""
         return {"epoch_num": self.epoch + 1, "step": self.steps_done}
 
     def next_epoch(self, steps: int) -> None:
-        """Go to the start of the next epoch, which has so many steps."""
+        """Advance to the start of the next epoch, which has `steps` steps."""
         self.before, self.epoch, self.step = self.steps_done, self.epoch + 1, 0
         self.steps_per_epoch = steps
 
 
 @dataclass
 class Step:
-    """A step whose sums are on their way from the other ranks.
+    """A step whose sums over the ranks are still being computed.
 
     Attributes:
         epoch: its epoch, from 0.
-        number: of the step, from 1.
-        samples: of all ranks.
-        rates: what it was made with, by the keys of the metrics.
-        sums: its losses, and how many ranks were asked to stop.
+        number: its number, from 1.
+        samples: samples of all ranks.
+        rates: values that determined the step, by the keys of the metrics.
+        sums: sums of its losses, and number of ranks with a stop request.
     """
 
     epoch: int

@@ -1,4 +1,4 @@
-"""`environment.json`: what the numbers of a run depend on besides its arguments."""
+"""`environment.json`: the facts beside the arguments on which the results of a run depend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from trainkit.strategy import Strategy
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
-"""The instruction sets that decide which oneDNN kernels run."""
+"""The instruction sets that determine which oneDNN kernels run."""
 
 VARIABLES = (
     "OMP_NUM_THREADS", "KMP_AFFINITY", "KMP_BLOCKTIME", "GOMP_CPU_AFFINITY", "LD_PRELOAD",
@@ -22,7 +22,7 @@ VARIABLES = (
     "OMPI_MCA_mpi_yield_when_idle", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
     "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_",
 )
-"""Those that change how fast a training is, or how its sums are rounded."""
+"""Environment variables that affect the speed of a training or the rounding of its sums."""
 
 
 def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:
@@ -42,15 +42,15 @@ def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:
 
 
 def versions(packages: Sequence[str]) -> dict[str, str | None]:
-    """Return the version of each of `packages`, None for those that are not installed."""
+    """Return the version of each of `packages`, None for packages that are not installed."""
     return {name: _version(name) for name in packages}
 
 
 def allocator() -> str:
-    """Return the memory allocator that is really loaded: tcmalloc, jemalloc or glibc.
+    """Return the memory allocator that is in use: tcmalloc, jemalloc or glibc.
 
-    Read from the process's memory map, because a library named in LD_PRELOAD that
-    does not exist is ignored with a mere warning, and costs a factor in speed.
+    It is read from the memory map of the process, because the loader ignores a missing library in
+    LD_PRELOAD with a warning only, and the training is then several times slower.
     """
     try:
         mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
@@ -67,7 +67,7 @@ def _version(name: str) -> str | None:
 
 
 def cpu_flags() -> list[str]:
-    """Return which of `CPU_FLAGS` this machine has."""
+    """Return the `CPU_FLAGS` of this machine."""
     facts = _cpuinfo()
     present = set(facts.get("flags", facts.get("Features", "")).split())
     return [flag for flag in CPU_FLAGS if flag in present]
@@ -82,7 +82,7 @@ def _cpu() -> dict[str, Any]:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """Return what Linux says of a core; the last counts."""
+    """Return the properties that Linux lists for the last core."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

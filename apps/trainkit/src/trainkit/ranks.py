@@ -1,4 +1,4 @@
-"""Which of how many processes this is, as the launcher says in its environment variables."""
+"""Rank and world size of this process, from the environment variables of the launcher."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ LAUNCHERS: dict[str, tuple[str, str, str, str]] = {
     ),
     "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 }
-"""Launcher -> variables of rank, world size, local rank, local size. The innermost comes first:
-inside a Slurm job, mpirun and torchrun start the ranks, and Slurm's variables are the job's."""
+"""Launcher -> variables of rank, world size, local rank, local size. The innermost launcher comes
+first: inside a Slurm job, mpirun and torchrun start the ranks, and Slurm's variables describe the
+job."""
 
 WAYS_OUT = {
-    "torchrun": "torchrun serves torch.distributed only: say --strategy ddp, or start the ranks by "
-    "the mpirun of an Open MPI, or by horovodrun",
+    "torchrun": "torchrun serves torch.distributed only: use --strategy ddp, or start the ranks "
+    "with the mpirun of an Open MPI, or with horovodrun",
     "horovodrun": "they did not find each other: try horovodrun --gloo, the mpirun of an Open MPI, "
     "or --strategy ddp",
-    "Open MPI": "it is not the one in here (the images have 4.1): say --strategy ddp, take an "
-    "mpirun of that version, or start the ranks by the mpirun inside the container",
-    "MPICH": "it cannot start the Open MPI that the images have: say --strategy ddp, take the "
-    "mpirun of an Open MPI on the host, or srun --mpi=pmix",
-    "Cray MPICH": "it cannot start the Open MPI that the images have: say --strategy ddp, take "
+    "Open MPI": "its version differs from the one in the container (the images have 4.1): use "
+    "--strategy ddp, an mpirun of that version, or the mpirun inside the container",
+    "MPICH": "it cannot start the Open MPI of the images: use --strategy ddp, the mpirun of an "
+    "Open MPI on the host, or srun --mpi=pmix",
+    "Cray MPICH": "it cannot start the Open MPI of the images: use --strategy ddp, "
     "srun --mpi=pmix, or the mpirun of an Open MPI on the host",
-    "jsrun": "it tells the ranks of IBM's MPI only: say --strategy ddp",
-    "Slurm": "it has not told MPI of them: take srun --mpi=pmix, say --strategy ddp, or start the "
-    "ranks by the mpirun of an Open MPI inside the job",
+    "jsrun": "it describes the ranks to IBM's MPI only: use --strategy ddp",
+    "Slurm": "it did not describe them to MPI: use srun --mpi=pmix, --strategy ddp, or the mpirun "
+    "of an Open MPI inside the job",
 }
-"""Launcher -> what to do where the ranks that it started do not find each other."""
+"""Launcher -> remedy if the ranks that it started do not find each other."""
 
 _NUMBER = re.compile(r"([0-9]{1,9})(?:\(x[0-9]+\))?(?:,.*)?")
-"""A number; Slurm writes "2(x3)" for three nodes of two tasks, "2,1" where they differ."""
+"""A number; Slurm writes "2(x3)" for three nodes of two tasks, "2,1" if nodes differ."""
 
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?")
-"""A host's name, or an address of version 4 or 6; no port, no scheme."""
+"""A host name or an IP address of version 4 or 6, without port and scheme."""
 
 JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "PMI_KVSNAME")
 
@@ -61,7 +62,7 @@ class Ranks:
     """The place of this process in the job.
 
     Attributes:
-        launcher: which one started it, None for a process on its own.
+        launcher: the launcher that started it, None without a launcher.
         rank: number of the process, 0 to size - 1.
         size: processes in the job (world size).
         local_rank: number of the process on its node.
@@ -76,17 +77,17 @@ class Ranks:
 
 
 def detect(environment: Mapping[str, str] = os.environ) -> Ranks:
-    """Return what the launcher's variables say.
+    """Return the rank of this process from the variables of its launcher.
 
-    One that does not tell the local rank (`srun --mpi=pmi2` sets MPICH's variables without)
-    gives way to one further out that agrees about rank and size, and does.
+    If a launcher sets no local rank (`srun --mpi=pmi2` sets MPICH's variables without it), an outer
+    launcher with the same rank and size that does set it is used.
 
     Raises:
-        ArgumentError: they are no numbers, or contradict each other.
+        ArgumentError: the variables are no numbers, or contradict each other.
     """
     partial = None
     for launcher, names in LAUNCHERS.items():
-        given = [environment.get(name) or None for name in names]  # empty: as if it were not set
+        given = [environment.get(name) or None for name in names]  # empty counts as unset
         if given[0] is None or given[1] is None:
             continue
         found, complete = _parse(launcher, names, given), None not in given
@@ -113,17 +114,18 @@ def _parse(launcher: str, names: Sequence[str], given: Sequence[str | None]) -> 
 
 
 def share(planned: int | None, size: int) -> int:
-    """Return how many ranks' work each of `size` ranks does, where a training was meant for more.
+    """Return how many planned ranks each of `size` ranks replaces.
 
-    Where a node is lost, the ranks that are left share the batch: each takes what several took,
-    in as many parts, so that global batch, batch statistics and losses stay the same.
+    After the loss of a node, the remaining ranks share the global batch: each rank takes the
+    samples of several ranks in as many micro-batches, so that global batch, batch statistics and
+    losses stay the same.
 
     Args:
-        planned: ranks that the training is meant for; None: as many as there are.
-        size: ranks that there are.
+        planned: ranks for which the training is configured; None: `size`.
+        size: actual number of ranks.
 
     Raises:
-        ArgumentError: the work cannot be shared evenly.
+        ArgumentError: the work cannot be divided evenly.
     """
     if planned is None:
         return 1
@@ -136,27 +138,27 @@ def share(planned: int | None, size: int) -> int:
 
 
 def yield_when_idle() -> None:
-    """Have an MPI that waits give its core away; for before Horovod begins.
+    """Make a waiting Open MPI yield its core; call this function before Horovod starts.
 
-    Horovod waits in a thread of its own, and Open MPI waits by asking without a pause. Where every
-    core computes, that costs a part of each step, unless Open MPI is told to yield the core when
-    another thread wants it (`strategies` in benchmarks/README.md). A user's own word counts.
+    Horovod waits in a thread of its own, and Open MPI waits by polling. If every core computes, the
+    polling costs a part of each step, unless Open MPI yields the core to other threads
+    (`strategies` in benchmarks/README.md). A value that the user has set is kept.
     """
     os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 
 
 def check_size(ranks: Ranks, seen: int, framework: str) -> None:
-    """Refuse ranks of which each believes to be the only one: they would train side by side.
+    """Refuse ranks that are not connected: each of them would train on its own.
 
-    An MPI that was started by a launcher of another kind does so, without a word.
+    This happens without a message if MPI was started by a launcher of another MPI.
 
     Args:
-        ranks: what the launcher says.
-        seen: how many ranks the framework sees after its start.
-        framework: its name.
+        ranks: the ranks that the launcher describes.
+        seen: number of ranks that the framework sees after its start.
+        framework: name of the framework.
 
     Raises:
-        ArgumentError: the two differ; the message has the ways out for this launcher.
+        ArgumentError: the two differ; the message has the remedies for this launcher.
     """
     if ranks.launcher is None or seen == ranks.size:
         return
@@ -167,15 +169,15 @@ def check_size(ranks: Ranks, seen: int, framework: str) -> None:
 
 
 def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Return address and port where torch.distributed's ranks meet.
+    """Return address and port at which the ranks of torch.distributed meet.
 
-    MASTER_ADDR and MASTER_PORT where they are set (torchrun sets them). Else, when all
-    ranks are on this node, the loopback device and a port made from the job's name, so
-    that two jobs on a node do not meet.
+    These are MASTER_ADDR and MASTER_PORT if they are set, as by torchrun. Otherwise, if all ranks
+    are on this node, they are the loopback device and a port that is derived from the name of the
+    job, so that two jobs on a node use different ports.
 
     Raises:
-        ArgumentError: the ranks are on several nodes, and nobody says where rank 0 is, or one of
-            the two variables is no such thing.
+        ArgumentError: the ranks are on several nodes and MASTER_ADDR is not set, or one of the two
+            variables is malformed.
     """
     address = environment.get("MASTER_ADDR")
     job = next((environment[name] for name in JOBS if name in environment), "")

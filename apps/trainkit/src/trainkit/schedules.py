@@ -1,8 +1,7 @@
-"""Learning-rate rules as pure functions of the step; an app combines them in its own file.
+"""Learning-rate schedules as pure functions of the step; each app combines them in its own file.
 
-Steps count from 0, `step` is the number of updates already made. All rates are
-plain numbers: the same step always gives the same rate, so a resumed run needs no
-schedule state.
+Steps count from 0: `step` is the number of updates made so far. The same step always gives the
+same rate, so that a resumed run needs no schedule state.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 
 
 def linear_scaling(base_lr: float, batch: int, base_batch: int) -> float:
-    """Return `base_lr` scaled to the global batch: k times the batch, k times the rate.
+    """Return `base_lr` scaled linearly to the global batch: k times the batch, k times the rate.
 
     Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677, section 2.1.
     """
@@ -34,15 +33,15 @@ def warmup(step: int, steps: int, peak: float, start: float = 0.0) -> float:
 def constant_warmup(step: int, steps: int, peak: float, low: float) -> float:
     """Return the rate of constant warm-up: `low` for the first `steps`, then `peak` at once.
 
-    Goyal et al., arXiv:1706.02677, section 2.2 ("constant warmup"), where `low` is the
-    rate before it is scaled to the batch. The jump wants an optimizer whose velocity is
-    without the rate, or it needs their momentum correction (section 3, remark 2).
+    Goyal et al., arXiv:1706.02677, section 2.2 ("constant warmup"), where `low` is the rate before
+    linear scaling. The jump requires an optimizer whose velocity does not contain the rate, or
+    their momentum correction (section 3, remark 2).
     """
     return peak if step >= steps else low
 
 
 def cosine(step: int, steps: int, peak: float, end: float = 0.0) -> float:
-    """Return the rate of half a cosine from `peak` at step 0 to `end` at `steps` and after.
+    """Return the rate of half a cosine from `peak` at step 0 to `end` at `steps` and later.
 
     Loshchilov and Hutter, "SGDR", arXiv:1608.03983, equation 5, without restarts.
     """
@@ -51,7 +50,7 @@ def cosine(step: int, steps: int, peak: float, end: float = 0.0) -> float:
 
 
 def polynomial(step: int, steps: int, peak: float, end: float = 0.0, power: float = 2.0) -> float:
-    """Return the rate of polynomial decay from `peak` at step 0 to `end` at `steps` and after.
+    """Return the rate of polynomial decay from `peak` at step 0 to `end` at `steps` and later.
 
     You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks" (LARS),
     arXiv:1708.03888, section 5 (power 2); power 1 is the linear decay of
@@ -62,7 +61,7 @@ def polynomial(step: int, steps: int, peak: float, end: float = 0.0, power: floa
 
 
 def step_decay(step: int, milestones: Sequence[int], peak: float, factor: float = 0.1) -> float:
-    """Return `peak`, multiplied by `factor` once for each of `milestones` (in steps) reached.
+    """Return `peak`, multiplied by `factor` for each of `milestones` (in steps) that was reached.
 
     Goyal et al., arXiv:1706.02677, section 5.1: a tenth after 30, 60 and 80 of 90 epochs.
     """
@@ -79,11 +78,11 @@ def cyclic_polynomial(
     end: float = 0.0,
     power: float = 1.0,
 ) -> float:
-    """Return the rate of cycles of `cycle` steps: each warms up again, then decays.
+    """Return the rate of cycles of `cycle` steps, each with a warm-up and a decay.
 
-    A cycle rises linearly from `start` to `peak` in its first `warm` steps and falls
-    to `end` as `polynomial` does in the others. Codreanu, Podareanu, Saletore,
-    "Scale out for large minibatch SGD", arXiv:1711.04291 (their cycles with re-warm-up).
+    In the first `warm` steps of a cycle the rate rises linearly from `start` to `peak`; in the
+    others it falls to `end` as in `polynomial`. Codreanu, Podareanu, Saletore,
+    "Scale out for large minibatch SGD", arXiv:1711.04291 (cycles with a new warm-up).
     """
     if not 0 <= warm < cycle:
         raise ValueError(f"a cycle of {cycle} steps cannot have {warm} steps of warm-up")

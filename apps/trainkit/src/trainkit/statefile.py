@@ -1,11 +1,12 @@
-"""The form of a checkpoint file: a JSON tree and numbered arrays in a zip, for any framework.
+"""The format of a checkpoint file: a JSON tree and numbered arrays in a zip, for any framework.
 
-    state.json   the tree; arrays stand in it by their number
+    state.json   the tree, which refers to arrays by their number
     0.npy …      NumPy's own format, never with pickled objects
 
-`numpy.load` reads it, too. JSON has no tuples, no keys but texts, and no infinity: such values are
-objects with one key that begins with `$` (`_FORMS`). Nothing is compressed, so a file says how
-large it is; every entry has a CRC-32, and reading verifies them all. Nothing in it is executed.
+`numpy.load` reads the file, too. JSON has no tuples, no keys but strings, and no infinity; such
+values are objects with one key that begins with `$` (`_FORMS`). Nothing is compressed, so that the
+file size limits the content; every entry has a CRC-32, and reading verifies all of them. Nothing in
+the file is executed.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 TREE = "state.json"
-LARGEST_TREE = 1 << 26  # bytes; names and numbers of a network of a million layers
-KINDS = "biufc"  # truth values, whole, real and complex numbers
+LARGEST_TREE = 1 << 26  # bytes; enough for a network of a million layers
+KINDS = "biufc"  # booleans, integers, real and complex numbers
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Foreign:
-    """An array of a type that NumPy lacks, as whole numbers of the same width.
+    """An array of a type that NumPy lacks, stored as integers of the same width.
 
     Attributes:
-        bits: the array, of unsigned integers.
-        dtype: the name of its type, such as bfloat16.
+        bits: the array as unsigned integers.
+        dtype: name of its type, such as bfloat16.
     """
 
     bits: Array
@@ -43,19 +44,19 @@ class Foreign:
 
     @property
     def nbytes(self) -> int:
-        """Return the size in bytes."""
+        """The size in bytes."""
         return self.bits.nbytes
 
 
 class FormError(Exception):
-    """What is wrong with a file that is no checkpoint, or with a value that none can hold."""
+    """The file is no checkpoint, or a checkpoint cannot hold a value."""
 
 
 def write(state: Mapping[str, Any], file: IO[bytes]) -> None:
-    """Write `state`: nested dicts, lists and tuples of texts, numbers, None, arrays, `Foreign`s.
+    """Write `state`: nested dicts, lists and tuples of strings, numbers, None, arrays, `Foreign`s.
 
     Raises:
-        FormError: it has something else; the message says where.
+        FormError: the state has another value; the message has its position.
     """
     arrays: list[Array] = []
     tree = json.dumps(_encoded(state, "", arrays), allow_nan=False).encode()
@@ -68,11 +69,11 @@ def write(state: Mapping[str, Any], file: IO[bytes]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the state in `path`, after verifying every byte of it.
+    """Return the state in `path`, after verification of every byte.
 
     Raises:
-        FormError: it is not in this form, or larger inside than outside.
-        OSError, zipfile.BadZipFile, ValueError: it cannot be read, or is damaged.
+        FormError: the file has another format, or its entries are larger than the file.
+        OSError, zipfile.BadZipFile, ValueError: the file cannot be read, or is damaged.
     """
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
@@ -88,7 +89,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def nbytes(value: Any) -> int:
-    """Return the bytes of all arrays in a state."""
+    """Return the size of all arrays in a state, in bytes."""
     if isinstance(value, Mapping):
         return sum(nbytes(item) for item in value.values())
     if isinstance(value, list | tuple):
@@ -97,7 +98,7 @@ def nbytes(value: Any) -> int:
 
 
 def copied(value: Any) -> Any:
-    """Return a state with copies of its arrays, which the training goes on to change."""
+    """Return a state with copies of its arrays, so that the training can change them."""
     if isinstance(value, np.ndarray):
         return value.copy(order="K")
     if isinstance(value, Foreign):
@@ -110,7 +111,7 @@ def copied(value: Any) -> Any:
 
 
 def _encoded(value: Any, where: str, arrays: list[Array]) -> Any:
-    """Return `value` as JSON has it; its arrays go to `arrays`, in the order of the tree."""
+    """Return `value` as JSON; append its arrays to `arrays` in the order of the tree."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -134,7 +135,7 @@ def _encoded(value: Any, where: str, arrays: list[Array]) -> Any:
 
 
 def _decoded(value: Any, arrays: Iterator[Array]) -> Any:
-    """Return what `_encoded` was given; `arrays` come in the order of the tree."""
+    """Return the value of a JSON tree from `_encoded`; `arrays` are in the order of the tree."""
     if isinstance(value, list):
         return [_decoded(item, arrays) for item in value]
     if not isinstance(value, dict):
@@ -164,7 +165,7 @@ _FORMS: dict[str, Callable[[dict[str, Any], Iterator[Array]], Any]] = {
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
-    """Refuse other entries than `write` makes, before any of them is read."""
+    """Refuse entries that `write` does not make, before any of them is read."""
     names = [entry.filename for entry in entries]
     if names != [TREE, *(f"{number}.npy" for number in range(len(names) - 1))]:
         raise FormError("it has other entries than a tree and its arrays")
@@ -175,7 +176,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _array(content: bytearray) -> Array:
-    """Return the array of an `.npy` file; its header is not believed before its size fits."""
+    """Return the array of an `.npy` file, after a check of its header against its size."""
     stream = io.BytesIO(content)
     version = np.lib.format.read_magic(stream)
     if version != (1, 0):
@@ -186,6 +187,6 @@ def _array(content: bytearray) -> Array:
     first = stream.tell()
     told = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or told != len(content) - first:
-        raise FormError(f"it has an array of {len(content) - first} bytes that says {shape}")
+        raise FormError(f"it has an array of {len(content) - first} bytes with the shape {shape}")
     flat = np.frombuffer(content, dtype, offset=first)
     return flat.reshape(shape, order="F" if by_columns else "C")

@@ -1,7 +1,7 @@
-"""How the ranks of a training work together, as far as no framework is needed for it.
+"""The interface of a distributed strategy without a framework, and the strategy of one process.
 
-Here is the one process that is alone. `trainkit.torch` and `trainkit.tensorflow` have the
-strategies of their frameworks, which connect ranks and average what these have computed.
+`trainkit.torch` and `trainkit.tensorflow` have the strategies of their frameworks, which connect
+ranks and average tensors.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ T = TypeVar("T")
 
 
 class Pending(Protocol):
-    """A sum over the ranks under way."""
+    """A sum over the ranks that is being computed."""
 
     def result(self) -> list[float]:
-        """Wait for the sum and return it."""
+        """Wait for the sum, and return it."""
         ...
 
 
 class Strategy:
-    """One process of a training: here the only one.
+    """The strategy of a training with one process.
 
     Attributes:
-        name: as `--strategy` says it.
-        ranks: this process and the others.
-        communicating: seconds spent waiting for gradients of other ranks so far, beyond
-            what was hidden behind the backward pass.
+        name: name of the strategy, as in `--strategy`.
+        ranks: the place of this process in the job.
+        communicating: seconds spent waiting for gradients of other ranks so far, without the
+            communication that overlapped with the backward pass.
     """
 
     name = "single"
@@ -44,12 +44,12 @@ class Strategy:
 
     @property
     def rank(self) -> int:
-        """Number of this process, 0 writes files and speaks."""
+        """The number of this process; rank 0 writes files and prints."""
         return self.ranks.rank
 
     @property
     def size(self) -> int:
-        """Number of processes; the global batch is `size` times the batch per rank."""
+        """The world size; the global batch is `size` times the batch per rank."""
         return self.ranks.size
 
     @property
@@ -58,7 +58,7 @@ class Strategy:
         return self.rank == 0
 
     def facts(self) -> dict[str, Any]:
-        """Return what `environment.json` says of the framework: device, GPU, threads."""
+        """Return what `environment.json` records of the framework: device, GPU, threads."""
         return {"device": "cpu", "gpu": None, "threads": {}}
 
     def sum(self, values: Iterable[float]) -> list[float]:
@@ -79,30 +79,30 @@ class Strategy:
 
     @contextmanager
     def unhurried(self) -> Iterator[None]:
-        """Let ranks take as long as they need inside, and wait for each other at its end.
+        """Allow ranks any delay inside the block, and synchronize them at its end.
 
-        For what one node may be much slower at than another, as copying data to its disk;
-        elsewhere a rank that is minutes late counts as lost.
+        Use it for work whose duration differs between nodes, such as copies to a local disk.
+        Elsewhere a rank that is minutes late counts as lost.
         """
         yield
 
     def peak_memory(self) -> int:
-        """Return the most bytes that this process has had on its device, of a CPU all it had."""
+        """Return the peak memory of this process on its device, in bytes."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
 
     def synchronize(self) -> None:
-        """Wait until the device has done what it was given."""
+        """Wait until the device has finished its work."""
 
     def close(self) -> None:
         """Leave the group of ranks."""
 
     def lost(self, error: Exception) -> bool:
-        """Whether `error` says that another rank is gone."""
+        """Return whether `error` means that another rank is gone."""
         return False
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Give errors of this rank its number, and those of lost connections a meaning.
+        """Add the rank to errors, and convert errors of lost connections.
 
         Raises:
             PeerError: another rank ended, or the network failed.
@@ -117,7 +117,7 @@ class Strategy:
             if not self.lost(error):
                 raise
             peer = PeerError(
-                "another rank ended, or cannot be reached; its own message says why "
+                "another rank ended, or cannot be reached; its own message has the cause "
                 f"({str(error).splitlines()[0]})"
             )
             peer.rank = self.rank
@@ -125,7 +125,7 @@ class Strategy:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time inside as communication."""
+        """Count the time inside the block as communication."""
         started = time.perf_counter()
         yield
         self.communicating += time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""What a session needs to know of a training: how far it goes, and what of it is to be kept."""
+"""The interface between a session and the training of an app."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from trainkit.parts import Parts
 
 @dataclass(frozen=True)
 class Course:
-    """How far a training goes, and what comes when.
+    """The length of a training, and the intervals of its reports.
 
     Attributes:
-        steps_per_epoch: batches in an epoch; of each epoch of the whole training, where they
-            differ, as with a batch that changes.
+        steps_per_epoch: batches in an epoch, or in each epoch of the training if they differ.
         planned: steps of the whole training, which the schedule spans.
-        last_step: the step after which it ends, at most `planned`.
-        log_every: steps between lines of progress.
+        last_step: the step after which this run ends, at most `planned`.
+        log_every: steps between log lines.
         checkpoint_every: steps between checkpoints within an epoch.
         eval_every: epochs between evaluations, 0 for none.
-        patience: seconds without progress after which ranks end that hang; 0: they wait for ever.
+        patience: seconds without progress after which hanging ranks end; 0: they wait forever.
     """
 
     steps_per_epoch: int | Sequence[int]
@@ -45,45 +44,45 @@ class Course:
 
 
 class Training(Protocol):
-    """What a session asks of a training."""
+    """The methods of a training that a session calls."""
 
     def parts(self) -> Parts:
-        """Return what changes with the steps, by name: `trainkit.parts`."""
+        """Return everything that changes with the steps, by name: `trainkit.parts`."""
         ...
 
     def facts(self) -> Mapping[str, int]:
-        """Return what the metrics tell at the start: seed, batch, samples, by their keys."""
+        """Return the facts that the metrics record at the start, by their keys."""
         ...
 
     def digest(self) -> str:
-        """Return a digest of the weights, which are the same on all ranks."""
+        """Return a digest of the weights, which is the same on all ranks."""
         ...
 
     def before_save(self) -> None:
-        """Do on all ranks what a checkpoint wants, such as averaging what each has by itself."""
+        """Prepare a checkpoint on all ranks, for example by averaging statistics of each rank."""
         ...
 
     def own_state(self) -> Mapping[str, Any]:
-        """Return what a checkpoint keeps besides parts and progress; its names are the app's."""
+        """Return the app's own entries of a checkpoint beside parts and progress."""
         ...
 
     def own_result(self) -> Mapping[str, Any]:
-        """Return what `result.json` has besides what every app's has."""
+        """Return the app's own entries of `result.json`."""
         ...
 
 
 class Watch(Protocol):
-    """Looks at some steps more closely, as a profiler does."""
+    """A profiler of some steps."""
 
     @property
     def is_on(self) -> bool:
-        """Whether the next step is watched."""
+        """Whether the next step is profiled."""
         ...
 
     def before(self) -> None:
-        """Begin to watch when it is time."""
+        """Start the profile if it is due."""
         ...
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return what there is to tell after the last one."""
+        """Count a step; return the report after the last profiled step."""
         ...

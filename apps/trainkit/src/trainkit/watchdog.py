@@ -1,9 +1,9 @@
-"""Where ranks hang: one that reads from a dead file system holds up all others, without a word.
+"""Report and end hanging ranks: a rank that reads from a dead file system blocks all other ranks.
 
-Each rank has a thread that notices when its training makes no progress. The ranks then write down,
-below `--out`, what they are doing and where in the code; one of them tells it for all. When nothing
-has moved for long, they end, so that the job ends and its nodes are free. A rank that writes
-nothing was stopped, or its node is gone.
+A thread of each rank notices when its training makes no progress. The ranks then write their
+current activity and position in the code to files below `--out`, and one of them prints all. If
+nothing has moved for long, they end, so that the job ends and its nodes are free. A rank that
+writes no file was stopped, or its node is gone.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from trainkit.exits import ExitCode
 from trainkit.streams import say
 
 NOTICE = 20.0
-"""Seconds without progress after which it is told, but for a training whose steps take longer."""
+"""Seconds without progress until the report, unless the steps of a training take longer."""
 
 TIMES = 3
-"""As many of the longest waits of the same kind are no reason yet to say anything."""
+"""A wait is unusual if it exceeds this multiple of the longest earlier wait of its kind."""
 
 SLOW = 4
-"""As many times the patience for what may take long: the first wait of each kind, in which code is
-compiled and ranks meet, evaluations and checkpoints."""
+"""Factor of the patience for activities that may take long: evaluations, checkpoints, and the first
+wait of each kind, in which code is compiled and ranks connect."""
 
 BUSY = "busy"
-"""A file while some rank does what may take long: the others wait for it, and are not to blame."""
+"""A file that exists while some rank does something slow, for which the others wait."""
 
 GATHER = 3.0
-"""Seconds in which ranks that noticed at the same time have written what they do."""
+"""Seconds in which all ranks that notice the hang at the same time write their files."""
 
 
 class Watchdog:
-    """Watches one rank of several; a single process is left alone.
+    """Watch one rank of several; a single process is not watched.
 
     Args:
-        rank: this one.
+        rank: this rank.
         size: ranks of the training.
-        folder: where ranks write what they do while nothing moves.
-        patience: seconds without progress after which it is told at the latest, and the rank
-            ends, but where it, or another one, does what may take long; 0: it never does.
-        end: ends the process with an exit status, whatever its main thread does.
-        clock: seconds that only go up.
+        folder: folder of the files in which ranks describe their activity.
+        patience: seconds without progress after which the hang is reported at the latest, and the
+            rank ends, unless some rank does something slow; 0: never.
+        end: function that ends the process with an exit status, whatever its main thread does.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Watchdog:
         self._doing, self._slow, self._since = "starting", True, clock()
         self._longest: dict[str, float] = {}
         self._written = self._told = False
-        self._busy = 0.0  # when some rank was last seen to do what may take long
+        self._busy = 0.0  # time at which some rank last did something slow
         self._over = threading.Event()
         self._main = threading.get_ident()
 
     def __enter__(self) -> Watchdog:
         if self._patience and self._size > 1:
-            shutil.rmtree(self._folder, ignore_errors=True)  # of a part that was killed
+            shutil.rmtree(self._folder, ignore_errors=True)  # left by a killed run
             self._since = self._clock()
             threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
         return self
@@ -77,14 +77,14 @@ class Watchdog:
         self._over.set()
 
     def beat(self, doing: str, *, slow: bool = False) -> None:
-        """Say what the rank does from now on, in words that follow "is": there is progress.
+        """Record progress, and what the rank does from now on, in words that follow "is".
 
         Args:
-            doing: one of few kinds of waits.
-            slow: it may take long at any time.
+            doing: one of few kinds of activities.
+            slow: whether the activity may always take long.
         """
         now, before = self._clock(), self._longest.get(self._doing)
-        # The first wait of a kind says nothing about the others.
+        # The first wait of a kind is not representative.
         self._longest[self._doing] = 0.0 if before is None else max(before, now - self._since)
         self._doing, self._slow, self._since = doing, slow, now
 
@@ -93,13 +93,13 @@ class Watchdog:
         before = self._clock()
         while not self._over.wait(every):
             now = self._clock()
-            if now - before > every + 5:  # the whole process was asleep, and is not to blame
+            if now - before > every + 5:  # the whole process was suspended
                 self._since += now - before
             before = now
             self.look(now)
 
     def look(self, now: float) -> None:
-        """Tell of a wait that is unusual, and end one that is hopeless; once a second or so."""
+        """Report an unusual wait, and end a hopeless one; called about once a second."""
         silent = now - self._since
         if silent < min(NOTICE, self._patience) / 2:
             if self._written:
@@ -113,7 +113,7 @@ class Watchdog:
         if slow:
             self._busy = now
         else:
-            silent = now - max(self._since, self._busy)  # what was waited for may only now be over
+            silent = now - max(self._since, self._busy)  # the slow activity may have ended just now
         if silent >= self._patience * (SLOW if slow else 1):
             self._say("ended", f"nothing has moved for {silent:.0f} s, and the training ends")
             self._end(int(ExitCode.PEER_LOST))
@@ -122,7 +122,7 @@ class Watchdog:
             self._say("noticed", f"nothing has moved for {silent:.0f} s")
 
     def _is_slow(self) -> bool:
-        """Return whether some rank does what may take long; let the others know if it is this."""
+        """Return whether some rank does something slow; notify the others if this one does."""
         own = self._slow or self._doing not in self._longest
         busy = self._folder / BUSY
         try:
@@ -136,7 +136,7 @@ class Watchdog:
         return min(self._patience, max(NOTICE, TIMES * self._longest.get(self._doing, 0.0)))
 
     def _say(self, stage: str, what: str) -> None:
-        self._write()  # where it is by now
+        self._write()  # the current position
         time.sleep(min(GATHER, self._patience / 10))
         self._tell(stage, what)
 
@@ -156,13 +156,13 @@ class Watchdog:
                 (self._folder / name).unlink(missing_ok=True)
 
     def _tell(self, stage: str, what: str) -> None:
-        """Say what each rank does, if no other rank has said it before."""
+        """Print the activity of each rank, unless another rank has printed it."""
         try:
             os.close(os.open(self._folder / stage, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
             return
         except OSError:
-            pass  # nobody can say who speaks: all do
+            pass  # without a working disk, every rank prints
         found = {rank: self._read(rank) for rank in range(self._size)}
         say(sys.stderr, f"{what}: {summary(found)}\n")
 
@@ -175,7 +175,7 @@ class Watchdog:
 
 
 def where(thread: int) -> str:
-    """Return where in the code a thread is: file, line and function of its innermost call."""
+    """Return the position of a thread in the code: file, line and innermost function."""
     frame = sys._current_frames().get(thread)
     stack = traceback.extract_stack(frame) if frame is not None else []
     if not stack:
@@ -185,7 +185,7 @@ def where(thread: int) -> str:
 
 
 def summary(found: dict[int, tuple[str, str] | None]) -> str:
-    """Return who does what, those that fewest do first; None: a rank has said nothing."""
+    """Return the activities of all ranks, the rarest first; None: a rank wrote no file."""
     groups: dict[str, list[int]] = {}
     for rank, said in found.items():
         text = f"{said[0]} ({said[1]})" if said else "silent: stopped, or its node is gone"
@@ -198,7 +198,7 @@ def summary(found: dict[int, tuple[str, str] | None]) -> str:
 
 
 def spans(ranks: Iterable[int]) -> str:
-    """Return numbers in rising order as people write them: 0, 2-7."""
+    """Return rising numbers in short form: 0, 2-7."""
     steps = count()
     runs = [list(run) for _, run in groupby(ranks, lambda rank: rank - next(steps))]
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

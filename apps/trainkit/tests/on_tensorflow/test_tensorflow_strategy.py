@@ -68,7 +68,7 @@ def test_a_horovod_that_does_not_average_is_found_at_the_start() -> None:
         def allreduce(self, tensor: tf.Tensor, *, op: str, name: str = "unnamed") -> tf.Tensor:
             return tensor if op == self.Average else super().allreduce(tensor, op=op, name=name)
 
-    with pytest.raises(RanksDifferError, match="Horovod does not average: it makes"):
+    with pytest.raises(RanksDifferError, match="Horovod does not average: the mean"):
         on_ranks(2, lambda ranks: None, Silent(2))
 
 

@@ -13,10 +13,10 @@ import os, sys, time
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from trainkit.torch import ddp
+from trainkit.torch import strategy
 from trainkit.torch.start import start
 from trainkit.exits import PeerError
-ddp.TIMEOUT = timedelta(seconds=4)
+strategy.TIMEOUT = timedelta(seconds=4)
 def say(text):  # of one standard output for both, the lines would mix
     Path(sys.argv[2], "said-" + os.environ["RANK"]).write_text(text)
 Path(sys.argv[2], os.environ["RANK"]).touch()

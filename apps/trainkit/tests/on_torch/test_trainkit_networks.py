@@ -14,7 +14,7 @@ import two_networks
 from thread_ranks import on_ranks
 from torch import Tensor, nn
 
-from trainkit.torch import buckets
+from trainkit.torch import strategy
 from trainkit.torch.strategy import TorchStrategy
 
 Weights = dict[str, Tensor]
@@ -115,15 +115,15 @@ def test_large_gradients_of_all_networks_are_means_and_no_overflow(
 
 
 def test_buckets_hold_one_type_and_not_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "LARGE", 40)
+    monkeypatch.setattr(strategy, "BUCKET_BYTES", 40)
     sizes = [(4, torch.float32), (6, torch.float32), (1, torch.float32), (30, torch.float32),
              (1, torch.float64), (2, torch.float64)]
     tensors = [torch.rand(size, dtype=kind) for size, kind in sizes]
-    found = list(buckets.buckets(tensors))
+    found = list(strategy.buckets(tensors))
     assert [[len(tensor) for tensor in bucket] for bucket in found] == [[4, 6], [1], [30], [1, 2]]
-    flat = buckets.flatten(found[0])
+    flat = strategy.flatten(found[0])
     before = [tensor.clone() for tensor in found[0]]
-    buckets.unflatten(flat * 2, found[0])
+    strategy.unflatten(flat * 2, found[0])
     assert all(torch.equal(new, old * 2) for new, old in zip(found[0], before, strict=True))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainkit import curves, metrics, plots
-from trainkit.commands import PlotSettings
+from trainkit.common_options import PlotSettings
 from trainkit.curves import Curve
 from trainkit.exits import ArgumentError, DataError
 from trainkit.metrics import MetricsLog

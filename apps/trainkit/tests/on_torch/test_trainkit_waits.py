@@ -12,11 +12,10 @@ from torch import nn
 
 from trainkit import strategy as neutral
 from trainkit.ranks import Ranks
-from trainkit.torch import ddp, profile
-from trainkit.torch.ddp import Ddp
+from trainkit.torch import profile, strategy
 from trainkit.torch.horovod import Horovod
 from trainkit.torch.profile import SKIPPED, Profile
-from trainkit.torch.strategy import TorchStrategy
+from trainkit.torch.strategy import Ddp, TorchStrategy
 
 
 class Clock:
@@ -29,7 +28,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (neutral, ddp):
+    for module in (neutral, strategy):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -43,7 +42,7 @@ def ranks_of_ddp(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> Ddp:
         name: lambda group, bucket, name=name: sent.append((name, bucket))
         for name in ("allreduce_hook", "fp16_compress_hook")
     }
-    monkeypatch.setattr(ddp, "default_hooks", SimpleNamespace(**hooks))
+    monkeypatch.setattr(strategy, "default_hooks", SimpleNamespace(**hooks))
     return found
 
 

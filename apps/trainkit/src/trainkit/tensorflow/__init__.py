@@ -1,10 +1,10 @@
-"""trainkit for TensorFlow: ranks, what a checkpoint keeps, and equal results from equal seeds."""
+"""trainkit for TensorFlow: ranks, checkpoint parts, profiling, and deterministic results."""
 
 import sys
 
 STRATEGIES = ("single", "horovod")
-"""How the ranks of a training in TensorFlow can be connected."""
+"""The strategies that connect the ranks of a TensorFlow training."""
 
-# Keras imports matplotlib where it is there, for pictures that nobody asks for: seconds at each
-# start, and a folder in the home. `trainkit.plots.drawing` ends the hiding.
+# Keras would import matplotlib if it is installed, which costs seconds at each start and creates a
+# folder in the home. `trainkit.plots.drawing` makes matplotlib visible again.
 sys.modules.setdefault("matplotlib", None)  # type: ignore[arg-type]

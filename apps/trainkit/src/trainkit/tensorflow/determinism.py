@@ -1,4 +1,4 @@
-"""Equal settings give equal weights: seeds, threads, and operations in a fixed order."""
+"""Deterministic results: seeds, threads, and operations in a fixed order."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import tensorflow as tf
 def prepare(
     seed: int, *, exact: bool = True, threads: int | None = None, inter: int = 1
 ) -> None:
-    """Set what is TensorFlow's own; to be called before its first operation.
+    """Configure TensorFlow; call this function before its first operation.
 
-    On CPUs, equal settings then give bit-equal weights on the same machine and thread count.
-    What an app draws itself comes from a `tf.random.Generator`, whose state a checkpoint
-    keeps, or from `tf.random.stateless_*` with the step in the seed: the state of the other
-    operations of `tf.random` cannot be kept.
+    On CPUs, equal settings then give bit-identical weights on the same machine with the same number
+    of threads. An app must draw random numbers from a `tf.random.Generator`, whose state a
+    checkpoint keeps, or from `tf.random.stateless_*` with the step in the seed: the state of other
+    operations of `tf.random` cannot be saved.
 
     Args:
-        seed: of Python, NumPy, TensorFlow and thereby of Keras's initializers.
-        exact: let each operation add up in one order, however its threads end.
-        threads: cores that one operation computes with; None leaves it to TensorFlow.
-        inter: operations that are computed side by side, and take cores from each other.
+        seed: seed of Python, NumPy, TensorFlow, and thereby of Keras's initializers.
+        exact: whether each operation sums in a fixed order.
+        threads: threads of one operation (intra-op); None: TensorFlow's default.
+        inter: number of operations that run in parallel (inter-op).
 
     Raises:
-        RuntimeError: TensorFlow has computed already, with another number of threads.
+        RuntimeError: TensorFlow has already started with another number of threads.
     """
     random.seed(seed)
     np.random.seed(seed % 2**32)

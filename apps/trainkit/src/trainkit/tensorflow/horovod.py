@@ -1,10 +1,10 @@
-"""Horovod: gradients are averaged as they become ready, by MPI, Gloo or NCCL.
+"""Horovod: average gradients by MPI, Gloo or NCCL as soon as they are ready.
 
-Sergeev and Del Balso, arXiv:1802.05799. Fusion and cycle time are Horovod's own
-variables: HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
+Sergeev and Del Balso, arXiv:1802.05799. Horovod's own variables set fusion and cycle time:
+HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
 
-Its `DistributedOptimizer` is not used: with Keras 3, as Horovod was released, it averages nothing
-and says nothing.
+trainkit does not use Horovod's `DistributedOptimizer`: with Keras 3, the released Horovod averages
+nothing and reports no error.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from trainkit.tensorflow.parts import Variables
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 LOST = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
-"""What Horovod's operations fail with when the ranks have lost each other."""
+"""The errors of Horovod's operations after the loss of a rank."""
 
 T = TypeVar("T")
 
 
 class Horovod(TensorFlowStrategy):
-    """Ranks of Horovod's world, by MPI, Gloo or NCCL.
+    """The ranks of a Horovod job, connected by MPI, Gloo or NCCL.
 
     Raises:
-        ArgumentError: Horovod is not there, or sees other ranks than the launcher started.
-        RanksDifferError: it does not average.
+        ArgumentError: Horovod is not installed, or sees other ranks than the launcher started.
+        RanksDifferError: Horovod does not average.
     """
 
     name = "horovod"
@@ -46,20 +46,21 @@ class Horovod(TensorFlowStrategy):
         self._prove()
 
     def _prove(self) -> None:
-        """Average a number of each rank in the way of the gradients, and look at the result."""
+        """Average one number per rank in the same way as gradients, and check the result."""
         given = tf.constant(float(self.rank + 1))
         (found,) = tf.function(self.average)([given], "proof")
         expected = (self.size + 1) / 2
         if self.any(float(found) != expected):
             raise RanksDifferError(
-                f"Horovod does not average: it makes {float(found):g} of 1 to {self.size}, not "
+                f"Horovod does not average: the mean of 1 to {self.size} is {float(found):g}, not "
                 f"{expected:g}"
             )
 
     def broadcast(self, variables: Iterable[Any]) -> None:
-        """Give `variables` the values of rank 0, on every rank."""
+        """Assign rank 0's values to `variables` on every rank."""
         own = Variables(variables)
-        own.load_state_dict(self.share(own.state_dict()))  # of any type; Horovod itself knows few
+        # Horovod's own broadcast supports few types.
+        own.load_state_dict(self.share(own.state_dict()))
 
     def average(self, gradients: Sequence[tf.Tensor], of: str = "network") -> list[tf.Tensor]:
         """Return the averages of `gradients` over the ranks; see `TensorFlowStrategy`."""
@@ -70,7 +71,7 @@ class Horovod(TensorFlowStrategy):
             self._hvd.allreduce(_known(gradient), op=self._hvd.Average, name=f"{of}.{number}")
             for number, gradient in enumerate(dense)
         ]
-        # From the end of the backward pass on: what it hid costs nothing.
+        # Counted from the end of the backward pass, because overlapped communication is free.
         with tf.control_dependencies(found):
             tf.numpy_function(self._count, [begun], [])
         return [tf.cast(mean, own.dtype) for mean, own in zip(found, dense, strict=True)]
@@ -90,7 +91,7 @@ class Horovod(TensorFlowStrategy):
 
     def share(self, value: T) -> T:
         """Return rank 0's `value` on every rank."""
-        # One name: else it is that of the value's type, and ranks of other types wait for ever.
+        # Without a name, ranks whose values differ in type would wait for each other forever.
         shared: T = self._hvd.broadcast_object(value, root_rank=0, name="share")
         return shared
 
@@ -100,16 +101,16 @@ class Horovod(TensorFlowStrategy):
         return found
 
     def lost(self, error: Exception) -> bool:
-        """Whether `error` says that another rank is gone."""
+        """Return whether `error` means that another rank is gone."""
         return isinstance(error, LOST) and "Horovod" in str(error)
 
     def close(self) -> None:
-        """Leave Horovod's world."""
+        """Shut Horovod down."""
         self._hvd.shutdown()
 
 
 def _connected(ranks: Ranks) -> Any:
-    """Return Horovod, in which the ranks see each other."""
+    """Start Horovod, check the number of its ranks, and return it."""
     try:
         import horovod.tensorflow as hvd
     except ImportError as error:
@@ -123,6 +124,6 @@ def _connected(ranks: Ranks) -> Any:
 
 
 def _known(tensor: Any) -> tf.Tensor:
-    """Return `tensor` in a type that Horovod sums on CPUs, too: it knows no bfloat16."""
+    """Return `tensor` in a type that Horovod sums on CPUs, which excludes bfloat16."""
     known = tf.float32 if tensor.dtype == tf.bfloat16 else tensor.dtype
     return tf.cast(tensor, known)

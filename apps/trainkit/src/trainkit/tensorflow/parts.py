@@ -1,8 +1,8 @@
-"""What a checkpoint keeps of TensorFlow: variables, as arrays without a framework.
+"""TensorFlow's variables as parts of a checkpoint, stored as arrays without a framework.
 
 Everything that changes in a training is a variable: weights, the slots of an optimizer
-(`optimizer.variables`, the loss scale among them), batch statistics (`model.variables`), and
-the state of a `tf.random.Generator` (`generator.state`).
+(`optimizer.variables`, including the loss scale), batch statistics (`model.variables`), and the
+state of a `tf.random.Generator` (`generator.state`).
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from trainkit.statefile import KINDS, Foreign
 class Variables:
     """Variables as a part of a checkpoint.
 
-    They are told apart by their order, which an app decides: names that Keras makes up differ
-    with what was built before in a process.
+    Their order, which the app determines, identifies them: names that Keras generates depend on
+    what was built before in the same process.
 
     Args:
-        variables: of TensorFlow or Keras.
+        variables: variables of TensorFlow or Keras.
     """
 
     def __init__(self, variables: Iterable[Any]) -> None:
         self._variables = [plain(variable) for variable in variables]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of their values, bit by bit."""
+        """Return bit-identical copies of the values."""
         return {str(number): kept(own.numpy()) for number, own in enumerate(self._variables)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put the values of a `state_dict` back, bit by bit.
+        """Assign the values of a `state_dict`, bit by bit.
 
         Raises:
-            ValueError: they are of other variables.
+            ValueError: the values belong to other variables.
         """
         values = {name: given(value) for name, value in state.items()}
         own = {str(number): variable for number, variable in enumerate(self._variables)}
@@ -59,17 +59,17 @@ class Variables:
 
 
 def kept(array: NDArray[Any]) -> NDArray[Any] | Foreign:
-    """Return a copy of `array` as a checkpoint holds it."""
+    """Return a copy of `array` in the form that a checkpoint can hold."""
     if array.dtype.kind in KINDS:
         return np.array(array)
     return Foreign(np.array(array).view(f"u{array.dtype.itemsize}"), array.dtype.name)
 
 
 def given(value: NDArray[Any] | Foreign) -> NDArray[Any]:
-    """Return the array that a checkpoint holds, in the type that it has in TensorFlow.
+    """Return the array of a checkpoint in its TensorFlow type.
 
     Raises:
-        ValueError: TensorFlow knows no such type.
+        ValueError: TensorFlow has no such type.
     """
     if not isinstance(value, Foreign):
         return value
@@ -80,12 +80,12 @@ def given(value: NDArray[Any] | Foreign) -> NDArray[Any]:
 
 
 def plain(variable: Any) -> tf.Variable:
-    """Return the variable of TensorFlow in one of Keras 3, or `variable` if it is one."""
+    """Return the TensorFlow variable inside a Keras 3 variable, or `variable` itself."""
     return variable if callable(variable.value) else variable.value
 
 
 def digest(variables: Iterable[Any]) -> str:
-    """Return a SHA-256 over the values of `variables`."""
+    """Return a SHA-256 of the values of `variables`."""
     total = hashlib.sha256()
     for variable in variables:
         total.update(plain(variable).numpy().tobytes())

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: waiting for data, for other ranks, and in which operations."""
+"""Profile a step: time spent waiting for data, waiting for other ranks, and in each operation."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import tensorflow as tf
 
 from trainkit.progress import Window
 
-SKIPPED = 3  # steps in which graphs and kernels are still being made
+SKIPPED = 3  # steps in which TensorFlow still builds graphs and kernels
 ROWS = 12
-WORKERS = "tf_Compute"  # the threads that run operations one after the other
+WORKERS = "tf_Compute"  # name of the threads that run operations
 
 
 class Profile:
-    """Watches some steps, then tells; with 0 steps it does nothing.
+    """Profile some steps, and report; with 0 steps it does nothing.
 
-    On GPUs, an operation ends here when it was given to them: their own profilers see more.
+    On GPUs, an operation counts until it was launched; use the profilers of the vendor there.
 
     Args:
-        steps: how many, after the first `SKIPPED`.
+        steps: number of steps to profile after the first `SKIPPED`.
     """
 
     def __init__(self, steps: int) -> None:
@@ -30,11 +30,11 @@ class Profile:
 
     @property
     def is_on(self) -> bool:
-        """Whether the next step is watched."""
+        """Whether the next step is profiled."""
         return SKIPPED <= self._count < SKIPPED + self._steps
 
     def before(self) -> None:
-        """Begin to watch when it is time; call it before each step."""
+        """Start the profile if it is due; call this method before each step."""
         if self._steps and self._count == SKIPPED:
             self._folder = tempfile.TemporaryDirectory(prefix="profile-")
             options = tf.profiler.experimental.ProfilerOptions(
@@ -43,7 +43,7 @@ class Profile:
             tf.profiler.experimental.start(self._folder.name, options)
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return the report after the last one that was watched."""
+        """Count a step; return the report after the last profiled step."""
         if self.is_on:
             self._sums.add_time(seconds, waiting, communicating)
         self._count += 1
@@ -69,7 +69,7 @@ class Profile:
 
 
 def operations(folder: Path) -> Counter[str]:
-    """Return the seconds spent in each kind of operation, of a trace in `folder`."""
+    """Return the seconds spent in each kind of operation, from a trace in `folder`."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     found: Counter[str] = Counter()
@@ -81,6 +81,6 @@ def operations(folder: Path) -> Counter[str]:
                     continue
                 for event in line.events:
                     name, colon, kind = names[event.metadata_id].rpartition(":")  # NAME:KIND
-                    if colon and not name.endswith(":"):  # CLASS::METHOD is the runtime's own
+                    if colon and not name.endswith(":"):  # CLASS::METHOD belongs to the runtime
                         found[kind] += event.duration_ps / 1e12
     return found

@@ -1,4 +1,4 @@
-"""The strategy that an option names, on the device and the cores of this rank."""
+"""Start the strategy of a training on the device and the cores of this rank."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from trainkit.tensorflow.strategy import TensorFlowStrategy
 def start(name: str, *, device: str = "auto") -> TensorFlowStrategy:
     """Return the strategy `name`, connected with the other ranks of the job.
 
-    To be called before TensorFlow computes anything.
+    Call this function before the first operation of TensorFlow.
 
     Args:
         name: one of `trainkit.tensorflow.STRATEGIES`.
-        device: "cpu", "gpu", or "auto": the GPU of this local rank where there is one.
+        device: "cpu", "gpu", or "auto": the GPU of this local rank if there is one.
 
     Raises:
-        ArgumentError: the launcher's variables do not fit, or something is not there.
+        ArgumentError: the launcher does not fit the strategy, or a device or package is missing.
     """
     ranks = detect()
     if name == "single":
         if ranks.size > 1:
             raise ArgumentError(
                 f"{ranks.launcher} started {ranks.size} ranks, and --strategy single would train "
-                "each on its own: say --strategy horovod"
+                "each on its own: use --strategy horovod"
             )
         return TensorFlowStrategy(Ranks(), choose(device, 0))
     chosen = choose(device, ranks.local_rank)
     if chosen.startswith("CPU"):
-        affinity.bind(ranks)  # TensorFlow counts the cores that are left to it when it begins
+        affinity.bind(ranks)  # TensorFlow counts its cores when it starts
     return Horovod(ranks, chosen)
 
 
 def choose(wanted: str, local_rank: int) -> str:
-    """Return the device `wanted` of this local rank, the only one that TensorFlow then sees.
+    """Return the device `wanted` of this local rank, and hide all others from TensorFlow.
 
     Raises:
-        ArgumentError: a GPU is wanted, and there is none for this rank.
+        ArgumentError: a GPU is requested, and this rank has none.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if wanted == "cpu" or (wanted == "auto" and not gpus):
         tf.config.set_visible_devices([], "GPU")
         return "CPU:0"
-    # A launcher may show each rank its own GPU only, which then is number 0.
+    # Some launchers show each rank only its own GPU, which then has the number 0.
     number = 0 if len(gpus) == 1 else local_rank
     if number >= len(gpus):
         raise ArgumentError(
             f"local rank {local_rank} has no GPU: TensorFlow sees {len(gpus)}; start fewer ranks "
-            "per node, or say --device cpu"
+            "per node, or use --device cpu"
         )
     tf.config.set_visible_devices(gpus[number], "GPU")
-    # Otherwise it takes all memory of the GPU, also from Horovod.
+    # Otherwise TensorFlow allocates all memory of the GPU, also that for Horovod.
     tf.config.experimental.set_memory_growth(gpus[number], True)
     return "GPU:0"

@@ -1,4 +1,4 @@
-"""One process of a TensorFlow training, and what those of many have in common.
+"""The interface of TensorFlow strategies, and the strategy of one process.
 
 Gradients are averaged inside the app's `tf.function`, each as soon as the backward pass has it:
 
@@ -17,22 +17,22 @@ from trainkit.strategy import Strategy
 
 
 class Sum:
-    """What a step computed, which is there when somebody asks for it: `Pending`."""
+    """The result of a step, which TensorFlow computes asynchronously: a `Pending` sum."""
 
     def __init__(self, values: tf.Tensor) -> None:
         self.values = values
 
     def result(self) -> list[float]:
-        """Return its elements; waits for the step."""
+        """Wait for the step, and return its elements."""
         found: list[float] = self.values.numpy().tolist()
         return found
 
 
 class TensorFlowStrategy(Strategy):
-    """The only process of a training.
+    """The strategy of a training with one process.
 
     Attributes:
-        device: where it computes, "CPU:0" or "GPU:0", for `tf.device`.
+        device: device for `tf.device`, "CPU:0" or "GPU:0".
     """
 
     def __init__(self, ranks: Ranks | None = None, device: str = "CPU:0") -> None:
@@ -40,7 +40,7 @@ class TensorFlowStrategy(Strategy):
         self.device = device
 
     def facts(self) -> dict[str, Any]:
-        """Return what `environment.json` says of TensorFlow: device, GPU, threads."""
+        """Return what `environment.json` records of TensorFlow: device, GPU, threads."""
         return {"device": self.device, "gpu": self._gpu(), "threads": {
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),  # 0: all cores
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
@@ -58,17 +58,17 @@ class TensorFlowStrategy(Strategy):
         }
 
     def broadcast(self, variables: Iterable[Any]) -> None:
-        """Give `variables` the values of rank 0, on every rank."""
+        """Assign rank 0's values to `variables` on every rank."""
 
     def average(self, gradients: Sequence[tf.Tensor], of: str = "network") -> list[tf.Tensor]:
-        """Return the averages of `gradients` over the ranks; to be called in a `tf.function`.
+        """Return the averages of `gradients` over the ranks; call this method in a `tf.function`.
 
         Args:
-            gradients: of all variables of a network; a sparse one becomes dense.
-            of: a name for them, another one for each network.
+            gradients: gradients of all variables of a network; sparse ones become dense.
+            of: name of the network, different for each network.
         """
         return list(gradients)
 
     def total(self, values: tf.Tensor) -> tf.Tensor:
-        """Return the sums of `values` over the ranks; to be called in a `tf.function`."""
+        """Return the sums of `values` over the ranks; call this method in a `tf.function`."""
         return values

@@ -3,11 +3,12 @@
     class TestContract(Contract):
         app = App(folder=Path(__file__).parents[1], training="--steps 400", steps=400, …)
 
-An app with a data set gives it by a fixture `data`. Tests of trainkit's own modules are elsewhere;
-here is what an app can still get wrong. Nothing of this runs in a training: it needs pytest.
+An app with a data set provides it in a fixture `data`. trainkit's own tests cover its modules; the
+contract tests cover what an app can still get wrong. A training imports nothing from this package,
+which needs pytest.
 """
 
-# ruff: noqa: E402 - pytest rewrites the asserts of modules that it is told of before
+# ruff: noqa: E402 - pytest rewrites the asserts of modules that are registered before the import
 
 import pytest
 
@@ -25,4 +26,4 @@ __all__ = ["App", "Contract", "Program"]
 
 
 class Contract(CommandContract, RunContract, EndContract, RankContract):
-    """All that holds for every app; a test class of an app inherits it and says `app`."""
+    """The contract that holds for every app; a test class of an app inherits it and sets `app`."""

@@ -1,4 +1,4 @@
-"""The command line of an app: what it says of itself, and what it refuses before it begins."""
+"""Tests of the command line of an app: its descriptions, and refusals before it starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(json.dumps([said, sorted(sys.modules)]))
 
 
 class CommandContract(Fixtures):
-    """Card, options and help of an app say the same, and bad arguments are refused by name."""
+    """Card, options and help of an app agree, and bad arguments are refused by name."""
 
     def test_options_json_is_that_of_the_parser(self) -> None:
         committed = (self.app.folder / "options.json").read_text()
@@ -103,7 +103,7 @@ class CommandContract(Fixtures):
 
 
 def _wrong(about: dict[str, Any]) -> Iterator[str]:
-    """Yield values that an option does not take."""
+    """Yield values that an option must refuse."""
     if "enum" in about:
         yield "no-such-word"
     if about["type"] in ("integer", "number"):

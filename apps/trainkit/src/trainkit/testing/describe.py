@@ -1,4 +1,4 @@
-"""Write an app's `options.json` anew: `python -m trainkit.testing.describe FOLDER`."""
+"""Write an app's `options.json`: `python -m trainkit.testing.describe FOLDER`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How a training ends that cannot go on, or must not: exit codes, and what is said."""
+"""Tests of trainings that cannot or must not continue: exit codes and messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUTO = ("--resume", "auto")
 
 
 class EndContract(Fixtures):
-    """Nothing is overwritten, nothing is mixed, and what is wrong is named."""
+    """Nothing is overwritten, no runs are mixed, and messages name the fault."""
 
     @pytest.mark.slow
     def test_a_run_is_never_overwritten_and_a_finished_one_needs_nothing(
@@ -31,7 +31,7 @@ class EndContract(Fixtures):
         assert program.main(whole) == 2
         assert "already has a run" in capsys.readouterr().err
         assert program.main(whole, *AUTO) == 0
-        assert "nothing to go on with" in capsys.readouterr().out
+        assert "nothing to resume" in capsys.readouterr().out
         assert _content(whole) == before
 
     @pytest.mark.slow
@@ -188,7 +188,7 @@ class EndContract(Fixtures):
 
 
 def _content(out: Path) -> dict[str, bytes]:
-    """Return what is in the files of a run, but for `environment.json`, which is of the last."""
+    """Return the content of all files of a run but `environment.json`, which each start writes."""
     return {
         path.name: path.read_bytes() for path in out.rglob("*")
         if path.is_file() and path.name != outputs.ENVIRONMENT

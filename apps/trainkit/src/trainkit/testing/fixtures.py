@@ -1,4 +1,4 @@
-"""What the contract's tests have in common: the app, its data, and a finished training."""
+"""Fixtures of the contract tests: the app, its data, and a finished training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainkit.testing.program import App, Program
 
 
 class Fixtures:
-    """The app, and what it was trained to once for all tests."""
+    """The app, and one training that all tests share."""
 
     app: ClassVar[App]
 
@@ -31,20 +31,20 @@ class Fixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Where the finished training is: what it writes beside `run` shows here."""
+        """The folder of the finished training, which shows files beside `run`."""
         return tmp_path_factory.mktemp("whole")
 
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, program: Program, place: Path) -> Path:
-        """A finished training, in a process without a home. Do not change it."""
+        """A finished training, in a process without a home folder. Do not change it."""
         (place / "tmp").mkdir()
         program.train(place / "run", HOME=str(place / "home"), TMPDIR=str(place / "tmp"))
         return place / "run"
 
     @pytest.fixture
     def unfinished(self, whole: Path, tmp_path: Path) -> Path:
-        """A copy of the training as it was before its end was written down."""
+        """A copy of the training without its `result.json`."""
         out = tmp_path / "run"
         shutil.copytree(whole, out)
         (out / "result.json").unlink()

@@ -1,4 +1,4 @@
-"""Which settings a training that goes on shares with the one that it goes on with."""
+"""Find the settings that may change when a training resumes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ S = TypeVar("S", bound="DataclassInstance")
 
 
 def may_change(settings: S, identity: Callable[[S], Mapping[str, Any]]) -> set[str]:
-    """Return the names of the settings that `identity` of an app does not tell apart."""
+    """Return the names of the settings that do not affect the `identity` of an app's training."""
     before = identity(settings)
     return {
         field.name for field in dataclasses.fields(settings)

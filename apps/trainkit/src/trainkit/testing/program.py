@@ -1,4 +1,4 @@
-"""An app as the contract's tests start it: in this process, in one of its own, or in several."""
+"""Run an app in this process, in a process of its own, or in several ranks."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ LAUNCHERS: dict[str, Callable[[int], list[str]]] = {
         "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable, "-m",
     ],
 }
-"""Strategy -> the words that start so many ranks of a module."""
+"""Strategy -> the command that starts a number of ranks of a module."""
 
 VARIABLES = {
     "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1",
     "KERAS_HOME": os.devnull, "TORCHINDUCTOR_CACHE_DIR": sys.prefix,
 }
-"""As in the images, or Keras, PyTorch and Python make folders elsewhere."""
+"""Variables as in the images; they keep Keras, PyTorch and Python from creating other folders."""
 
 LIMIT = 240.0  # seconds of a training
 
 
 @dataclasses.dataclass(frozen=True)
 class App:
-    """What the contract's tests know of an app.
+    """The properties of an app for the contract tests.
 
     Attributes:
-        folder: with `app.yaml` and `options.json`.
-        training: options of a training of seconds, in fp32 on a CPU, with several lines of
-            metrics, checkpoints (at steps of their own), and an evaluation at its end.
-        steps: the updates that it makes.
+        folder: folder with `app.yaml` and `options.json`.
+        training: options of a training of seconds, in fp32 on a CPU, with several log lines,
+            checkpoints (at other steps than the lines), and an evaluation at its end.
+        steps: number of its updates.
         diverging: options that make its loss infinite.
-        alone: options that have one process take each batch in two parts, for some steps without
-            an evaluation.
-        shared: options that have two ranks take one part each.
-        of_each_rank: words in the names of arrays that each rank has for itself.
+        alone: options with which one process takes each batch in two micro-batches, for some steps
+            without an evaluation.
+        shared: options with which two ranks take one micro-batch each.
+        of_each_rank: words in the names of arrays that differ between ranks.
     """
 
     folder: Path
@@ -67,28 +67,28 @@ class App:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What `app.yaml` says."""
+        """The content of `app.yaml`."""
         return _card(self.folder)
 
     @property
     def module(self) -> str:
-        """What `python -m` runs."""
+        """The module for `python -m`."""
         return str(self.card["module"])
 
     @property
     def options(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Verb -> option -> what `options.json` says of it."""
+        """Verb -> option -> its description in `options.json`."""
         verbs = json.loads((self.folder / "options.json").read_text())["verbs"]
         return {verb: about["options"] for verb, about in verbs.items()}
 
     @property
     def strategies(self) -> list[str]:
-        """The ways in which ranks of it can be connected."""
+        """The strategies that connect several ranks."""
         names = self.options["train"]["strategy"]["enum"]
         return [name for name in names if name != Strategy.name]
 
     def main(self, *words: str | Path) -> int:
-        """Run it in this process; return its exit code."""
+        """Run the app in this process; return its exit code."""
         program = importlib.import_module(f"{self.module}.__main__")
         code: int = program.main(list(map(str, words)))
         return code
@@ -107,7 +107,7 @@ class Program:
     data: Path | None
 
     def words(self, out: Path, *more: str | Path) -> list[str]:
-        """Return the words of a short training in `out`; those in `more` come last and win."""
+        """Return the arguments of a short training in `out`; those in `more` come last and win."""
         given = [] if self.data is None else ["--data", self.data]
         own = self.app.training.split()
         return ["train", *map(str, [*given, "--out", out, *own, *more])]
@@ -120,7 +120,7 @@ class Program:
         self, out: Path, *more: str | Path, launcher: Sequence[str] = (sys.executable, "-m"),
         **variables: str,
     ) -> subprocess.Popen[str]:
-        """Start a training in its own process, or in several, on one thread each."""
+        """Start a training in its own process, or in several ranks, with one thread each."""
         return subprocess.Popen(
             [*launcher, self.app.module, *self.words(out, *more)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -128,18 +128,18 @@ class Program:
         )
 
     def train(self, out: Path, *more: str | Path, code: int = 0, **started: Any) -> str:
-        """Train in an own process to the end; return what it said."""
+        """Train in a process of its own to the end; return its output."""
         return ended(self.start(out, *more, **started), code)
 
 
 def described(folder: Path) -> str:
-    """Return what the commands of the app in `folder` take, as its `options.json` has it."""
+    """Return the options of the app in `folder`, in the format of `options.json`."""
     program = importlib.import_module(f"{_card(folder)['module']}.__main__")
     return options.described(program.COMMANDS)
 
 
 def ended(process: subprocess.Popen[str], code: int = 0) -> str:
-    """Wait for the end of `process` with the exit status `code`; return what it said."""
+    """Wait for the end of `process` with the exit status `code`; return its output."""
     try:
         said = process.communicate(timeout=LIMIT)[0]
     finally:
@@ -158,7 +158,7 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None
 
 
 def launcher(strategy: str, ranks: int = 2) -> list[str]:
-    """Return the words that start `ranks` connected by `strategy`; skip where it is not there."""
+    """Return the command that starts `ranks` ranks; skip the test if it is not installed."""
     assert strategy in LAUNCHERS, f"nothing here says how ranks of '{strategy}' are started"
     if strategy == "horovod":
         pytest.importorskip("horovod", reason="Horovod is in the images: tests/integration")

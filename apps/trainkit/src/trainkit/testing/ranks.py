@@ -1,4 +1,4 @@
-"""Ranks: two train as one does, or are refused."""
+"""Tests of ranks: two ranks train as one process does, or are refused."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from trainkit.testing.fixtures import Fixtures
 from trainkit.testing.program import LIMIT, Program, launcher, until
 
 LOST = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-"""What torchrun tells the first of two ranks."""
+"""The variables that torchrun sets for the first of two ranks."""
 
 
 class RankContract(Fixtures):
-    """Each way to connect ranks that the app has is tested where it is installed."""
+    """Each strategy of the app is tested where it is installed."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Give the tests of ranks the strategies of the app."""
+        """Parametrize the tests of ranks with the strategies of the app."""
         if "strategy" in metafunc.fixturenames:
             metafunc.parametrize("strategy", self.app.strategies)
 
     @pytest.fixture(scope="class")
     @classmethod
     def alone(cls, program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """A training of one process that takes its batch in two parts. Do not change it."""
+        """A training of one process that takes its batch in two micro-batches. Do not change it."""
         out = tmp_path_factory.mktemp("alone") / "run"
         program.train(out, *cls.app.alone.split())
         return out
@@ -50,7 +50,7 @@ class RankContract(Fixtures):
             np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
 
     def tells_the_same(self, out: Path, alone: Path, rel: float = 1e-5) -> None:
-        """See that two runs have the same metrics, to rounding."""
+        """Assert that two runs have the same metrics up to rounding."""
         for about in self.app.card["metrics"].values():
             if about["key"] not in reading.TIMED:
                 found, expected = (reading.values(run, about["key"]) for run in (out, alone))
@@ -104,14 +104,14 @@ class RankContract(Fixtures):
         assert not out.exists()
 
     def memory(self, out: Path) -> list[int]:
-        """Return the most bytes that each rank had."""
+        """Return the peak memory of each rank, in bytes."""
         (told,) = (one for one in reading.lines(out) if one["key"] == metrics.PEAK_MEMORY)
         found: list[int] = told["metadata"]["ranks"]
         assert max(found) == told["value"]
         return found
 
     def weights(self, out: Path) -> dict[str, Any]:
-        """Return the numbers that all ranks share."""
+        """Return the arrays that all ranks share."""
         return {
             name: value for name, value in reading.parts(out).items()
             if isinstance(value, np.ndarray) and value.dtype.kind == "f"

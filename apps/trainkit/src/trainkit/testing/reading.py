@@ -1,4 +1,4 @@
-"""What a run has left: its metrics, and the state in its newest checkpoint."""
+"""Read the files of a run: its metrics, and the state in its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from trainkit import checkpoint, metrics
 from trainkit.outputs import CHECKPOINTS, METRICS
 
 Leaves = dict[str, Any]
-"""Path in nested dicts and lists -> what is there: an array, a number, a text."""
+"""Path in nested dicts and lists -> the value there: an array, a number, a string."""
 
 TIMED = {
     metrics.THROUGHPUT, metrics.DATA_WAIT, metrics.COMMUNICATION, metrics.TRAINING_SECONDS,
     metrics.PEAK_MEMORY,
 }
-"""Keys whose values no two runs share."""
+"""Keys of metrics whose values differ between equal runs."""
 BEGUN = {metrics.RUN_START, metrics.RESUMED}
-"""Keys of the lines that tell that steps are about to be made."""
+"""Keys of the lines that precede the first step of a run or of its resume."""
 
 
 def lines(out: Path) -> list[metrics.Line]:
@@ -35,7 +35,7 @@ def values(out: Path, key: str) -> list[tuple[int, Any]]:
 
 
 def told(out: Path) -> list[tuple[str, Any, Any]]:
-    """Return key, value and place of all metrics that a run that was interrupted shares."""
+    """Return key, value and place of all metrics that interrupted and whole runs share."""
     return [
         (one["key"], one["value"], [one["metadata"].get(key) for key in ("step", "epoch_num")])
         for one in lines(out) if one["key"] not in {*TIMED, metrics.RESUMED}
@@ -54,12 +54,12 @@ def checkpoints(out: Path) -> list[Path]:
 
 
 def parts(out: Path) -> Leaves:
-    """Return the parts of the training in the newest checkpoint, flat."""
+    """Return the parts of the training in the newest checkpoint as a flat dict."""
     return dict(_leaves(checkpoint.load(checkpoints(out)[-1])["parts"], ""))
 
 
 def same(one: Leaves, other: Leaves) -> bool:
-    """Return whether two trainings have the same state, to the bit."""
+    """Return whether two trainings have bit-identical states."""
     return one.keys() == other.keys() and all(
         type(one[key]) is type(other[key]) and _bits(one[key]) == _bits(other[key]) for key in one
     )

@@ -1,4 +1,4 @@
-"""What a training leaves, and that it ends the same however it was interrupted."""
+"""Tests of the files of a training, and of its equal end after any interruption."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIGNALS = [
 
 
 class RunContract(Fixtures):
-    """A finished run, and ways to it over `kill -9`, signals and damaged checkpoints."""
+    """A finished run, also after `kill -9`, signals and damaged checkpoints."""
 
     @pytest.mark.slow
     def test_a_run_leaves_what_the_contract_says(self, whole: Path) -> None:
@@ -139,7 +139,7 @@ class RunContract(Fixtures):
         assert not reading.same(reading.parts(out), reading.parts(whole))
 
     def same(self, out: Path, whole: Path) -> None:
-        """See that a run that was interrupted ended as one that was not."""
+        """Assert that an interrupted run ended like an uninterrupted one."""
         assert reading.same(reading.parts(out), reading.parts(whole))
         assert reading.told(out) == reading.told(whole)
         assert reading.result(out) == reading.result(whole)
@@ -154,7 +154,7 @@ def _has_begun(out: Path, before: int) -> bool:
 
 
 def _begun(out: Path) -> int:
-    """Return how often the training in `out` has begun or gone on, as its metrics tell."""
+    """Return how often the training in `out` was started or resumed, according to its metrics."""
     if not (out / outputs.METRICS).exists():
         return 0
     return sum(line["key"] in reading.BEGUN for line in reading.lines(out))

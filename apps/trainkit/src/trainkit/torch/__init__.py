@@ -1,6 +1,6 @@
-"""What PyTorch's apps share. PyTorch is imported by the modules of this package, not by itself:
+"""trainkit for PyTorch. The modules of this package import PyTorch, the package itself does not.
 
-`--help` of an app reads the names below, and is not to wait for it.
+`--help` of an app reads the names below without loading PyTorch.
 """
 
 STRATEGIES = ("single", "ddp", "horovod")

@@ -1,4 +1,4 @@
-"""A mean over the ranks that gradients flow through, and gradients of gradients."""
+"""A differentiable mean over the ranks, including gradients of gradients."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trainkit.torch.strategy import TorchStrategy
 
 
 def mean(tensor: Tensor, strategy: TorchStrategy) -> Tensor:
-    """Return the mean of `tensor` over the ranks, of one shape on all of them.
+    """Return the mean of `tensor` over the ranks; its shape is equal on all of them.
 
-    All ranks call it, and go through it backwards, in the same order. Each rank's gradient is
-    that of the mean over the ranks of what they make of it, times their number: so it is what
-    one process with all samples has, once the gradients of the weights are averaged.
+    All ranks must call it, and run backward through it, in the same order. The gradient on each
+    rank is the mean over the ranks of their gradients, times the number of ranks. After the
+    gradients of the weights are averaged, they equal those of one process with all samples.
     """
     return cast("Tensor", _Mean.apply(tensor, strategy))  # type: ignore[no-untyped-call]
 
 
 class _Mean(torch.autograd.Function):
-    """Linear and symmetric over the ranks, so that it is its own derivative, at any depth."""
+    """A linear and symmetric operation over the ranks, which is its own derivative of any order."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, strategy: TorchStrategy) -> Tensor:

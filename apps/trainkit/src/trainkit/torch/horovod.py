@@ -1,7 +1,7 @@
-"""Horovod: gradients are averaged as they become ready, by MPI, Gloo or NCCL.
+"""Horovod: average gradients by MPI, Gloo or NCCL as soon as they are ready.
 
-Sergeev and Del Balso, arXiv:1802.05799. Fusion and cycle time are Horovod's own
-variables: HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
+Sergeev and Del Balso, arXiv:1802.05799. Horovod's own variables set fusion and cycle time:
+HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks, check_size, yield_when_idle
 from trainkit.strategy import Pending
-from trainkit.torch.buckets import dense
-from trainkit.torch.strategy import TorchStrategy
+from trainkit.torch.strategy import TorchStrategy, dense
 
 T = TypeVar("T")
 
 
 class Horovod(TorchStrategy):
-    """Ranks of Horovod's world; see `TorchStrategy`."""
+    """The ranks of a Horovod job; see `TorchStrategy`."""
 
     name = "horovod"
 
@@ -47,20 +46,20 @@ class Horovod(TorchStrategy):
         self._under_way: list[tuple[Tensor, Any, Any]] = []
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
-        """Return `network` with rank 0's weights; its gradients are averaged as they come."""
+        """Return `network` with the weights of rank 0; hooks average its gradients."""
         weights = [(name, dense(tensor)) for name, tensor in network.state_dict().items()]
         self._hvd.broadcast_parameters(weights, root_rank=0)
         if overlap:
-            self._networks += 1  # parameters of two networks may have the same names
+            self._networks += 1  # two networks may have parameters of the same name
             for name, parameter in network.named_parameters():
                 hook = functools.partial(self._reduce, f"{self._networks}.{name}")
                 parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         return network
 
     def _reduce(self, name: str, parameter: nn.Parameter) -> None:
-        """Begin to average a gradient over the ranks, if no micro-batch follows that adds to it.
+        """Start to average a gradient over the ranks, unless another micro-batch will add to it.
 
-        Horovod's own optimizer would do that, but refuses gradients in channels_last.
+        Horovod's own optimizer does the same, but refuses gradients in channels_last.
         """
         if not self._last or parameter.grad is None:
             return
@@ -71,13 +70,13 @@ class Horovod(TorchStrategy):
 
     @contextmanager
     def backward(self, network: nn.Module, *, last: bool) -> Iterator[None]:
-        """Let the gradients of the last micro-batch of a step go to the other ranks."""
+        """Send the gradients of the last micro-batch of a step to the other ranks."""
         self._last = last
         yield
 
     @contextmanager
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
-        """Yield when the gradients are averages over the ranks; step inside."""
+        """Wait for the averaged gradients, then yield; step the optimizers inside."""
         with self.waiting():
             for gradient, kind, handle in self._under_way:
                 found = self._compression.decompress(self._hvd.synchronize(handle), kind)
@@ -88,12 +87,12 @@ class Horovod(TorchStrategy):
             yield
 
     def start_sum(self, values: Tensor) -> Pending:
-        """Begin to sum the elements of `values` over the ranks."""
+        """Start to sum the elements of `values` over the ranks."""
         return _Handle(self._hvd, self._hvd.allreduce_async(values, op=self._hvd.Sum))
 
     def share(self, value: T) -> T:
         """Return rank 0's `value` on every rank."""
-        # One name: else it is that of the value's type, and ranks of other types wait for ever.
+        # Without a name, ranks whose values differ in type would wait for each other forever.
         shared: T = self._hvd.broadcast_object(value, root_rank=0, name="share")
         return shared
 
@@ -109,13 +108,13 @@ class Horovod(TorchStrategy):
             self._hvd.synchronize(handle)
 
     def lost(self, error: Exception) -> bool:
-        """Whether `error` says that another rank is gone."""
+        """Return whether `error` means that another rank is gone."""
         from horovod.common.exceptions import HorovodInternalError
 
         return isinstance(error, HorovodInternalError)
 
     def close(self) -> None:
-        """Leave Horovod's world."""
+        """Shut Horovod down."""
         self._hvd.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""Optimizers and averages for large batches, where PyTorch has none."""
+"""Optimizers and weight averages for large batches that PyTorch lacks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> Groups:
-    """Return two parameter groups: weights, which decay, and the others, which do not.
+    """Return two parameter groups: weights with weight decay, and all others without.
 
-    No decay on biases and batch normalization (all have one dimension): Jia et al.,
-    arXiv:1807.11205, section 3. LARS leaves the second group alone, too.
+    Biases and parameters of batch normalization, which have one dimension, do not decay: Jia et
+    al., arXiv:1807.11205, section 3. LARS does not scale the second group, either.
+
+    Args:
+        parameters: parameters of the network.
+        weight_decay: weight decay of the first group.
     """
     everything = list(parameters)
     return [
@@ -28,18 +32,18 @@ def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> Gro
 
 
 class Lars(Optimizer):
-    """SGD with momentum and a rate of its own for each layer.
+    """SGD with momentum and a learning rate for each layer.
 
-    You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks",
-    arXiv:1708.03888, algorithm 1: with weights w, gradient g, decay b and trust
-    coefficient eta, the layer's rate is eta |w| / (|g| + b |w|), and its velocity
-    v <- m v + rate * (g + b w), w <- w - lr v. The paper has lr in the velocity: the same
-    for a constant lr, and where lr changes, this is the momentum correction of Goyal et
-    al., arXiv:1706.02677, section 3, remark 2. Layers with `trust` None (biases and batch
-    normalization) and layers without weights or gradient take the rate 1.
+    You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks", arXiv:1708.03888,
+    algorithm 1: with weights w, gradient g, weight decay b and trust coefficient eta, the rate of a
+    layer is eta |w| / (|g| + b |w|); its velocity is v <- m v + rate * (g + b w), and w <- w - lr
+    v. The paper has lr in the velocity. This is equal for a constant lr; if lr changes, it is the
+    momentum correction of Goyal et al., arXiv:1706.02677, section 3, remark 2. Layers with `trust`
+    None (biases and batch normalization), and layers whose weights or gradients are 0, have the
+    rate 1.
 
     Args:
-        groups: parameters, as of `decay_groups`.
+        groups: parameter groups, as from `decay_groups`.
         lr: global learning rate.
         momentum: m.
         trust: eta; the paper trains ResNet-50 with 0.001.
@@ -62,13 +66,13 @@ class Lars(Optimizer):
     def _update(
         self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]
     ) -> None:
-        """Update the layers of a group together: a GPU gets few kernels, not twelve a layer."""
+        """Update all layers of a group together, with few kernels on a GPU."""
         decayed = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
         if group["trust"] is not None:
             norms = torch.stack(torch._foreach_norm(weights))
             slopes = torch.stack(torch._foreach_norm(gradients))
             rates = group["trust"] * norms / (slopes + group["weight_decay"] * norms)
-            # Without a branch, so that a GPU need not tell the CPU the norms.
+            # No branch, so that the CPU need not wait for the norms on the GPU.
             rates = torch.where((norms > 0) & (slopes > 0), rates, 1.0)
             torch._foreach_mul_(decayed, rates.unbind())
         for weight in weights:
@@ -84,14 +88,15 @@ def moving_average(network: nn.Module, decay: float) -> AveragedModel:
     """Return the exponential moving average of weights and buffers; `update_parameters` steps it.
 
     average <- decay * average + (1 - decay) * value, from the second update on; the first one
-    copies. Counts are always copied. After Polyak and Juditsky, SIAM J. Control Optim. 30(4), 1992.
+    copies. Integer buffers are always copied. After Polyak and Juditsky, SIAM J. Control Optim.
+    30(4), 1992.
     """
 
     @torch.no_grad()
-    def follow(averages: Tensors, values: Tensors, _: object) -> None:
+    def update(averages: Tensors, values: Tensors, _: object) -> None:
         if averages[0].is_floating_point():
             torch._foreach_lerp_(averages, values, 1 - decay)
-        else:  # PyTorch's own function makes four operations for each count
+        else:  # PyTorch's own function runs four operations per buffer
             torch._foreach_copy_(averages, values)
 
-    return AveragedModel(network, multi_avg_fn=follow, use_buffers=True)
+    return AveragedModel(network, multi_avg_fn=update, use_buffers=True)

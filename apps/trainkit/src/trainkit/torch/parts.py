@@ -1,4 +1,4 @@
-"""PyTorch's networks, optimizers, loss scalers and random numbers as parts of a training."""
+"""PyTorch's networks, optimizers, loss scalers and random states as parts of a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from trainkit.statefile import Array, Foreign
 from trainkit.torch.strategy import TorchStrategy
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Width in bytes -> integers that stand for a type that NumPy lacks."""
+"""Width in bytes -> integer type for values of a type that NumPy lacks."""
 
 
 def parts(**stateful: Any) -> dict[str, Part]:
-    """Return named parts of modules, optimizers, and whatever else has a `state_dict`."""
+    """Return modules, optimizers and other objects with a `state_dict` as named parts."""
     return {name: _part(value) for name, value in stateful.items()}
 
 
 def load_network(network: nn.Module, state: Mapping[str, Any]) -> None:
-    """Give `network` the weights and buffers of a part of a checkpoint.
+    """Load the weights and buffers of a checkpoint part into `network`.
 
     Raises:
-        ValueError: it is of another network; the message has the entries that differ.
+        ValueError: the part belongs to another network; the message names the differing entries.
     """
     own = network.state_dict()
     check_shapes(
@@ -39,7 +39,7 @@ def load_network(network: nn.Module, state: Mapping[str, Any]) -> None:
 
 
 def digest(networks: Iterable[nn.Module]) -> str:
-    """Return a SHA-256 over all weights; buffers are each rank's own."""
+    """Return a SHA-256 of all weights, without buffers, which may differ between ranks."""
     total = hashlib.sha256()
     for network in networks:
         for parameter in network.parameters():
@@ -50,24 +50,24 @@ def digest(networks: Iterable[nn.Module]) -> str:
 
 
 class RandomState:
-    """The state of PyTorch's random numbers on every rank: what a rank draws is its own.
+    """The state of PyTorch's random number generators on every rank.
 
     Args:
-        strategy: this rank and the others, and the device whose numbers count, too.
+        strategy: the strategy that connects the ranks; its device may have a generator, too.
     """
 
     def __init__(self, strategy: TorchStrategy) -> None:
         self._strategy = strategy
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all ranks; all have to ask."""
+        """Return the states of all ranks; all ranks must call this method."""
         device, own = self._strategy.device, {"cpu": torch.get_rng_state().numpy()}
         if device.type == "cuda":
             own["gpu"] = torch.cuda.get_rng_state(device).numpy()
         return {"ranks": self._strategy.gather(own)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take this rank's state back."""
+        """Restore the state of this rank."""
         own = state["ranks"][self._strategy.rank]
         torch.set_rng_state(own["cpu"])
         if self._strategy.device.type == "cuda":
@@ -88,7 +88,7 @@ class _Network:
 
 
 class _Stateful:
-    """An optimizer, a loss scaler, `RandomState`."""
+    """An optimizer, a loss scaler, or `RandomState`."""
 
     def __init__(self, stateful: Any) -> None:
         self._stateful = stateful
@@ -101,7 +101,7 @@ class _Stateful:
         tensors = _changed(state, np.ndarray | Foreign, tensor_of)
         try:
             self._stateful.load_state_dict(tensors)
-        except (LookupError, RuntimeError, TypeError) as error:  # what PyTorch says of anything
+        except (LookupError, RuntimeError, TypeError) as error:  # another state
             raise ValueError(str(error).partition("\n")[0]) from error
         if isinstance(self._stateful, Optimizer):
             _lay_out(self._stateful)
@@ -112,7 +112,7 @@ def _part(value: Any) -> Part:
 
 
 def _lay_out(optimizer: Optimizer) -> None:
-    """Store what belongs to each weight in the order in memory of the weight, as it was."""
+    """Store each state tensor of an optimizer in the memory layout of its weight."""
     for weight, values in optimizer.state.items():
         for name, value in values.items():
             if isinstance(value, Tensor) and value.shape == weight.shape:
@@ -120,22 +120,22 @@ def _lay_out(optimizer: Optimizer) -> None:
 
 
 def array_of(tensor: Tensor) -> Array | Foreign:
-    """Return the values of `tensor`; of one on the CPU they change with it."""
-    here = tensor.detach().cpu()
+    """Return the values of `tensor` as an array; CPU tensors share memory with it."""
+    on_cpu = tensor.detach().cpu()
     try:
-        found: Array = here.numpy()
+        found: Array = on_cpu.numpy()
     except TypeError:
-        width = here.element_size()
-        bits = here.view(BITS[width]).numpy().view(f"u{width}")
-        return Foreign(bits, str(here.dtype).removeprefix("torch."))
+        width = on_cpu.element_size()
+        bits = on_cpu.view(BITS[width]).numpy().view(f"u{width}")
+        return Foreign(bits, str(on_cpu.dtype).removeprefix("torch."))
     return found
 
 
 def tensor_of(value: Array | Foreign) -> Tensor:
-    """Return a tensor on the CPU that shares the memory of an array.
+    """Return a CPU tensor that shares memory with an array.
 
     Raises:
-        ValueError: it is of a type that PyTorch does not have.
+        ValueError: PyTorch has no such type.
     """
     if not isinstance(value, Foreign):
         try:
@@ -156,7 +156,7 @@ def _shape(value: object) -> tuple[int, ...]:
 
 
 def _changed(value: Any, kind: Any, change: Any) -> Any:
-    """Return nested dicts, lists and tuples with what is of a `kind` changed."""
+    """Apply `change` to all values of the type `kind` in nested dicts, lists and tuples."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
-"""In which numbers a training computes, by what its devices compute fast.
+"""The number format of a training, selected by the instructions of its devices.
 
 Products in bf16 need instructions for them (x86: AVX-512 BF16 or AMX BF16, ARM: BF16; NVIDIA:
-from Ampere on). Without, each is emulated: ResNet-20 trained ten times slower on a CPU with
-AVX2 only than it does in fp32.
+from Ampere on). Without them, each product is emulated: ResNet-20 trained ten times slower in bf16
+than in fp32 on a CPU with AVX2 only.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from trainkit.torch import AUTO
 from trainkit.torch.strategy import TorchStrategy
 
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-"""As /proc/cpuinfo has them, for x86 and ARM."""
+"""Names of the instruction sets in /proc/cpuinfo, for x86 and ARM."""
 
 
 def settle(precision: str, strategy: TorchStrategy) -> str:
-    """Return `precision`; for "auto" bf16 where the devices of all ranks have it, else fp32.
+    """Return `precision`; for "auto" bf16 if the devices of all ranks support it, else fp32.
 
-    Rank 0 says which was found.
+    Rank 0 prints the selected precision.
     """
     if precision != AUTO:
         return precision
@@ -34,14 +34,15 @@ def settle(precision: str, strategy: TorchStrategy) -> str:
 
 
 def prepare(precision: str, device: torch.device, *, seed: int, deterministic: bool) -> None:
-    """Set what is PyTorch's own: seed, determinism, precision of fp32 products.
+    """Configure PyTorch: seed, determinism, precision of fp32 products.
 
-    On CPUs, equal settings give bit-equal weights on the same machine and thread count.
+    On CPUs, equal settings give bit-identical weights on the same machine with the same number of
+    threads.
     """
     torch.manual_seed(seed)
     exact = device.type == "cpu" or deterministic
     torch.use_deterministic_algorithms(exact)
-    # It would fill every new tensor with NaN, which finds bugs and costs time.
+    # Otherwise PyTorch fills every new tensor with NaN to find bugs, which costs time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = not exact
     if device.type == "cuda" and deterministic:

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: waiting for data, computing, waiting for other ranks."""
+"""Profile a step: time spent waiting for data, computing, and waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from torch import profiler
 from trainkit.progress import Window
 from trainkit.torch.strategy import TorchStrategy
 
-SKIPPED = 10  # steps in which memory, kernels and compiled code are still being made
+SKIPPED = 10  # steps in which PyTorch still allocates memory and compiles kernels
 ROWS = 12
 
 
 class Profile:
-    """Watches some steps, then tells; with 0 steps it does nothing.
+    """Profile some steps, and report; with 0 steps it does nothing.
 
     Args:
-        steps: how many, after the first `SKIPPED`.
-        strategy: of this process and the others; it is synchronized in the steps watched, so
-            that what a GPU does is not counted as waiting for the step after.
+        steps: number of steps to profile after the first `SKIPPED`.
+        strategy: the strategy that connects the ranks; its device is synchronized in profiled
+            steps, so that work on a GPU does not count as a wait of the next step.
     """
 
     def __init__(self, steps: int, strategy: TorchStrategy) -> None:
@@ -28,26 +28,26 @@ class Profile:
 
     @property
     def is_on(self) -> bool:
-        """Whether the next step is watched."""
+        """Whether the next step is profiled."""
         return SKIPPED <= self._count < SKIPPED + self._steps
 
     def before(self) -> None:
-        """Begin to watch when it is time; call it before each step."""
+        """Start the profile if it is due; call this method before each step."""
         if self._steps and self._count == SKIPPED:
-            self._profiler = profiler.profile()  # the CPU, and the GPU where there is one
+            self._profiler = profiler.profile()  # profiles the CPU, and the GPU if there is one
             self._profiler.start()
         if self.is_on:
             self._strategy.synchronize()
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return the report after the last one that was watched."""
+        """Count a step; return the report after the last profiled step."""
         if self.is_on:
             self._sums.add_time(seconds, waiting, communicating)
         self._count += 1
         if self._profiler is None or self.is_on:
             return None
         self._profiler.stop()
-        where = self._strategy.device.type  # "cuda" for AMD's, too
+        where = self._strategy.device.type  # "cuda" also for AMD GPUs
         key = f"self_{where}_time_total"
         table = self._profiler.key_averages().table(
             sort_by=key, row_limit=ROWS, max_name_column_width=50
@@ -56,7 +56,7 @@ class Profile:
         return f"{table}{self.summary()}"
 
     def summary(self) -> str:
-        """Return one line: the share of each part, and which is the bottleneck."""
+        """Return one line with the share of each activity, and the bottleneck."""
         total, sums = self._sums.seconds, self._sums
         parts = {
             "waiting for data": sums.waiting,

@@ -1,4 +1,4 @@
-"""The strategy of a training, connected with the other ranks of the job."""
+"""Start the strategy of a training on the device and the cores of this rank."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import torch
 from trainkit import affinity
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks, detect
-from trainkit.torch.ddp import Ddp
 from trainkit.torch.horovod import Horovod
-from trainkit.torch.strategy import TorchStrategy
+from trainkit.torch.strategy import Ddp, TorchStrategy
 
 
 def start(
@@ -21,12 +20,12 @@ def start(
 
     Args:
         name: one of `trainkit.torch.STRATEGIES`.
-        device: "cpu", "gpu", or "auto": the GPU of this local rank where there is one.
-        backend: of ddp: gloo, nccl (default: nccl on GPUs, else gloo).
-        compression: "fp16" halves what goes over the network.
+        device: "cpu", "gpu", or "auto": the GPU of this local rank if there is one.
+        backend: backend of ddp: gloo or nccl (default: nccl on GPUs, else gloo).
+        compression: "fp16" halves the network traffic of gradients.
 
     Raises:
-        ArgumentError: the launcher's variables do not fit, or something is not there.
+        ArgumentError: the launcher does not fit the strategy, or a device or package is missing.
         PeerError: the other ranks cannot be reached.
     """
     ranks = detect()
@@ -34,7 +33,7 @@ def start(
         if ranks.size > 1:
             raise ArgumentError(
                 f"{ranks.launcher} started {ranks.size} ranks, and --strategy single would train "
-                "each on its own: say --strategy ddp or --strategy horovod"
+                "each on its own: use --strategy ddp or --strategy horovod"
             )
         return TorchStrategy(Ranks(), choose(device, 0))
     chosen = choose(device, ranks.local_rank)
@@ -46,9 +45,9 @@ def start(
 
 
 def bind(ranks: Ranks) -> None:
-    """Give a rank its share of the node's cores, and as many threads to compute with.
+    """Bind a rank to its share of the node's cores, and set the number of threads accordingly.
 
-    PyTorch counted the cores when it was loaded: those of the whole node.
+    PyTorch counted the cores of the whole node when it was loaded.
     """
     cores = affinity.bind(ranks)
     if cores is not None and "OMP_NUM_THREADS" not in os.environ:
@@ -59,17 +58,17 @@ def choose(wanted: str, local_rank: int) -> torch.device:
     """Return the device `wanted` of this local rank.
 
     Raises:
-        ArgumentError: a GPU is wanted, and there is none for this rank.
+        ArgumentError: a GPU is requested, and this rank has none.
     """
     count = torch.cuda.device_count()
     if wanted == "cpu" or (wanted == "auto" and count == 0):
         return torch.device("cpu")
-    # A launcher may show each rank its own GPU only, which then is number 0.
+    # Some launchers show each rank only its own GPU, which then has the number 0.
     number = 0 if count == 1 else local_rank
     if number >= count:
         raise ArgumentError(
             f"local rank {local_rank} has no GPU: PyTorch sees {count}; start fewer ranks per "
-            "node, or say --device cpu"
+            "node, or use --device cpu"
         )
     torch.cuda.set_device(number)
     return torch.device("cuda", number)

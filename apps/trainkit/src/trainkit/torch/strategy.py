@@ -1,40 +1,56 @@
-"""What a training in PyTorch asks of its ranks; here of one process that is alone.
+"""The strategies of PyTorch trainings without Horovod: one process, or DistributedDataParallel.
 
-The loop of an app asks only this interface. A strategy averages gradients over the ranks;
-everything else about a step is the same on one rank or on many.
+The training loop of an app uses only the interface `TorchStrategy`. A strategy averages gradients
+over the ranks; everything else in a step is the same on one rank and on many.
+
+Li et al., "PyTorch Distributed", arXiv:2006.15704: gradients travel in large buckets, because a
+network is slow at messages of kilobytes.
 """
 
 from __future__ import annotations
 
+import inspect
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 
-from trainkit.ranks import Ranks
+from trainkit.exits import PeerError
+from trainkit.ranks import Ranks, rendezvous
 from trainkit.strategy import Pending, Strategy
-from trainkit.torch import buckets
+
+T = TypeVar("T")
+BUCKET_BYTES = 25 << 20
+"""Size of a bucket, the default of DistributedDataParallel: arXiv:2006.15704, section 4."""
+TIMEOUT = timedelta(minutes=10)  # largest delay of a rank at a collective operation
+PATIENT_TIMEOUT = timedelta(days=2)  # the same in `unhurried`, longer than any job
+SETTLE_SECONDS = 0.2
 
 
 class Sum:
-    """A sum over the ranks that is there: `Pending`."""
+    """The sum of a single process: a `Pending` sum."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
 
     def result(self) -> list[float]:
-        """Return the sum; waits for a GPU."""
+        """Return the sum; a GPU is synchronized."""
         found: list[float] = self.values.tolist()
         return found
 
 
 class TorchStrategy(Strategy):
-    """One process of a training: here the only one.
+    """The strategy of a training with one process, and the interface of all others.
 
     Attributes:
-        device: where it computes; by default on the CPU.
+        device: device of the training; default: the CPU.
     """
 
     def __init__(
@@ -46,33 +62,34 @@ class TorchStrategy(Strategy):
         self._half = compression == "fp16"
 
     def facts(self) -> dict[str, Any]:
-        """Return what `environment.json` says of PyTorch: device, GPU, threads."""
+        """Return what `environment.json` records of PyTorch: device, GPU, threads."""
         threads = {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()}
         return {"device": str(self.device), "gpu": _gpu(self.device), "threads": threads}
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
-        """Return the module to call in training, after all ranks have rank 0's weights.
+        """Give all ranks the weights of rank 0; return the module to call in the training.
 
         Args:
-            network: what is trained.
-            overlap: send gradients while the backward pass still computes others. It takes a
-                network of fixed parameters, that one forward and backward pass of a micro-batch
-                uses. Without, the network itself is returned, and `averaged` averages what lies
-                in its gradients: after any passes of any networks (an adversary's loss, a
-                penalty on gradients). One that has grown is distributed again.
+            network: the network to train.
+            overlap: whether gradients are sent while the backward pass computes others. This
+                requires a network of fixed parameters with one forward and backward pass per
+                micro-batch. Without overlap, the network itself is returned, and `averaged`
+                averages the accumulated gradients after any passes of any networks, as for an
+                adversary's loss or a penalty on gradients. A network that has grown must be
+                distributed again.
         """
         return network
 
     def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
-        """Return the context of forward and backward of a micro-batch; `last` of its step."""
+        """Return the context of the passes of a micro-batch; `last` marks the last of a step."""
         return nullcontext()
 
     @contextmanager
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
-        """Yield when the gradients are averages over the ranks; step inside.
+        """Average the gradients over the ranks, then yield; step the optimizers inside.
 
-        `networks` are those to be stepped that were distributed without overlap. All ranks have
-        gradients of the same parameters.
+        `networks` are the networks to step that were distributed without overlap. All ranks must
+        have gradients of the same parameters.
         """
         if self.size > 1 and networks:
             with self.waiting():
@@ -81,17 +98,17 @@ class TorchStrategy(Strategy):
 
     @torch.no_grad()
     def _average_gradients(self, networks: Sequence[nn.Module]) -> None:
-        groups = list(buckets.buckets(buckets.gradients(networks)))
-        # A sum in fp16 overflows before a mean does.
+        groups = list(buckets(gradients(networks)))
+        # In fp16 a sum overflows earlier than a mean.
         share = self.size if self._half else 1
-        flat = [buckets.flatten(group).div_(share) for group in groups]
+        flat = [flatten(group).div_(share) for group in groups]
         sent = [tensor.half() if self._half else tensor for tensor in flat]
         self.average(sent)
         for group, tensor in zip(groups, sent, strict=True):
-            buckets.unflatten(tensor.to(group[0].dtype).mul_(share), group)
+            unflatten(tensor.to(group[0].dtype).mul_(share), group)
 
     def start_sum(self, values: Tensor) -> Pending:
-        """Begin to sum the elements of `values` (1-d) over the ranks, in the background."""
+        """Start to sum the elements of `values` (1-d) over the ranks, in the background."""
         return Sum(values)
 
     def sum(self, values: Iterable[float]) -> list[float]:
@@ -102,19 +119,19 @@ class TorchStrategy(Strategy):
         """Replace each of `tensors` by its mean over the ranks."""
 
     def peak_memory(self) -> int:
-        """Return the most bytes that tensors had on a GPU; of a CPU all that the process had."""
+        """Return the peak memory: of tensors on a GPU, of the process on a CPU, in bytes."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
         return super().peak_memory()
 
     def synchronize(self) -> None:
-        """Wait until the device has done what it was given."""
+        """Wait until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
 def _gpu(device: torch.device) -> dict[str, Any] | None:
-    """Return what a GPU's figures depend on, None for a CPU."""
+    """Return the facts of a GPU that affect results and speed, None for a CPU."""
     if device.type != "cuda":
         return None
     facts, version = torch.cuda.get_device_properties(device), torch.version
@@ -125,3 +142,174 @@ def _gpu(device: torch.device) -> dict[str, Any] | None:
         "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[no-untyped-call]
     }
+
+
+class Ddp(TorchStrategy):
+    """The ranks of a process group with DistributedDataParallel; see `TorchStrategy`."""
+
+    name = "ddp"
+
+    def __init__(
+        self, ranks: Ranks, device: torch.device, backend: str | None, compression: str
+    ) -> None:
+        super().__init__(ranks, device, compression)
+        self._last_bucket = 0.0
+        chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
+        # torchrun's agent has the store where the ranks meet; otherwise rank 0 opens one.
+        if ranks.launcher == "torchrun":
+            place = "env://"
+        else:
+            place = "tcp://{}:{}".format(*rendezvous(ranks))
+        # Sums of counts and flags run on the CPU, and need not wait for the GPU.
+        both = f"cpu:gloo,cuda:{chosen}" if device.type == "cuda" and chosen == "nccl" else chosen
+        try:
+            dist.init_process_group(
+                both, init_method=place, rank=ranks.rank, world_size=ranks.size, timeout=TIMEOUT
+            )
+        except (RuntimeError, ValueError) as error:
+            raise PeerError(
+                f"rank {ranks.rank} cannot meet the others at {place}: {error}"
+            ) from error
+
+    def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
+        """Return `network` in a DistributedDataParallel, with the weights of rank 0.
+
+        DistributedDataParallel expects one gradient of each parameter after a forward pass.
+        Therefore it is not used without `overlap`; see `TorchStrategy`.
+        """
+        if not overlap:
+            for tensor in network.state_dict().values():
+                dist.broadcast(dense(tensor), src=0)
+            return network
+        devices = [self.device.index] if self.device.type == "cuda" else None
+        # Each rank has its own batch statistics; `average` averages the moving ones when needed.
+        # PyTorch 2.13 renamed the option.
+        known = inspect.signature(DistributedDataParallel).parameters
+        name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        own_statistics: dict[str, Any] = {name: False}
+        wrapped = DistributedDataParallel(
+            network, device_ids=devices, gradient_as_bucket_view=True, **own_statistics
+        )
+        wrapped.register_comm_hook(None, lambda _, bucket: self._reduce(bucket))
+        return wrapped
+
+    def _reduce(self, bucket: Any) -> torch.futures.Future[Tensor]:
+        self._last_bucket = time.perf_counter()
+        hook = default_hooks.fp16_compress_hook if self._half else default_hooks.allreduce_hook
+        group = cast("dist.ProcessGroup", dist.group.WORLD)
+        return hook(group, bucket)
+
+    def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
+        """Return a context in which only the last micro-batch of a step communicates."""
+        if last:
+            return _AfterLastBucket(self)
+        return cast("DistributedDataParallel", network).no_sync()
+
+    def start_sum(self, values: Tensor) -> Pending:
+        """Start to sum the elements of `values` over the ranks."""
+        return _Work(values, dist.all_reduce(values, async_op=True))
+
+    def share(self, value: T) -> T:
+        """Return rank 0's `value` on every rank."""
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+    def gather(self, value: T) -> list[T]:
+        """Return every rank's `value`, in the order of the ranks."""
+        box: list[Any] = [None] * self.size
+        dist.all_gather_object(box, value)
+        return box
+
+    def average(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each of `tensors` by its mean over the ranks."""
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+            tensor /= self.size
+
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Allow ranks any delay inside the block; see `Strategy`."""
+        patient = dist.new_group(backend="gloo", timeout=PATIENT_TIMEOUT)
+        yield
+        dist.barrier(patient)
+        dist.destroy_process_group(patient)
+
+    def lost(self, error: Exception) -> bool:
+        """Return whether `error` means that another rank is gone."""
+        text = str(error)
+        named = isinstance(error, RuntimeError) and ("gloo" in text or "NCCL" in text)
+        return named or isinstance(error, dist.DistError)
+
+    def close(self) -> None:
+        """Leave the process group."""
+        dist.destroy_process_group()
+        # gloo's threads outlive DistributedDataParallel (PyTorch 2.13). A thread that releases its
+        # last work while Python exits aborts the process (pytorch/pytorch pull request 179291),
+        # so that they get time to finish.
+        time.sleep(SETTLE_SECONDS)
+
+
+class _Work(Sum):
+    def __init__(self, values: Tensor, work: Any) -> None:
+        super().__init__(values)
+        self._work = work
+
+    def result(self) -> list[float]:
+        self._work.wait()
+        return super().result()
+
+
+class _AfterLastBucket(nullcontext[None]):
+    """Count the time that the backward pass waits after its last bucket was complete."""
+
+    def __init__(self, strategy: Ddp) -> None:
+        super().__init__()
+        self._strategy = strategy
+
+    def __exit__(self, *error: object) -> None:
+        if self._strategy._last_bucket:
+            self._strategy.communicating += time.perf_counter() - self._strategy._last_bucket
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """Return a contiguous view of `tensor`, whose dimensions may be stored in any order.
+
+    Horovod and MPI accept only contiguous tensors, and a sum over the ranks is independent of the
+    order.
+    """
+    return tensor.permute(sorted(range(tensor.ndim), key=tensor.stride, reverse=True))
+
+
+def gradients(networks: Sequence[nn.Module]) -> list[Tensor]:
+    """Return the existing gradients, in the order of the networks and their parameters."""
+    parameters = [parameter for network in networks for parameter in network.parameters()]
+    return [dense(parameter.grad) for parameter in parameters if parameter.grad is not None]
+
+
+def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield groups of `tensors` of one type and device, of at most about `BUCKET_BYTES` bytes."""
+    bucket: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        bytes_ = tensor.numel() * tensor.element_size()
+        other = bucket and (tensor.dtype, tensor.device) != (bucket[0].dtype, bucket[0].device)
+        if bucket and (other or size + bytes_ > BUCKET_BYTES):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(tensor)
+        size += bytes_
+    if bucket:
+        yield bucket
+
+
+def flatten(bucket: Sequence[Tensor]) -> Tensor:
+    """Return the elements of all tensors of a bucket in one new tensor."""
+    return torch.cat([tensor.flatten() for tensor in bucket])
+
+
+def unflatten(flat: Tensor, bucket: Sequence[Tensor]) -> None:
+    """Copy the elements of `flat` back to the tensors of a bucket."""
+    parts = torch.split(flat, [tensor.numel() for tensor in bucket])
+    for tensor, part in zip(bucket, parts, strict=True):
+        tensor.copy_(part.view_as(tensor))

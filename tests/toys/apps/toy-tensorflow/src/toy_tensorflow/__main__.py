@@ -10,12 +10,7 @@ from trainkit import commands
 COMMANDS: commands.Commands = {
     "train": (TrainSettings, "learn from two coordinates whether their product is positive"),
 }
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    return commands.run("toy_tensorflow", "A toy of the app contract.", COMMANDS, {}, arguments)
-
+main = commands.entry_point("toy_tensorflow", "A toy of the app contract.", COMMANDS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -93,7 +93,7 @@ class Training:
         with self.session.running():
             while not self.session.is_over:
                 self.session.begin_epoch()
-                batches = self.batches(self.session.at.step)
+                batches = self.batches(self.session.progress.step)
                 while self.session.has_steps:
                     self.train_step(batches)
                 self.session.end_epoch(self.evaluate)
@@ -105,9 +105,9 @@ class Training:
 
     def train_step(self, batches: Iterator[points.Batch]) -> None:
         """Make one update."""
-        batch = self.session.take(batches)
+        batch = self.session.next_batch(batches)
         stopping = tf.constant(float(self.session.stop_asked), tf.float64)
-        self.session.made(self.batch, Sum(self.update_in_graph(batch, stopping)), {})
+        self.session.finish_step(self.batch, Sum(self.update_in_graph(batch, stopping)), {})
 
     def update(self, batch: points.Batch, stopping: tf.Tensor) -> tf.Tensor:
         """Make one update; return the losses' sum and how many ranks are to stop, of all ranks."""

@@ -10,12 +10,7 @@ from trainkit import commands
 COMMANDS: commands.Commands = {
     "train": (TrainSettings, "learn to make points that look like those of a ring"),
 }
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    return commands.run("toy_two_networks", "A toy of the app contract.", COMMANDS, {}, arguments)
-
+main = commands.entry_point("toy_two_networks", "A toy of the app contract.", COMMANDS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -115,7 +115,7 @@ class Training:
 
     def batches(self) -> Iterator[Batch]:
         """Yield this rank's part of each global batch, from the step to come."""
-        step = self.session.at.steps_done
+        step = self.session.progress.steps_done
         while True:
             drawn = points.batch(self.settings.seed, step, self.batch)
             real, noise, between = (
@@ -127,9 +127,9 @@ class Training:
 
     def train_step(self, batches: Iterator[Batch]) -> None:
         """Update the critic, then the generator."""
-        if self.session.at.steps_done == self.settings.grow_at:
+        if self.session.progress.steps_done == self.settings.grow_at:
             self.grow()
-        real, noise, between = self.session.take(batches)
+        real, noise, between = self.session.next_batch(batches)
         made = self.generator(noise)
         fake = made.detach()
         seen = networks.slopes(self.critic, fake + between * (real - fake))
@@ -141,7 +141,7 @@ class Training:
         self.update("generator", generator_loss)
         stop = made.new_full((), self.session.stop_asked)
         losses = [loss.detach() * len(real) for loss in (critic_loss, generator_loss)]
-        self.session.made(self.batch, self.ranks.start_sum(torch.stack([*losses, stop])), {})
+        self.session.finish_step(self.batch, self.ranks.start_sum(torch.stack([*losses, stop])), {})
 
     def update(self, name: str, loss: Tensor) -> None:
         """Make a step of one network down the gradient of the mean over the global batch."""

@@ -10,12 +10,7 @@ from trainkit import commands
 COMMANDS: commands.Commands = {
     "train": (TrainSettings, "fit a line and say how far off it is"),
 }
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    return commands.run("slope", "A line through points.", COMMANDS, {}, arguments)
-
+main = commands.entry_point("slope", "A line through points.", COMMANDS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -76,7 +76,7 @@ class Training:
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this rank's part of each global batch, which seed and step alone decide."""
-        step = self.session.at.steps_done
+        step = self.session.progress.steps_done
         while True:
             draw = np.random.default_rng([self.settings.seed, step])
             x = draw.uniform(-1, 1, (self.batch, 1))
@@ -88,14 +88,14 @@ class Training:
 
     def train_step(self, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
         """Make one update down the gradient of the mean over the global batch."""
-        x, y = self.session.take(batches)
+        x, y = self.session.next_batch(batches)
         loss = nn.functional.mse_loss(self.line(x), y)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         with self.ranks.averaged(self.line):
             self.optimizer.step()
         sums = torch.stack([loss.detach() * len(x), loss.new_tensor(self.session.stop_asked)])
-        self.session.made(self.batch, self.ranks.start_sum(sums), {})
+        self.session.finish_step(self.batch, self.ranks.start_sum(sums), {})
 
     def evaluate(self) -> Evaluation:
         """Return how far slope and start of the line are from the true ones, together."""

@@ -1,4 +1,4 @@
-"""Frames of a video file, of a folder, or of packed sequences, to predict what follows them."""
+"""The input frames of `predict`: from a video file, a folder of images, or packed sequences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from av.error import FFmpegError
 from PIL import Image
 
 from futuregan import clips
-from futuregan.clips import Frame, fitted
+from futuregan.clips import Frame, fit_to_square
 from futuregan.restore import Restored
 from shards import display, picturefile
 from shards.picturefile import BadImage
@@ -26,39 +26,39 @@ from trainkit.exits import DataError
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,m4v"
 
 
-class Footage(Protocol):
-    """What has clips; `read` gives one with all frames that there are, up to those asked for."""
+class VideoInput(Protocol):
+    """A source of clips with the true future frames, as far as they exist."""
 
     def read(self, number: int) -> Frame:
-        """Return a clip, (T, H, W, C); T may be less where nothing follows.
+        """Return a clip, (T, H, W, C); T is smaller where the source ends.
 
         Raises:
-            DataError: it cannot be decoded, or has too few frames to predict from.
+            DataError: the clip cannot be decoded, or has too few frames to predict from.
         """
         ...
 
 
-class Packed:
-    """Clips of packed sequences; which one begins where, the frames to predict do not change."""
+class PackedSequences:
+    """Clips of packed sequences; their beginnings do not depend on the predicted length."""
 
     def __init__(self, folder: Path, split: str | None, model: Restored, frames: int,
                  every: int) -> None:
-        split = split or clips.about(folder)[2]
+        split = split or clips.describe_data(folder)[2]
         self._split, self._length = split, model.past + frames
         self._clips = clips.open_clips(
             folder, split, model.past, model.future, model.size, model.channels, None, every
         )
 
     def read(self, number: int) -> Frame:
-        """Return a clip."""
+        """Return the clip with this number."""
         if number >= len(self._clips):
             raise DataError(f"clip {number}: the split '{self._split}' has {len(self._clips)} "
                             f"clips, 0 to {len(self._clips) - 1}")
-        return self._clips.read_on(number, self._length)
+        return self._clips.read_frames(number, self._length)
 
 
-class Single:
-    """Clips of one video file or of one folder of frames; they begin with any frame."""
+class FrameSequence:
+    """Clips of one video file or one folder of images, beginning at any frame."""
 
     def __init__(self, path: Path, model: Restored, frames: int, every: int) -> None:
         self._path, self._model, self._every = path, model, every
@@ -66,10 +66,10 @@ class Single:
 
     def read(self, number: int) -> Frame:
         """Return the clip that begins with the frame `number`."""
-        opened = video_frames if self._path.is_file() else folder_frames
+        read_images = video_frames if self._path.is_file() else folder_frames
         span = (self._length - 1) * self._every + 1
-        found, shape, seen = [], None, 0
-        for seen, image in enumerate(itertools.islice(opened(self._path), number + span), 1):
+        frames_read, shape, seen = [], None, 0
+        for seen, image in enumerate(itertools.islice(read_images(self._path), number + span), 1):
             if shape not in (None, image.size):
                 raise DataError(
                     f"{self._path}: frame {seen - 1} has {image.size[0]}x{image.size[1]} pixels, "
@@ -77,36 +77,36 @@ class Single:
                 )
             shape = image.size
             if seen > number and (seen - 1 - number) % self._every == 0:
-                found.append(fitted(image, self._model.size, self._model.channels))
-        if len(found) < self._model.past:
+                frames_read.append(fit_to_square(image, self._model.size, self._model.channels))
+        if len(frames_read) < self._model.past:
             needed = number + (self._model.past - 1) * self._every + 1
             raise DataError(
                 f"{self._path} has {seen} frames; to predict from frame {number} on, "
                 f"it needs {needed}"
             )
-        return np.stack(found)
+        return np.stack(frames_read)
 
 
-def open_footage(
+def open_video_input(
     path: Path, split: str | None, model: Restored, frames: int, every: int
-) -> Footage:
-    """Return what has clips at `path`: packed sequences, a folder of frames, or a video.
+) -> VideoInput:
+    """Return the source of clips at `path`: packed sequences, a folder of images, or a video.
 
     Raises:
-        DataError: there is nothing.
+        DataError: the path does not exist.
     """
     if not path.exists():
         raise DataError(f"{path} does not exist; --data is a video, or a folder of frames")
     if (path / "dataset.json").is_file():
-        return Packed(path, split, model, frames, every)
-    return Single(path, model, frames, every)
+        return PackedSequences(path, split, model, frames, every)
+    return FrameSequence(path, model, frames, every)
 
 
 def folder_frames(folder: Path) -> Iterator[Image.Image]:
     """Yield the images in `folder`, in the order of the numbers in their names.
 
     Raises:
-        DataError: there are none, or one cannot be decoded; the message names it.
+        DataError: there is no image, or one cannot be decoded; the message names it.
     """
     files = sorted((file for file in folder.iterdir() if _is_frame(file)), key=_numbers)
     if not files:
@@ -121,7 +121,7 @@ def folder_frames(folder: Path) -> Iterator[Image.Image]:
 
 
 def _is_frame(file: Path) -> bool:
-    """Hidden files are what systems leave beside images."""
+    """Return whether `file` is an image; hidden files are metadata of file systems."""
     return is_image(file.name) and not file.name.startswith(".")
 
 
@@ -131,34 +131,36 @@ def _numbers(file: Path) -> tuple[list[tuple[int, str]], str]:
 
 
 def video_frames(file: Path) -> Iterator[Image.Image]:
-    """Yield the frames of a video; with the same checks as where videos are packed.
+    """Yield the frames of a video, with the same checks as at packing.
 
-    FFmpeg hides what is wrong with a file where it can, because a player goes on. So decoders stop
-    at errors, what a container complains of in its log is a fault, and so are fewer frames than
-    its header lists.
+    FFmpeg hides damage where it can, because a player continues. Therefore the decoder stops at
+    errors, an error message of the container counts as damage, and so do fewer frames than the
+    header lists.
 
     Raises:
-        DataError: it is none, it ends before its end, or a frame cannot be decoded or has a display
-            matrix that is no orientation; the message says which.
+        DataError: the file is no video, is truncated, or has a frame that cannot be decoded or
+            whose display matrix is no orientation; the message names the frame.
     """
     number = 0
-    # Both for good: set back at the end of one video, they would be so for another one still open.
+    # Neither is reset afterwards, because another video may still be open.
     av.logging.set_level(av.logging.ERROR)
-    av.logging.set_skip_repeated(False)  # the same complaint about the next file is a fault, too
+    av.logging.set_skip_repeated(False)  # also report the same error of the next file
     with av.logging.Capture() as log:
         try:
-            # No playlists and the like, which would have FFmpeg read other files.
+            # The whitelist excludes playlists, which would make FFmpeg read other files.
             with av.open(f"file:{file}", options={"format_whitelist": CONTAINERS}) as container:
                 for frame in _decoded(container, file):
                     yield _upright(frame, f"{file}: frame {number}")
                     number += 1
-                told = [text.strip() for _, name, text in log if name == container.format.name]
+                complaints = [
+                    text.strip() for _, name, text in log if name == container.format.name
+                ]
         except (FFmpegError, OSError) as error:
             raise DataError(
                 f"{file}: frame {number} cannot be decoded: {error.strerror}"
             ) from error
-    if told:
-        raise DataError(f"{file} is damaged after frame {number - 1}: {told[0]}")
+    if complaints:
+        raise DataError(f"{file} is damaged after frame {number - 1}: {complaints[0]}")
 
 
 def _decoded(container: InputContainer, file: Path) -> Iterator[av.VideoFrame]:
@@ -166,7 +168,7 @@ def _decoded(container: InputContainer, file: Path) -> Iterator[av.VideoFrame]:
         raise DataError(f"{file} has no video in it")
     stream = container.streams.video[0]
     if stream.codec_context is None:
-        raise DataError(f"{file}: its video has a codec that is unknown here")
+        raise DataError(f"{file}: this FFmpeg does not know the codec of its video")
     stream.codec_context.options = {"err_detect": "explode"}
     number = packets = 0
     for packet in container.demux(stream):

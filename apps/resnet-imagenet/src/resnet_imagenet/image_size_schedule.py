@@ -1,4 +1,4 @@
-"""The size of the images over the epochs: `224`, or `128:0,160:12,224:24` to grow."""
+"""The size of the training images over the epochs: `224`, or `128:0,160:12,224:24` to grow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-LEAST = 8  # pixels; less does not survive the strides of a network
+LEAST = 8  # pixels; the strides of the networks need as many
 MOST = 4096
 STAGE = re.compile(r"(\d{1,5}):(\d{1,5})")
 
@@ -16,23 +16,23 @@ STAGE = re.compile(r"(\d{1,5}):(\d{1,5})")
 class ImageSizes:
     """Sides of the training images in pixels (progressive resizing).
 
-    Small images in the first epochs cost less, and large ones at the end teach the
-    resolution of the evaluation, which is always that of the last stage. Howard,
-    DAWNBench 2018; Touvron et al., arXiv:1906.06423, for what size does to accuracy.
+    Small images in the first epochs cost less; large ones at the end have the resolution of the
+    evaluation, which is always that of the last stage. Howard, DAWNBench 2018; Touvron et al.,
+    arXiv:1906.06423, for the effect of the size on the accuracy.
 
     Attributes:
-        stages: (first epoch from 0, size), rising; the first begins at 0.
+        stages: pairs (first epoch, size) in rising order; the first epoch is 0.
     """
 
     stages: tuple[tuple[int, int], ...]
 
     def at(self, epoch: int) -> int:
-        """Return the size of the training images in `epoch`, from 0."""
+        """Return the size of the training images in `epoch`, counted from 0."""
         return [size for first, size in self.stages if first <= epoch][-1]
 
     @property
     def last(self) -> int:
-        """Return the size for evaluation and prediction."""
+        """The size for evaluation and prediction."""
         return self.stages[-1][1]
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ def image_sizes(text: str) -> ImageSizes:
     """Parse `SIZE`, or `SIZE:EPOCH,…` with rising epochs from 0.
 
     Raises:
-        argparse.ArgumentTypeError: with what is wrong.
+        argparse.ArgumentTypeError: the text is malformed.
     """
     found = [STAGE.fullmatch(word) for word in (f"{text}:0" if text.isdigit() else text).split(",")]
     if None in found:

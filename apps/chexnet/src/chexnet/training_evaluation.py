@@ -1,4 +1,4 @@
-"""The evaluation in the training loop: scores on held-out images, of all ranks together."""
+"""The evaluation within a training: scores of the held-out images of all ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainkit.session import Session
 
 
 def evaluate(trained: Trained, session: Session, loader: Loader) -> Evaluation | None:
-    """Return the scores on the images of `loader`; None if a signal cut it short."""
+    """Return the scores on the images of `loader`; None if a signal interrupts the evaluation."""
     trained.before_save()
     ranks, network = trained.ranks, trained.network
     logits, labels = [], []
@@ -35,12 +35,12 @@ def evaluate(trained: Trained, session: Session, loader: Loader) -> Evaluation |
     every = ranks.gather((np.concatenate([nothing, *labels]), np.concatenate([nothing, *logits])))
     truth, found = (np.concatenate([one[at] for one in every]) for at in (0, 1))
     if trained.data.exclusive:
-        return of_classes(truth, found)
-    return of_findings(truth, found, trained.data.findings)
+        return score_classes(truth, found)
+    return score_findings(truth, found, trained.data.findings)
 
 
-def of_findings(truth: Array, found: Array, names: Sequence[str]) -> Evaluation:
-    """Return the scores of images with any number of findings, (n, findings), of these names."""
+def score_findings(truth: Array, found: Array, names: Sequence[str]) -> Evaluation:
+    """Return the scores of images with any number of the findings `names`, (n, findings)."""
     width = truth.shape[1]
     alike = tf.ones((2, width), tf.float64)
     loss = float(tf.reduce_mean(method.losses(tf.constant(found), tf.constant(truth), alike)))
@@ -55,17 +55,17 @@ def of_findings(truth: Array, found: Array, names: Sequence[str]) -> Evaluation:
         values["eval_average_precision"] = precision
     if (others := better(names, given.auroc)):
         values["eval_better_than_chexnet"] = others["CheXNet"][0]
-    return _told(values, text)
+    return _evaluation(values, text)
 
 
-def of_classes(truth: Array, found: Array) -> Evaluation:
+def score_classes(truth: Array, found: Array) -> Evaluation:
     """Return the scores of images with one class each, (n, classes)."""
     losses = method.class_losses(tf.constant(found), tf.constant(truth))
     loss = float(tf.reduce_mean(losses))
     accuracy = float((found.argmax(1) == truth.argmax(1)).mean())
     values = {metrics.EVAL_LOSS: loss, metrics.EVAL_ACCURACY: accuracy}
-    return _told(values, f"top-1 {accuracy:.2%}  loss {loss:.4f}")
+    return _evaluation(values, f"top-1 {accuracy:.2%}  loss {loss:.4f}")
 
 
-def _told(values: dict[str, float], text: str) -> Evaluation:
+def _evaluation(values: dict[str, float], text: str) -> Evaluation:
     return Evaluation(values, {key.removeprefix("eval_"): one for key, one in values.items()}, text)

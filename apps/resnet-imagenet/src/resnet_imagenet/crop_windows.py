@@ -1,7 +1,7 @@
-"""Which part of an image the network sees, from uniform draws: plain arithmetic on numbers.
+"""Compute the part of an image that the network sees from uniform draws.
 
-A window is (start, shape), each (y, x) in pixels of the stored image. It is decoded alone
-and resized to the size of the network's input.
+A window is (start, shape), each (y, x) in pixels of the stored image. Only the window is decoded,
+and then resized to the input size of the network.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ DRAWS = 2 * ATTEMPTS + 3
 POSITION = slice(2 * ATTEMPTS, 2 * ATTEMPTS + 2)
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
-PAD = 4  # pixels around a small image, for a random crop of its own size
-CENTRE = 0.875  # the evaluation window is this part of the shorter side: 224 of 256
+PAD = 4  # padding of a small image before a random crop of its own size, in pixels
+CENTRE = 0.875  # side of the evaluation window / shorter side of the image: 224 / 256
 
 Integers = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -25,9 +25,8 @@ Floats = NDArray[np.float32]
 def random_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, Integers]:
     """Return random windows: the first of `ATTEMPTS` that fits into the image.
 
-    Area and aspect ratio (log-uniform) are drawn in `AREA` and `RATIO`; if no window
-    fits, the largest one with an allowed ratio is taken. Szegedy et al.,
-    arXiv:1409.4842, section 6.
+    Area and aspect ratio (log-uniform) are drawn from `AREA` and `RATIO`; if no window fits, the
+    largest one with an allowed ratio is used. Szegedy et al., arXiv:1409.4842, section 6.
 
     Args:
         shapes: (height, width) of each image, or with channels, (n, 2 or 3).
@@ -47,27 +46,27 @@ def random_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, 
     widths = np.hstack([widths, np.minimum(width, np.maximum(1, height * RATIO[1] // 1))])
     chosen = fits.argmax(axis=1)[:, None]
     sides = np.take_along_axis(heights, chosen, 1), np.take_along_axis(widths, chosen, 1)
-    return _placed(shapes, np.hstack(sides).astype(np.int32), uniform)
+    return _place(shapes, np.hstack(sides).astype(np.int32), uniform)
 
 
 def plain_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, Integers]:
-    """Return square windows of one scale at a random place.
+    """Return square windows of constant scale at a random position.
 
-    As much of each image as a crop of 224 pixels has of one whose shorter side was
-    resized to 256: no augmentation of scale and aspect ratio, as in the last phase of
+    A window has the same share of an image as a crop of 224 pixels has after a resize of the
+    shorter side to 256. There is no augmentation of scale and aspect ratio, as in the last phase of
     Codreanu et al., arXiv:1711.04291.
 
     Args:
         shapes: (height, width) of each image, or with channels, (n, 2 or 3).
         draws: (n, DRAWS).
     """
-    return _placed(shapes, _squares(shapes), draws.astype(float))
+    return _place(shapes, _squares(shapes), draws.astype(float))
 
 
 def centre_windows(shapes: NDArray[np.int64]) -> tuple[Integers, Integers]:
-    """Return the square in the middle of each image: what a crop of 224 pixels has of 256.
+    """Return the centre square of each image, with the share of a crop of 224 from 256 pixels.
 
-    Cutting before resizing gives the same part of the image as cutting afterwards
+    Cropping before resizing gives the same part of the image as cropping afterwards
     (decode_and_center_crop of the TPU reference ResNet), and decodes less.
 
     Args:
@@ -83,7 +82,7 @@ def _squares(shapes: NDArray[np.int64]) -> Integers:
     return sides
 
 
-def _placed(
+def _place(
     shapes: NDArray[np.int64], sides: Integers, draws: NDArray[np.float64]
 ) -> tuple[Integers, Integers]:
     start = np.floor(draws[:, POSITION] * (shapes[:, :2] - sides + 1))
@@ -91,9 +90,9 @@ def _placed(
 
 
 def padded_starts(draws: Floats) -> Integers:
-    """Return where a crop of an image begins that is as large as it, after `PAD`, (n, 2).
+    """Return the start of a crop of each image's own size after a padding of `PAD`, (n, 2).
 
-    He et al., arXiv:1512.03385, section 4.2; negative in the padding.
+    He et al., arXiv:1512.03385, section 4.2; starts in the padding are negative.
     """
     places = np.floor(draws[:, POSITION].astype(float) * (2 * PAD + 1)) - PAD
     starts: Integers = places.astype(np.int32)
@@ -102,4 +101,4 @@ def padded_starts(draws: Floats) -> Integers:
 
 def mirrored(draws: Floats) -> Integers:
     """Return 1 for each image to flip, else 0, (n, 1)."""
-    return (draws[:, DRAWS - 1 :] < 0.5).astype(np.int32)  # every second one
+    return (draws[:, DRAWS - 1 :] < 0.5).astype(np.int32)  # half of the images

@@ -1,7 +1,7 @@
 """The last steps of the input pipeline on a CPU: from decoded windows to tensors.
 
-PyTorch's antialiased bilinear resize of bytes is Pillow's, in vector instructions. Each
-image is resized and normalized while it is in the cache, straight into its batch.
+PyTorch's antialiased bilinear resize of bytes equals Pillow's, and uses vector instructions. Each
+image is resized and normalized while it is in the cache, directly into its batch.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch.utils.dlpack import from_dlpack
 from resnet_imagenet.pipelines import Preprocessing
 
 
-class Finisher:
-    """Resizes, flips and normalizes batches of images on `threads` threads."""
+class CpuTransforms:
+    """Resize, flip and normalize batches of images on `threads` threads."""
 
     def __init__(self, to: Preprocessing, threads: int) -> None:
         self._size, self._channels, self._threads = to.size, to.channels, threads
@@ -29,13 +29,13 @@ class Finisher:
         shift = -torch.tensor(to.mean, dtype=torch.float64) / std
         self._scale = (1 / (255 * std)).float().repeat(to.size)
         self._shift = shift.float().repeat(to.size)
-        self._pool = lone_threads(threads)
+        self._pool = single_threaded_pool(threads)
 
     def __call__(self, images: Sequence[Any], mirror: Sequence[int]) -> Tensor:
         """Return float images (N, C, H, W), channels_last.
 
         Args:
-            images: arrays of bytes (h, w, C), any that DLPack can pass on.
+            images: arrays of bytes (h, w, C) that support DLPack.
             mirror: for each image, whether it is flipped.
         """
         batch = torch.empty(len(images), self._size, self._size * self._channels)
@@ -50,7 +50,7 @@ class Finisher:
     def _finish(self, image: Tensor, mirror: int, out: Tensor) -> None:
         size = (self._size, self._size)
         if image.shape[:2] != size:
-            pixels = image[None].permute(0, 3, 1, 2)  # in memory it stays: channels_last
+            pixels = image[None].permute(0, 3, 1, 2)  # channels_last, without a copy
             pixels = functional.interpolate(pixels, size=size, mode="bilinear", antialias=True)
             image = pixels.permute(0, 2, 3, 1)[0]
         if mirror:
@@ -58,22 +58,22 @@ class Finisher:
         out.copy_(image.reshape(out.shape)).mul_(self._scale).add_(self._shift)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def lone_threads(count: int) -> ThreadPoolExecutor:
-    """Return `count` threads on which PyTorch computes without helpers.
+def single_threaded_pool(count: int) -> ThreadPoolExecutor:
+    """Return a pool of `count` threads in which PyTorch uses no further threads.
 
-    Else each would start a team of its own for the larger operations, which wait by
-    spinning on the cores that train. The setting is per thread for OpenMP, but
-    MKL's is one for the process: so it is set back where it was.
+    Otherwise each thread would start an OpenMP team for large operations, which would busy-wait on
+    the cores that train. OpenMP has the setting per thread, but MKL has one for the process;
+    therefore the process setting is restored.
     """
     before = torch.get_num_threads()
     ready = threading.Barrier(count + 1)
 
     def begin() -> None:
-        torch.get_num_threads()  # the first question sets this thread to the process's number
+        torch.get_num_threads()  # the first call initializes the thread from the process setting
         torch.set_num_threads(1)
         ready.wait()
 

@@ -1,0 +1,215 @@
+"""The options that several apps share: one help text and one check for each.
+
+Each function returns the dataclass field of one option, so that the settings of an app list all
+options of a command in one place:
+
+    @dataclass(frozen=True)
+    class TrainSettings:
+        seed: int = common_options.seed("seed of weights, order and augmentation")
+        resume: str = common_options.resume()
+"""
+
+# ruff: noqa: RUF009 - `option` returns a dataclasses.field, which may stand as a default
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainkit import atomic
+from trainkit.exits import ArgumentError
+from trainkit.options import non_negative_int, option, positive_int, up_to
+
+PICTURES = (".png", ".svg", ".pdf")
+DEVICES = ("auto", "cpu", "gpu")
+USABLE_CORES = len(os.sched_getaffinity(0))
+
+
+def data(content: str) -> Any:
+    """Return --data of a command that reads a packed data set of `content`."""
+    return option(None, f"folder of the packed {content} (dataset.json)", Path)
+
+
+def run_folder(content: str = "metrics, checkpoints, result") -> Any:
+    """Return --out of a command that writes a run with the files `content`."""
+    return option(None, f"folder of this run: {content}", Path)
+
+
+def max_steps(remark: str = "") -> Any:
+    """Return --max-steps; `remark` ends the help text."""
+    return option(None, f"end after this many steps{remark}", positive_int)
+
+
+def seed(text: str) -> Any:
+    """Return --seed; `text` names what the seed determines."""
+    return option(17, text, non_negative_int)
+
+
+def strategy(names: Sequence[str]) -> Any:
+    """Return --strategy with the strategies that a framework has."""
+    return option("single", "how the ranks average their gradients", choices=names)
+
+
+def backend(names: Sequence[str]) -> Any:
+    """Return --backend of --strategy ddp."""
+    return option(
+        None, "backend of --strategy ddp (default: nccl on GPUs, else gloo)", choices=names
+    )
+
+
+def compression(names: Sequence[str]) -> Any:
+    """Return --compression."""
+    return option("none", "compression of the gradients between ranks", choices=names)
+
+
+def watchdog() -> Any:
+    """Return --watchdog."""
+    return option(
+        300, "seconds without progress after which ranks that hang are ended and named; 0: never",
+        non_negative_int,
+    )
+
+
+def rank_device() -> Any:
+    """Return --device of a training, in which each rank has its own device."""
+    return option("auto", "auto: the GPU of this rank if there is one, else the CPU",
+                  choices=DEVICES)
+
+
+def device() -> Any:
+    """Return --device of a command of one process."""
+    return option("auto", "auto: the GPU if there is one, else the CPU", choices=DEVICES)
+
+
+def resume() -> Any:
+    """Return --resume."""
+    return option(
+        "never",
+        "never; auto: continue from the newest checkpoint in --out; or a checkpoint file",
+        metavar="never|auto|FILE",
+    )
+
+
+def checkpoint_every() -> Any:
+    """Return --checkpoint-every."""
+    return option(
+        None, "steps between checkpoints (default: only at the end of each epoch)", positive_int
+    )
+
+
+def keep() -> Any:
+    """Return --keep."""
+    return option(2, "number of checkpoints to keep", positive_int)
+
+
+def eval_every() -> Any:
+    """Return --eval-every."""
+    return option(1, "epochs between evaluations; 0: never", non_negative_int)
+
+
+def log_every(steps: int) -> Any:
+    """Return --log-every with the default `steps`."""
+    return option(steps, "steps between lines of progress", positive_int)
+
+
+def synthetic(samples: str) -> Any:
+    """Return --synthetic, which trains on random `samples`."""
+    return option(False, f"{samples} instead of --data: measures pure compute throughput")
+
+
+def profile(skipped: str) -> Any:
+    """Return --profile; `skipped` names the steps before the profile in words."""
+    return option(
+        0, f"steps to profile after the first {skipped}, to show where the time goes; 0: none",
+        non_negative_int,
+    )
+
+
+def trained_run() -> Any:
+    """Return --out of a command that reads the newest checkpoint of a run."""
+    return option(None, "folder of the run whose newest checkpoint is used", Path)
+
+
+def checkpoint() -> Any:
+    """Return --checkpoint of a command that reads one checkpoint."""
+    return option(None, "checkpoint file to use instead of --out", Path)
+
+
+def json(document: str = "one JSON object") -> Any:
+    """Return --json of a command that prints `document` for programs."""
+    return option(False, f"print {document}")
+
+
+def count(default: int, text: str) -> Any:
+    """Return an option for a number of threads, from 1 to 1024, described by `text`."""
+    return option(default, text, up_to(1024))
+
+
+def check_training(settings: Any, command: str = "train") -> None:
+    """Refuse contradictions among the shared options of a training.
+
+    Args:
+        settings: options of the training; `backend` and `resume` are optional.
+        command: its name.
+
+    Raises:
+        ArgumentError: an option is missing, or two options contradict each other.
+    """
+    if settings.out is None:
+        raise ArgumentError(f"{command} needs --out DIR")
+    if (settings.data is None) != settings.synthetic:
+        raise ArgumentError(f"{command} needs either --data DIR or --synthetic")
+    backend_name, resume_from = (getattr(settings, name, None) for name in ("backend", "resume"))
+    if backend_name is not None and settings.strategy != "ddp":
+        raise ArgumentError(f"--backend {backend_name} belongs to --strategy ddp")
+    if resume_from not in (None, "never", "auto") and not Path(resume_from).is_file():
+        raise ArgumentError(f"--resume {resume_from}: no such file (use auto, never or a file)")
+
+
+def check_checkpoint(settings: Any, command: str) -> None:
+    """Refuse a `command` that has not exactly one of --out and --checkpoint.
+
+    Raises:
+        ArgumentError: both or neither are given.
+    """
+    if (settings.out is None) == (settings.checkpoint is None):
+        raise ArgumentError(f"{command} needs either --out DIR or --checkpoint FILE")
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture whose name has an unknown suffix, or which already exists.
+
+    Raises:
+        ArgumentError: the picture cannot be written.
+    """
+    if path.suffix not in PICTURES:
+        raise ArgumentError(f"{path}: the name of a picture must end with {', '.join(PICTURES)}")
+    atomic.check_new(path)
+
+
+@dataclass(frozen=True)
+class PlotSettings:
+    """Options of `plot`: see `trainkit.plots`."""
+
+    out: list[Path] | None = option(
+        None, "folders of one or several runs, finished or not", Path, metavar="RUN", nargs="+"
+    )
+    to: Path | None = option(
+        None, "picture to write, .png, .svg or .pdf (default for one run: its plot.png)", Path
+    )
+
+    def check(self) -> None:
+        """Refuse missing options, and a picture that already exists.
+
+        Raises:
+            ArgumentError: an option is missing, or the picture cannot be written.
+        """
+        if not self.out:
+            raise ArgumentError("plot needs --out RUN [RUN ...]")
+        if self.to is None:
+            if len(self.out) > 1:
+                raise ArgumentError("plot of several runs needs --to FILE")
+            return
+        check_picture(self.to)
