@@ -48,8 +48,8 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
     shape = Shape(size=options.size, width=options.width)
     layout = torch.channels_last_3d if options.channels_last else torch.contiguous_format
     generator = Generator(shape, layout).to(options.device)
-    ranks = start("single", device="cpu")
-    minibatch_stddev = MinibatchStddev(4, batch_sizes(str(options.batch)), ranks)
+    sizes = batch_sizes(str(options.batch))
+    minibatch_stddev = MinibatchStddev(4, sizes, start("single", device="cpu"))
     discriminator = Discriminator(shape, minibatch_stddev, layout).to(options.device)
     optimizers = [torch.optim.Adam(network.parameters(), lr=0.001, betas=method.BETAS)
                   for network in (generator, discriminator)]

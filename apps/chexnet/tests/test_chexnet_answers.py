@@ -299,5 +299,5 @@ def test_an_export_may_differ_by_a_ten_thousandth_of_the_largest_logit(
     if accepted:
         assert "2 images" in export.compare(logits, lambda images: theirs_, batches)
     else:
-        with pytest.raises(DataError, match="answers otherwise"):
+        with pytest.raises(DataError, match="differs from the original"):
             export.compare(logits, lambda images: theirs_, batches)

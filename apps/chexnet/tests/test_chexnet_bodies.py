@@ -301,8 +301,9 @@ def test_keras_takes_the_batches_of_each_epoch() -> None:
     found = [(float(images[1, 3, 4, 0]), float(labels[0, 1]))
              for images, labels in fit._batches(data, settings, 2)]
     assert found == [(0, 0), (1, 1), (10, 10), (11, 11)]
-    read = fit._reading(FitSettings(size=48, channels="1", batch_size_per_rank=3, augment=False,
-                                    seed=5))
+    read = fit._train_settings(
+        FitSettings(size=48, channels="1", batch_size_per_rank=3, augment=False, seed=5)
+    )
     assert (read.size, read.channels, read.batch_size_per_rank, read.augment, read.seed) == (
         48, "1", 3, False, 5)
 

@@ -79,7 +79,7 @@ def test_scores_are_a_table_and_a_picture(
     picture = tmp_path / "roc.svg"
     said = call(capsys, "evaluate", "--data", findings, "--out", run, "--ten-crop", "--draws", "20",
                 "--plot", picture)
-    assert "val: 12 images, step 36, ten parts of each" in said
+    assert "val: 12 images, step 36, ten crops of each" in said
     assert NOTICE in said
     assert "left" in picture.read_text()
     again = call(capsys, "evaluate", "--data", findings, "--out", run, "--plot", picture, code=2)

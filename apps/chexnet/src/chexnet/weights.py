@@ -75,8 +75,8 @@ def _from_checkpoint(network: Network, file: Path) -> None:
         arrays = iter(found.values())
         named = {layer.name: list(itertools.islice(arrays, len(layer.variables)))
                  for layer in layers}
-        told = _summary(_differences(layers, named))
-        raise DataError(f"{file} is of the network {theirs}, not {network.name}: {told}")
+        differences = _summary(_differences(layers, named))
+        raise DataError(f"{file} is of the network {theirs}, not {network.name}: {differences}")
     Variables(network.body.variables).load_state_dict(found)
     shapes = [value.shape for value in head.state_dict().values()]
     if [value.shape for value in state["parts"]["head"].values()] == shapes:

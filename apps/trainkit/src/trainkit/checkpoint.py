@@ -147,7 +147,7 @@ class Checkpoints:
         for path in self.files():
             if step_of(path) > step:
                 aside = path.with_name(path.name + ".abandoned")
-                warn(f"{path.name} is newer than the checkpoint to go on from: now {aside.name}")
+                warn(f"{path.name} is newer than the checkpoint to resume from: now {aside.name}")
                 path.rename(aside)
 
     def _refuse_old(self) -> None:

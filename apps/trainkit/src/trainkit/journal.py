@@ -86,10 +86,10 @@ class Journal:
         self.log.event(metrics.COMMUNICATION, communication, **progress.where)
         progress.seconds += window.seconds
         words = {**self.words.losses, **self.words.rates}
-        told = (losses | dict(rates)).items()
+        values = (losses | dict(rates)).items()
         shown = [
             f"{words[key]} {value:.4f}" if isinstance(value, float) else f"{words[key]} {value}"
-            for key, value in told
+            for key, value in values
         ]
         pace = f"{speed:.0f}" if speed >= 100 else f"{speed:.3g}"
         self.console.progress("  ".join([

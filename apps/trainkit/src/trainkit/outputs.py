@@ -229,7 +229,7 @@ def _find_state(
 def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None:
     """Refuse metrics that differ from those at the time of the checkpoint `saved`.
 
-    The check precedes the training, whose metrics nobody could read at its end.
+    The check precedes the training; otherwise its metrics would be unreadable at its end.
     """
     way_out = "restore it from a copy, resume from an earlier checkpoint, or use another --out"
     if len(content) < offset:

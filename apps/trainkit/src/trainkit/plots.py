@@ -66,7 +66,7 @@ def main(settings: PlotSettings, look: Look) -> None:
     Raises:
         DataError: a folder has no run, or no run has measurements.
     """
-    assert settings.out  # noqa: S101 - `settings.check` saw to it
+    assert settings.out  # noqa: S101 - `settings.check` refuses None
     runs = [curves.read(folder) for folder in settings.out]
     if not any(run.curves for run in runs):
         raise DataError(f"{', '.join(map(str, settings.out))}: no measurements yet")

@@ -182,10 +182,12 @@ def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tup
     address = environment.get("MASTER_ADDR")
     job = next((environment[name] for name in JOBS if name in environment), "")
     port = 20000 + zlib.crc32(os.fsencode(job)) % 10000
-    if told := environment.get("MASTER_PORT"):
-        if re.fullmatch(r"[0-9]{1,5}", told) is None or not 0 < int(told) < 1 << 16:
-            raise ArgumentError(f"MASTER_PORT={told!r} is no port: set a number from 1 to 65535")
-        port = int(told)
+    if port_text := environment.get("MASTER_PORT"):
+        if re.fullmatch(r"[0-9]{1,5}", port_text) is None or not 0 < int(port_text) < 1 << 16:
+            raise ArgumentError(
+                f"MASTER_PORT={port_text!r} is no port: set a number from 1 to 65535"
+            )
+        port = int(port_text)
     if address:
         if _ADDRESS.fullmatch(address) is None or address.count(":") == 1:
             raise ArgumentError(f"MASTER_ADDR={address!r} is no host: set a name or an address,"

@@ -172,8 +172,8 @@ class Session:
         )
         progress.window.add_time(*took)
         self.journal.console.step()
-        if watch is not None and (told := watch.after(*took)):
-            self.journal.console.line(told)
+        if watch is not None and (report := watch.after(*took)):
+            self.journal.console.line(report)
         if due:
             self.journal.stepped(progress, rates)
         self._between_steps()

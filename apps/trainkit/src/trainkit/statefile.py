@@ -185,8 +185,8 @@ def _array(content: bytearray) -> Array:
     if dtype.kind not in KINDS or not dtype.isnative:
         raise FormError(f"it has an array of {dtype}")
     first = stream.tell()
-    told = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or told != len(content) - first:
+    size = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or size != len(content) - first:
         raise FormError(f"it has an array of {len(content) - first} bytes with the shape {shape}")
     flat = np.frombuffer(content, dtype, offset=first)
     return flat.reshape(shape, order="F" if by_columns else "C")

@@ -179,7 +179,7 @@ def where(thread: int) -> str:
     frame = sys._current_frames().get(thread)
     stack = traceback.extract_stack(frame) if frame is not None else []
     if not stack:
-        return "nobody knows where"
+        return "unknown position"
     last = stack[-1]
     return f"{'/'.join(Path(last.filename).parts[-2:])}:{last.lineno} in {last.name}"
 

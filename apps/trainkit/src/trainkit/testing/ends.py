@@ -73,7 +73,8 @@ class EndContract(Fixtures):
     ) -> None:
         earlier, later = reading.checkpoints(unfinished)
         assert program.main(unfinished, "--resume", earlier) == 0
-        assert f"{later.name} is newer than the checkpoint to go on from" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert f"{later.name} is newer than the checkpoint to resume from" in said
         assert later.with_name(f"{later.name}.abandoned").exists()
         assert reading.checkpoints(unfinished) == [earlier, later]
         assert _keys(unfinished) == _keys(whole)
