@@ -20,7 +20,7 @@ export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.ca
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev site-setup site site-serve site-pictures quickstart test test-unit test-standing test-apps test-apps-quick test-integration test-engines test-trainings test-alone test-site test-long test-faults mutants lint apptainer cluster cluster-stop generate generate-apps lock prune clean
+.PHONY: help setup dev site-setup site site-serve site-pictures quickstart test test-unit test-robustness test-apps test-apps-quick test-integration test-engines test-trainings test-alone test-site test-long test-faults mutants lint apptainer cluster cluster-stop generate generate-apps lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -44,14 +44,14 @@ quickstart: $(TOOL_STAMP) ## Train a ResNet on real images and judge it (ENGINE=
 	$(BIN)/trimaran run $(RECIPE) --engine $(ENGINE)
 
 test: ## Run all tests; says what each part took
-	@sh scripts/parts.sh $(MAKE) lint test-unit test-standing test-apps test-site test-engines test-trainings test-alone
+	@sh scripts/parts.sh $(MAKE) lint test-unit test-robustness test-apps test-site test-engines test-trainings test-alone
 
 # Many wait for a script that waits for a second to pass: more of them than cores run at a time.
 test-unit: $(DEV_STAMP) ## Run the tests of the tool and of shards; needs no engine, a minute or two
-	$(PYTEST) tests apps/shards/tests --ignore=tests/integration --ignore=tests/standing --ignore=tests/site -n 4
+	$(PYTEST) tests apps/shards/tests --ignore=tests/integration --ignore=tests/robustness --ignore=tests/site -n 4
 
-test-standing: $(DEV_STAMP) ## Run the standing suites: hostile files, names and mistakes, tampering
-	$(PYTEST) tests/standing -n 2
+test-robustness: $(DEV_STAMP) ## Run the robustness suites: hostile files, names and mistakes, tampering
+	$(PYTEST) tests/robustness -n 2
 
 test-apps: $(DEV_STAMP) ## Run the tests of trainkit and the apps, each in its framework's environment
 	$(APPS) test

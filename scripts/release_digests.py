@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trimaran import strict
 from trimaran.errors import TrimaranError
-from trimaran.supply import digests
+from trimaran.provenance import digests
 
 
 def main(arguments: list[str]) -> int:

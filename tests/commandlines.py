@@ -17,10 +17,10 @@ from trimaran.data import contracts
 from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import UsageError, unknown_name
 from trimaran.images import definition
+from trimaran.inventory import catalog
 from trimaran.recipes import library, options
 from trimaran.recipes.command import parse_changes
 from trimaran.runs import inputs
-from trimaran.survey import catalog
 
 QUOTED = r"""'[^'\n]*'|"[^"\n]*\""""
 COMMAND = re.compile(

@@ -23,7 +23,7 @@ import cluster
 import tinyapp
 from trimaran import paths
 from trimaran.cli import app
-from trimaran.runs import links
+from trimaran.runs import job_chain
 
 NAME = "resnet-imagenet/cpu-2node-faults-smoke"
 STEPS = 48
@@ -153,9 +153,9 @@ class Run:
         self.place.trimaran("resume", str(self.out))
         return self.finish()
 
-    def links(self) -> list[links.Link]:
+    def links(self) -> list[job_chain.Link]:
         """Return the links of its chain."""
-        return links.read(self.out)
+        return job_chain.read(self.out)
 
     def newest(self) -> Path:
         """Return its newest checkpoint."""

@@ -16,7 +16,7 @@ from trimaran.launch.specification import LaunchSpec, Node
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import inputs, launching, links, rundir
+from trimaran.runs import inputs, job_chain, launching, rundir
 from trimaran.runs.extending import Extension
 from trimaran.runs.launching import Places
 from trimaran.runs.record import DataRecord, ImageRecord, JobRecord, RunRecord
@@ -89,9 +89,9 @@ def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
                    image=SIF)
     write_outcome(directory, accuracy)
     host = record.host.model_dump(mode="json")
-    folder = directory / links.FOLDER
+    folder = directory / job_chain.FOLDER
     folder.mkdir()
-    (directory / links.SCRIPT).write_text("#!/bin/sh\n")
+    (directory / job_chain.SCRIPT).write_text("#!/bin/sh\n")
     (folder / "ids").write_text("41\n42\n")
     for number, status, before, after, why in (
         (1, 75, 0, 2, "its time was over"), (2, 0, 2, 2, "it came to its end"),
@@ -109,7 +109,7 @@ def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
     spec = replace(record.launch, task_starter=("srun",))
     command = record.command.model_copy(update={"argv": list(launching.command(spec).argv)})
     job = JobRecord(scheduler="slurm", cluster="ours",
-                    script_sha256=sha256(directory / links.SCRIPT))
+                    script_sha256=sha256(directory / job_chain.SCRIPT))
     submitted = record.model_copy(
         update={"job": job, "status": "queued", "command": command, "launch": spec}
     )

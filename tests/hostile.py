@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from trimaran.errors import ExitCode, TrimaranError
-from trimaran.foreign import message
+from trimaran.terminal_safety import message
 
 quick = settings(
     max_examples=60, deadline=None, derandomize=True, database=None,

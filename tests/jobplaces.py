@@ -19,10 +19,10 @@ from trimaran.files import sha256
 from trimaran.recipes import library
 from trimaran.recipes.options import Argument
 from trimaran.recipes.recipe import Resources
-from trimaran.runs import links, rundir
+from trimaran.runs import job_chain, rundir
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import DataRecord, ImageRecord, JobRecord
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 RECIPE = "resnet-imagenet/cpu-2node-smoke"
 TASKS = r"""worst=0 rank=0 ended=
@@ -153,7 +153,7 @@ def make(
     cluster: Cluster | None = None,
 ) -> Place:
     job = describe(root, name, changes or {}, cluster or Cluster(mpi="pmi2"))
-    for folder in (root / "bin", root / "tmp", root / "data", job.directory / links.FOLDER):
+    for folder in (root / "bin", root / "tmp", root / "data", job.directory / job_chain.FOLDER):
         folder.mkdir(parents=True)
     (root / "data/dataset.json").write_text("{}")
     Path(job.built.reference).write_text("sif")

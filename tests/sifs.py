@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trimaran import paths
-from trimaran.engines import BuiltImage, inventory
+from trimaran.engines import BuiltImage, image_contents
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.building import Job
 from trimaran.images import definition, render, wheelhouse
@@ -40,5 +40,5 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
     monkeypatch.setattr(found, "_base", lambda *words: base)
     monkeypatch.setattr(found, "_made", made)
     monkeypatch.setattr(found, "test", lambda *words: None)
-    monkeypatch.setattr(inventory, "record", lambda *words: None)
+    monkeypatch.setattr(image_contents, "record", lambda *words: None)
     return found

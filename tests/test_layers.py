@@ -26,10 +26,10 @@ BELOW: dict[str, set[str]] = {"ground": set()}
 for name, *below in (
     ("net", "ground"),
     ("data", "net"), ("recipes", "data"),
-    ("images", "net"), ("launch", "images"), ("engines", "launch"), ("supply", "engines"),
-    ("runs", "supply", "recipes"),
+    ("images", "net"), ("launch", "images"), ("engines", "launch"), ("provenance", "engines"),
+    ("runs", "provenance", "recipes"),
     ("bundles", "runs"), ("cluster", "runs"), ("compare", "runs"), ("evidence", "runs"),
-    ("survey", "runs"), ("cli", "bundles", "cluster", "compare", "evidence", "survey"),
+    ("inventory", "runs"), ("cli", "bundles", "cluster", "compare", "evidence", "inventory"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 
@@ -153,7 +153,7 @@ def test_tests_lie_in_the_folder_of_their_package() -> None:
     packages = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py")}
     folders = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/**/test_*.py")}
     own = {folder for folder in folders if folder.parts[:1] not in
-           {("integration",), ("site",), ("standing",), ("toys",)}}
+           {("integration",), ("site",), ("robustness",), ("toys",)}}
     assert own <= packages
 
 
@@ -188,8 +188,8 @@ def test_the_ground_is_small() -> None:
     [
         ("images/lock.py", "from trimaran.engines import store"),
         ("data/cache.py", "from trimaran.recipes.library import load"),
-        ("bundles/pack.py", "from trimaran.survey import doctor"),
-        ("supply/audit.py", "from trimaran.runs import report"),
+        ("bundles/pack.py", "from trimaran.inventory import doctor"),
+        ("provenance/audit.py", "from trimaran.runs import report"),
         ("recipes/library.py", "from trimaran.images.definition import Image"),
         ("files.py", "from trimaran.net import web"),
         ("engines/store.py", "if TYPE_CHECKING:\n    from trimaran.cli import common"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran import cli, paths, sites
+from trimaran import cli, paths, site_file
 from trimaran.errors import UsageError
 
 
@@ -94,7 +94,7 @@ def test_the_cache_is_where_the_first_absolute_path_says(
 ) -> None:
     as_nobody(monkeypatch, environ)
     assert paths.cache() == Path(place)
-    assert sites.load(None) == sites.Site()
+    assert site_file.load(None) == site_file.Site()
 
 
 def test_the_user_database_is_asked_where_home_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from trimaran.images import definition
-from trimaran.supply import digests
+from trimaran.provenance import digests
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 

@@ -16,7 +16,7 @@ import yaml
 import datasets
 from samples import GOOD
 from trimaran import paths
-from trimaran.engines.inventory import File
+from trimaran.engines.image_contents import File
 from trimaran.images import definition, render
 
 Trimaran = Callable[..., subprocess.CompletedProcess[str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from generator import markdown
 from generator.plots import Plot, encoding
 from trimaran.evidence.records import Benchmark
-from trimaran.evidence.shelf import Piece
+from trimaran.evidence.store import Piece
 
 
 def ratios(piece: Piece[Benchmark]) -> Plot:

@@ -19,9 +19,9 @@ from jinja2.exceptions import TemplateError
 from generator import markdown, recipes, results, suites, undated
 from generator.sources import Sources
 from trimaran.errors import UsageError
-from trimaran.evidence import standing
+from trimaran.evidence import recipe_status
 from trimaran.evidence.records import Ratio, Spread
-from trimaran.evidence.shelf import Piece
+from trimaran.evidence.store import Piece
 from trimaran.runs.evidence import RunEvidence
 
 _HOW = re.compile(r"^<!-- (?:real|small|given).*?-->\n", re.MULTILINE)
@@ -122,7 +122,7 @@ class Page:
         runs = self._runs(recipe, day, changed, metric)
         rows = [row for piece in runs if (row := piece.content.row(metric)) is not None]
         values = [row.measured for row in rows if row.measured is not None]
-        text = standing.show(median(values), rows[0].unit, rows[0].digits)
+        text = recipe_status.show(median(values), rows[0].unit, rows[0].digits)
         how = f"median of {len(runs)} seeds" if len(runs) > 1 else "one run"
         return self._of_runs(text, recipe, runs, how)
 

@@ -10,14 +10,14 @@ from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
 from trimaran.engines import BuiltImage, gpu
 from trimaran.engines.apptainer import Apptainer
-from trimaran.evidence.standing import Standing
+from trimaran.evidence.recipe_status import Standing
 from trimaran.launch import apptainer
 from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
 from trimaran.launch.words import Variable, Word, join, shell_source
 from trimaran.runs import initial, inputs, pipeline
 from trimaran.runs.launching import Places
 from trimaran.runs.pipeline import Request
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 WIDTH = 96
 """Columns of what is shown; words of the app that go beyond begin a new line."""

@@ -9,10 +9,10 @@ from generator.pages import Page, fill
 from generator.sources import Sources
 from trimaran import paths
 from trimaran.evidence.records import ImageEvidence
-from trimaran.evidence.shelf import Piece
+from trimaran.evidence.store import Piece
 from trimaran.images import definition, overview
 from trimaran.images.definition import Image
-from trimaran.supply import digests, sbom
+from trimaran.provenance import digests, sbom
 
 FOLDER = "images"
 

@@ -7,8 +7,8 @@ from statistics import median
 from typing import Any
 
 from generator.plots import Plot, encoding
-from trimaran.evidence.shelf import Piece
-from trimaran.evidence.standing import Standing
+from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.store import Piece
 from trimaran.runs.evidence import RunEvidence
 
 MARKED = 40

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trimaran.evidence import standing
-from trimaran.evidence.shelf import Piece
-from trimaran.evidence.standing import Standing
+from trimaran.evidence import recipe_status
+from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.store import Piece
 from trimaran.runs.evidence import JudgedRow, RunEvidence
 
 METRIC = "throughput"
@@ -49,7 +49,7 @@ class Measured:
 
     def shown(self, rate: float) -> str:
         """Return a rate as the app's card shows it, without its unit."""
-        return standing.show(rate, "", self.digits)
+        return recipe_status.show(rate, "", self.digits)
 
     @property
     def cited(self) -> str:

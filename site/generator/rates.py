@@ -8,7 +8,7 @@ from typing import NamedTuple
 from generator.measured import METRIC, rates_of
 from generator.plots import Plot, encoding
 from generator.sources import Sources
-from trimaran.evidence.standing import Standing
+from trimaran.evidence.recipe_status import Standing
 
 
 class Rate(NamedTuple):

@@ -11,9 +11,9 @@ from generator.sources import Sources
 from trimaran.data.contracts import load as contract
 from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
-from trimaran.evidence import standing
-from trimaran.evidence.shelf import Piece
-from trimaran.evidence.standing import STATUS, Standing
+from trimaran.evidence import recipe_status
+from trimaran.evidence.recipe_status import STATUS, Standing
+from trimaran.evidence.store import Piece
 from trimaran.recipes import targets
 from trimaran.runs.evidence import RunEvidence
 
@@ -66,7 +66,7 @@ def _entry(name: str, points: Sequence[Standing]) -> dict[str, object]:
     }
 
 
-def best_status(points: Sequence[Standing]) -> standing.Status:
+def best_status(points: Sequence[Standing]) -> recipe_status.Status:
     """Return the most that is known of any point."""
     order = list(STATUS)
     return min((one.status for one in points), key=order.index)
@@ -82,7 +82,7 @@ def _page(sources: Sources, name: str) -> Page:
     body = fill(
         "recipe.md.j2", own, name=name, recipe=recipe, points=points, first=first,
         status=best_status(points), meaning=STATUS, about=markdown.comment(text),
-        yaml=text[text.index("schema:"):], file=standing.relative(first.file.path),
+        yaml=text[text.index("schema:"):], file=recipe_status.relative(first.file.path),
         expected=_expected(points), ways=_ways(points), facts=_facts(first),
         target=targets.load(recipe.target), data=_data(first), before=commands.first(first),
         runs=_runs(own, runs), plots="\n\n".join(plot.markdown(own) for plot in drawn),

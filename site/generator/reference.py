@@ -12,7 +12,7 @@ import typer
 from generator import markdown
 from generator.pages import Page, fill
 from trimaran import cli, paths
-from trimaran.survey import catalog
+from trimaran.inventory import catalog
 
 FOLDER = "reference"
 SCHEMAS = {

@@ -9,8 +9,8 @@ from generator import benchmarks, learning, markdown, rates, scaling
 from generator.pages import Page, fill
 from generator.recipes import place as recipe_page
 from generator.sources import Sources
-from trimaran.evidence import standing
-from trimaran.evidence.standing import Standing
+from trimaran.evidence import recipe_status
+from trimaran.evidence.recipe_status import Standing
 from trimaran.runs.evidence import JudgedRow
 
 FOLDER = "results"
@@ -55,7 +55,7 @@ def _middle(one: Standing, metric: str, rows: Sequence[JudgedRow]) -> str:
     """Return the median of what runs came to, as the app's card shows the metric."""
     known = one.file.card.card.metrics[metric]
     value = median(row.measured for row in rows if row.measured is not None)
-    return standing.show(value, known.unit, known.digits)
+    return recipe_status.show(value, known.unit, known.digits)
 
 
 def _verdicts(rows: Sequence[JudgedRow]) -> str:

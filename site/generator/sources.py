@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from trimaran.evidence import published, shelf, standing
+from trimaran.evidence import published, recipe_status, store
 from trimaran.evidence.published import Published
-from trimaran.evidence.shelf import Shelf
-from trimaran.evidence.standing import Standing
+from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.store import Shelf
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.recipes import cards
@@ -49,11 +49,11 @@ def read() -> Sources:
     Raises:
         UsageError: something does not validate; the message has file, line and reason.
     """
-    found = shelf.read()
+    found = store.read()
     images = [definition.load(name) for name in definition.names()]
     return Sources(
         shelf=found,
-        standings={one.name: one for one in standing.all_of(found)},
+        standings={one.name: one for one in recipe_status.all_of(found)},
         images=sorted(images, key=lambda image: (image.kind == "app", image.name)),
         cards={name: cards.load(name).card for name in cards.names()},
         published=published.load(),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from generator import markdown
 from generator.pages import Page, fill
 from trimaran.evidence.records import Outcome, Suite
-from trimaran.evidence.shelf import Piece, Shelf
+from trimaran.evidence.store import Piece, Shelf
 
 PLACE = "results/tests.md"
 

@@ -31,7 +31,7 @@ from generator import (
 from generator.pages import Page
 from generator.sources import Sources
 from trimaran import paths
-from trimaran.evidence.shelf import Shelf
+from trimaran.evidence.store import Shelf
 from trimaran.parsing import parse_yaml
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from yaml.composer import Composer
 
-from trimaran.foreign import excerpt
+from trimaran.terminal_safety import excerpt
 
 Location = tuple[str | int, ...]
 

@@ -14,8 +14,8 @@ from pydantic_core import ErrorDetails
 
 from trimaran import parsing
 from trimaran.errors import UsageError, unreadable
-from trimaran.foreign import excerpt
 from trimaran.parsing import Location
+from trimaran.terminal_safety import excerpt
 
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, Field(pattern=DIGEST)]

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from trimaran import __version__, cli
-from trimaran.cli import outermost
+from trimaran.cli import error_boundary
 from trimaran.errors import RunError
 
 MAIN = [sys.executable, "-c", "from trimaran.cli import main; main()"]
@@ -188,4 +188,4 @@ def test_an_expected_failure_is_no_fault(
 ) -> None:
     assert outcome(monkeypatch, failing(RunError("no data", hint="get them"))) == 4
     assert capsys.readouterr().err == "error: no data\nhint:  get them\n"
-    assert outermost.guarded(lambda: sys.exit(5)) == 5
+    assert error_boundary.guarded(lambda: sys.exit(5)) == 5

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import datasets
 import tinyapp
-from trimaran import cli, paths, sites
+from trimaran import cli, paths, site_file
 from trimaran.data import contracts
 from trimaran.errors import TrimaranError, UsageError
 from trimaran.images import definition, overview, render
@@ -66,7 +66,7 @@ def test_a_run_of_an_own_recipe_is_planned_with_its_own_image_and_data(own: Path
 def test_the_site_file_names_such_folders_from_where_it_lies(own: Path) -> None:
     site = own.parent / "site.yaml"
     site.write_text("recipes: [mine]\n")
-    assert sites.load(site).recipes == (own,)
+    assert site_file.load(site).recipes == (own,)
     assert OWN_RECIPE in ask("list", "recipes", "--json", "--site", site)
 
 

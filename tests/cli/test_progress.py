@@ -137,7 +137,7 @@ LONG = {
     "images/bases.py": ["_pull"],
     "images/lock.py": ["_resolve"],
     "runs/pipeline.py": ["_pinned_image"],
-    "supply/rebuild.py": ["check"],
+    "provenance/rebuild.py": ["check"],
     "runs/resume.py": ["_launch"],
     "engines/building.py": ["_intact", "_build_one"],
     "engines/apptainer.py": ["_built"],

@@ -14,7 +14,7 @@ from finished import start
 from trimaran import cli
 from trimaran.cli.cluster import LAST
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import links, rundir
+from trimaran.runs import job_chain, rundir
 from trimaran.runs.record import JobRecord
 
 
@@ -26,7 +26,7 @@ def runs(recipe: RecipeFile, own_place: Path) -> Path:
     record = start(first, recipe)
     job = JobRecord(scheduler="slurm", cluster="ours", script_sha256="ab" * 32)
     rundir._write(first, record.model_copy(update={"job": job, "status": "queued"}))
-    inside = first / links.FOLDER
+    inside = first / job_chain.FOLDER
     inside.mkdir()
     (inside / "job.sh").touch()
     (inside / "link-0001.json").write_text(json.dumps({
@@ -38,7 +38,7 @@ def runs(recipe: RecipeFile, own_place: Path) -> Path:
     }))
     for number in range(1, LAST + 10):
         copy = shutil.copytree(first, folder / f"{number:03}")
-        os.utime(copy / links.FOLDER / "job.sh", (2_000_000_000 + number,) * 2)
+        os.utime(copy / job_chain.FOLDER / "job.sh", (2_000_000_000 + number,) * 2)
     return folder
 
 

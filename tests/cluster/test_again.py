@@ -9,15 +9,15 @@ import pytest
 
 from jobplaces import CHECKPOINT, SRUN, Place, make, noting, shaped, warn, write_program
 from trimaran.cluster import script
-from trimaran.runs import links, rundir
-from trimaran.sites import Cluster
+from trimaran.runs import job_chain, rundir
+from trimaran.site_file import Cluster
 
 STOPPED = f"sleep 1; {CHECKPOINT.format(step=12)}; exit 75"
 
 
 def reason(place: Place) -> str:
     """Return why the last link ended."""
-    end = links.read(place.out)[-1].end
+    end = job_chain.read(place.out)[-1].end
     assert end is not None
     return end.reason
 
@@ -47,7 +47,7 @@ def test_where_slurm_requeues_nothing_another_job_follows(place: Place, accepts:
     code, said = place.run(number="8")
     assert code == 0, said
     assert place.recorded("argv")[-1] == "--resume=auto"
-    assert [link.job for link in links.read(place.out)] == ["7", "8"]
+    assert [link.job for link in job_chain.read(place.out)] == ["7", "8"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_job_that_its_batch_system_ends_and_queues_by_itself_ends_without_prog
     for _ in range(2):
         place.run("exit 9")
     assert place.run(f"{CHECKPOINT.format(step=8)}; exit 9")[0] == 75
-    refused = links.refusal(place.out)
+    refused = job_chain.refusal(place.out)
     assert refused is not None
     assert "no progress: the job has begun twice from step 0" in refused.reason
     code, said = place.run(number="8")  # trimaran resume
@@ -84,7 +84,7 @@ def test_progress_in_either_of_two_links_lets_the_next_one_begin(place: Place) -
     for step in (8, 16, 24):
         place.run(f"{CHECKPOINT.format(step=step)}; exit 9")
         place.run("exit 9")
-    assert [link.step for link in links.read(place.out)] == [0, 8, 8, 16, 16, 24]
+    assert [link.step for link in job_chain.read(place.out)] == [0, 8, 8, 16, 16, 24]
 
 
 def test_a_warning_while_nodes_are_looked_at_anew_is_not_lost(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_job_of_lsf_is_queued_again_with_its_number(tmp_path: Path) -> None:
     code, said = place.run()
     assert code == 0, said
     assert place.recorded("argv")[-1] == "--resume=auto"
-    assert [link.job for link in links.read(place.out)] == ["7", "7"]
+    assert [link.job for link in job_chain.read(place.out)] == ["7", "7"]
 
 
 @pytest.mark.parametrize(

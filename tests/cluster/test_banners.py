@@ -18,7 +18,7 @@ from trimaran.cluster.scheduler import Scheduler
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.cluster.slurm import Slurm
 from trimaran.errors import RunError
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **said: str) -> Path:

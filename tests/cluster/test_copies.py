@@ -15,7 +15,7 @@ from jobplaces import write_program
 from trimaran import cli
 from trimaran.cluster import copies
 from trimaran.errors import UsageError
-from trimaran.sites import Cluster, Site
+from trimaran.site_file import Cluster, Site
 
 
 @pytest.fixture

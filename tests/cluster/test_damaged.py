@@ -17,8 +17,8 @@ from jobplaces import write_program
 from trimaran.cluster import jobs, watch
 from trimaran.compare import comparison
 from trimaran.errors import ExitCode, TrimaranError, UsageError
-from trimaran.foreign import message
 from trimaran.runs import report, rundir
+from trimaran.terminal_safety import message
 
 pytestmark = pytest.mark.timeout(60)  # a FIFO would be waited for
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran import sites
+from trimaran import site_file
 from trimaran.cluster import detect
 from trimaran.errors import UsageError
 
@@ -87,7 +87,7 @@ def test_enter_takes_what_is_shown_and_leaves_out_the_rest(
     done = ask(site, "\n" * len(detect.QUESTIONS), LOADEDMODULES="gcc/12:apptainer/1.4")
     assert done.returncode == 0, done.stderr
     assert "a job in main may take 2:00:00 at most" in done.stderr
-    cluster = sites.load(site).clusters["here"]
+    cluster = site_file.load(site).clusters["here"]
     assert (cluster.partition, cluster.account, cluster.mpi) == ("main", "project-1", "pmix")
     assert cluster.modules == ("apptainer/1.4",)
     assert (cluster.qos, cluster.constraint, cluster.data) == (None, None, None)
@@ -116,7 +116,7 @@ def test_answers_are_the_keys_of_the_site_file(
     site = tmp_path / "site.yaml"
     done = ask(site, ANSWERS)
     assert done.returncode == 0, done.stderr
-    cluster = sites.load(site).clusters["here"]
+    cluster = site_file.load(site).clusters["here"]
     assert (cluster.partition, cluster.account, cluster.qos) == ("gpu", "other", "high")
     assert (cluster.constraint, cluster.modules) == ("ib&a100", ("gcc/12", "apptainer/1.4"))
     assert (cluster.mpi, cluster.gres, cluster.flags) == ("pmi2", "gpu:h100", ("--userns",))
@@ -179,7 +179,7 @@ def test_where_there_is_none_the_way_out_is_said(
 def test_what_is_written_is_a_site_file_and_is_never_changed(tmp_path: Path) -> None:
     path = tmp_path / "config/site.yaml"
     detect.write(path, "ours", {"scheduler": "slurm", "partition": "main", "account": None})
-    assert sites.load(path).clusters["ours"].partition == "main"
+    assert site_file.load(path).clusters["ours"].partition == "main"
     before = path.read_text()
     with pytest.raises(UsageError, match="is there, and is not changed"):
         detect.write(path, "ours", {})

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from trimaran import paths, sites
+from trimaran import paths, site_file
 from trimaran.cluster import jobs
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
 from trimaran.runs.pipeline import Request
 
-SITE = sites.load(paths.repository() / "site/docs/tutorials/example-site.yaml")
+SITE = site_file.load(paths.repository() / "site/docs/tutorials/example-site.yaml")
 
 
 def recipes() -> Iterator[str]:

@@ -19,7 +19,7 @@ from jobplaces import Place, describe, make
 from trimaran.cluster import script
 from trimaran.cluster.script import SCHEDULERS, Job
 from trimaran.errors import UsageError
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 HOSTILE = "'\"$(touch owned)`touch owned`;touch owned;"
 ODD = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=20)

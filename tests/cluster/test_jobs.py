@@ -11,7 +11,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.recipes import library
 from trimaran.runs.pipeline import Request
-from trimaran.sites import Cluster, Site
+from trimaran.site_file import Cluster, Site
 
 TWO_NODES, SERIES = "resnet-imagenet/cpu-2node-smoke", "resnet-imagenet/gtx1080ti-x4-scaling"
 

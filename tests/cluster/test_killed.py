@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from jobplaces import Place, make, write_program
 from trimaran import cli
 from trimaran.cluster import jobs, watch
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 SBATCH = r"""#!/bin/sh
 here=${0%/*}

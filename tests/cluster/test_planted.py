@@ -9,8 +9,8 @@ import pytest
 
 from jobplaces import SRUN, Place, make, write_program
 from trimaran.cluster.script import SCRIPT
-from trimaran.runs import links, rundir
-from trimaran.sites import Cluster
+from trimaran.runs import job_chain, rundir
+from trimaran.site_file import Cluster
 
 pytestmark = pytest.mark.timeout(120)  # a FIFO would be waited for
 
@@ -42,7 +42,7 @@ def test_a_link_is_never_written_through(place: Place, precious: Path, name: str
     assert precious.read_text() == PRECIOUS
     assert code == 73
     assert f"{name} is no plain file of this run alone" in said
-    refused = links.refusal(place.out)
+    refused = job_chain.refusal(place.out)
     assert refused is not None
     assert name in refused.reason
     assert not (place.root / "bin/argv").exists()
@@ -139,7 +139,7 @@ def test_another_script_than_the_submitted_one_starts_no_rank(place: Place, chan
     code, said = place.run(script=own)
     assert code == 65
     assert "another script than the one that was submitted" in said
-    refused = links.refusal(place.out)
+    refused = job_chain.refusal(place.out)
     assert refused is not None
     assert "another script" in refused.reason
     assert not (place.root / "bin/argv").exists()

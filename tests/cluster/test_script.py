@@ -21,8 +21,8 @@ from trimaran.cluster import script
 from trimaran.cluster.scheduler import Scheduler, Shape
 from trimaran.errors import UsageError
 from trimaran.recipes import library
-from trimaran.runs import agreement, links, rundir
-from trimaran.sites import Cluster
+from trimaran.runs import consistency, job_chain, rundir
+from trimaran.site_file import Cluster
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SITE = Cluster(
@@ -98,7 +98,7 @@ def test_a_run_says_queued_then_on_which_nodes_it_was_and_how_it_ended(place: Pl
     assert (found.status, found.exit_status) == ("completed", 0)
     assert len(found.hosts) == 2
     assert found.command.argv[0] == "srun"
-    [link] = links.read(place.out)
+    [link] = job_chain.read(place.out)
     assert (link.job, link.number) == ("7", 1)
     assert (place.out / "log.txt").read_text().count("to the log\n") == 2
 
@@ -126,7 +126,7 @@ def test_what_slurm_has_ended_is_queued_again(place: Place) -> None:
     ended = "slurmstepd-n1: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-24T12:00:00 ***"
     _code, said = place.run(f"{save}; echo '{ended}'; exit 143")
     assert place.requeued, said
-    [link] = links.read(place.out)
+    [link] = job_chain.read(place.out)
     assert link.end is not None
     assert (link.end.exit_status, link.end.reason) == (75, "preempted: it goes on from step 5")
 
@@ -153,7 +153,7 @@ def test_an_elastic_run_goes_on_with_the_nodes_that_are_left(tmp_path: Path) -> 
     once = f"if [ -e {place.root}/lost ]; then exit 0; fi; touch {place.root}/lost; exit 69"
     code, said = place.run(f"{CHECKPOINT.format(step=9)}; {once}")
     assert code == 0, said
-    first, second = links.read(place.out)
+    first, second = job_chain.read(place.out)
     assert (len(first.hosts), len(second.hosts), second.step) == (2, 1, 9)
     assert first.end is not None
     assert "goes on with 1 of 2 nodes from step 9" in first.end.reason
@@ -170,7 +170,7 @@ def test_before_its_time_limit_it_is_requeued_and_goes_on(place: Place) -> None:
     save = CHECKPOINT.format(step=12)
     _code, said = warn(place, f"sleep 1; {save}; exit 75")
     assert place.requeued, said
-    [link] = links.read(place.out)
+    [link] = job_chain.read(place.out)
     assert link.end is not None
     assert (link.step, link.end.step, link.end.exit_status) == (0, 12, 75)
     assert "goes on from step 12" in link.end.reason
@@ -190,13 +190,13 @@ def test_the_clock_of_another_node_may_be_an_hour_behind(place: Place) -> None:
     behind.chmod(0o755)
     code, said = place.run()
     assert code == 0, said
-    first, second = links.read(place.out)
+    first, second = job_chain.read(place.out)
     assert second.end is not None
     assert second.end.ended < first.started
     found = rundir.load(place.out)
     assert (found.status, found.exit_status) == ("completed", 0)
     assert 0 < found.seconds < 60
-    assert not list(agreement.ended(found))
+    assert not list(consistency.ended(found))
 
 
 def test_a_signal_that_the_engine_passes_on_is_no_failure_where_there_is_a_checkpoint(

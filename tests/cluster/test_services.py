@@ -8,8 +8,8 @@ import pytest
 
 from jobplaces import MPS, Place, make, noting, sharing, write_program
 from trimaran.cluster.script import SCRIPT
-from trimaran.runs import links, rundir
-from trimaran.sites import Cluster
+from trimaran.runs import job_chain, rundir
+from trimaran.site_file import Cluster
 
 MODULES = Path("/etc/profile.d/lmod.sh")
 
@@ -93,7 +93,7 @@ def test_what_starts_the_tasks_may_be_in_a_module_itself(tmp_path: Path) -> None
     profile.write_text("module() { return 1; }\n")
     code, said = place.run(number="8.server")
     assert code == 69
-    refused = links.refusal(place.out)
+    refused = job_chain.refusal(place.out)
     assert refused is not None
     assert "module load apptainer/1.4 openmpi/4.1 fails" in refused.reason
 

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from jobplaces import Place, make, write_program
-from trimaran import cli, sites
+from trimaran import cli, site_file
 from trimaran.cluster import detect, jobs, scheduler
 from trimaran.errors import TrimaranError
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 HANGS = "#!/bin/sh\nsleep 70\n"
 ASKS = {"slurm": ("squeue", "scancel"), "pbs": ("qstat", "qdel"), "lsf": ("bjobs", "bkill")}
@@ -135,7 +135,7 @@ def test_a_site_file_is_made_of_what_is_told(
     left_out = "has not answered within 0.5 s: what it would tell is left out"
     for name in hangs:
         assert f"{name} {left_out}" in done.stderr
-    cluster = sites.load(site).clusters["here"]
+    cluster = site_file.load(site).clusters["here"]
     assert (cluster.partition, cluster.mpi) == ("main", "pmix")
     assert cluster.account == (None if "sacctmgr" in hangs else "project-1")
 

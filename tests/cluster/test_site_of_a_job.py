@@ -15,7 +15,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.reporting import Silent
 from trimaran.runs import pipeline, rundir
 from trimaran.runs.record import ImageRecord
-from trimaran.sites import Cluster, Site
+from trimaran.site_file import Cluster, Site
 
 CLUSTER = Cluster(
     mpi="pmi2", flags=("--no-mount=bind-paths", "--bind=/w:/usr/lib"),

@@ -16,7 +16,7 @@ import pytest
 
 from jobplaces import CHECKPOINT, SRUN, Place, make, noting, warn, write_program
 from trimaran.cluster import watch
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 SHARD = b"s" * 5000
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from jobplaces import CHECKPOINT, MPS, RANKS, SRUN, Place, make, sharing, write_program
-from trimaran.runs import links
-from trimaran.sites import Cluster
+from trimaran.runs import job_chain
+from trimaran.site_file import Cluster
 
 STEP = SRUN.replace("for word; do", "SLURM_STEP_ID=5; export SLURM_STEP_ID\nfor word; do", 1)
 SIGNALLED = 'case " $* " in *" task "*) kill -USR1 "$PPID"; sleep 1 ;; esac\n'
@@ -36,7 +36,7 @@ exit 75
 
 def ended(place: Place) -> str:
     """Return why the last link has ended."""
-    end = links.read(place.out)[-1].end
+    end = job_chain.read(place.out)[-1].end
     assert end is not None
     return end.reason
 
@@ -110,7 +110,7 @@ def test_an_end_that_is_told_while_nodes_are_looked_at_starts_no_rank(slurm: Pla
     code, said = slurm.run()
     assert code != 0, said
     assert not (slurm.root / "bin/argv").exists()
-    refused = links.refusal(slurm.out)
+    refused = job_chain.refusal(slurm.out)
     told = refused.reason if refused else ended(slurm)
     assert told == "it was told to end (SIGTERM) before a rank was started"
 
@@ -119,6 +119,6 @@ def test_the_status_of_ranks_is_known_though_a_signal_came_with_their_end(slurm:
     """The shell tells of a process that has ended once only, and then that it does not know it."""
     for number in range(5):
         slurm.run(f"kill -USR1 $(ps -o ppid= $PPID); kill -9 $$; exit {number}", str(number + 1))
-        last = links.read(slurm.out)[-1].end
+        last = job_chain.read(slurm.out)[-1].end
         assert last is not None
         assert last.exit_status in (75, 137)

@@ -10,7 +10,7 @@ from jobplaces import CHECKPOINT, Place, make, warn
 from trimaran.cluster import jobs, watch
 from trimaran.cluster.watch import Watched
 from trimaran.errors import UsageError
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from trimaran import locks, paths
 from trimaran.engines import host
 from trimaran.engines.host import Host
 from trimaran.images import definition, wheelhouse
+from trimaran.inventory import cache_usage
 from trimaran.reporting import Silent
-from trimaran.survey import holdings
 
 TINY = Path(__file__).parents[1] / "images" / "tiny" / "image.yaml"
 PROGRAM = f"""
@@ -160,11 +160,11 @@ def test_what_a_killed_build_left_is_listed_at_once(
 ) -> None:
     (checkout / "containers/frameworks").mkdir()
     with locks.scratch(paths.cache("host"), "part-") as part:
-        assert holdings.find() == []
+        assert cache_usage.find() == []
         part.rename(part.with_name("part-0"))
     part.with_name("part-0").mkdir(exist_ok=True)
     locks.path_of(part.with_name("part-0")).touch()
-    assert [(holding.name, holding.state) for holding in holdings.find()] == [
+    assert [(holding.name, holding.state) for holding in cache_usage.find()] == [
         ("part-0", "left over")
     ]
 

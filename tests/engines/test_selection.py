@@ -15,12 +15,14 @@ from commandline import command
 from finished import DATA, launch
 from samples import GOOD, write_outcome
 from trimaran import cli
-from trimaran.engines import BuiltImage, Condition, inventory, oci, selection
+from trimaran.engines import BuiltImage, Condition, image_contents, oci, selection
 from trimaran.engines.apptainer import Apptainer
-from trimaran.engines.here import here
+from trimaran.engines.local_images import here
 from trimaran.errors import BuildError, RunError, UsageError
 from trimaran.images import bases, definition, render, wheelhouse
+from trimaran.inventory import cache_usage, doctor
 from trimaran.launch.specification import Mount
+from trimaran.provenance.registry import forms
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
@@ -28,8 +30,6 @@ from trimaran.runs import pipeline, report, rundir
 from trimaran.runs.evidence import RunEvidence
 from trimaran.runs.extending import VENV_INSIDE
 from trimaran.runs.record import ImageRecord
-from trimaran.supply.registry import forms
-from trimaran.survey import doctor, holdings
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
 
@@ -66,7 +66,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> barge.Barge:
     monkeypatch.setattr("trimaran.hostfacts.root_lacks_capabilities", lambda: False)
     monkeypatch.setattr(render, "check", lambda image: None)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
-    monkeypatch.setattr(inventory, "record", lambda *words: None)
+    monkeypatch.setattr(image_contents, "record", lambda *words: None)
     found = selection.select("barge")
     assert isinstance(found, barge.Barge)
     return found
@@ -94,7 +94,7 @@ def test_a_new_engine_is_looked_at_offered_and_cleared_up_after(engine: barge.Ba
         name="tiny", engine="barge", reference="x", digest="sha256:0", inputs="0"
     ).publishable
     built = build(engine)
-    [held] = [held for held in holdings.find() if held.kind == "SIF"]
+    [held] = [held for held in cache_usage.find() if held.kind == "SIF"]
     assert (held.name, held.state) == (Path(built.reference).stem, "superseded")  # tiny is a test's
     held.remove()
     assert not Path(built.reference).exists()

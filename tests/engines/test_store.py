@@ -12,13 +12,13 @@ import sifs
 from damage import spoil
 from sifs import GOOD, TINY
 from trimaran import paths
-from trimaran.engines import here as listing
+from trimaran.engines import local_images as listing
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError
 from trimaran.files import sha256
+from trimaran.provenance import inspection
 from trimaran.reporting import Silent
-from trimaran.supply import inspection
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tinyapp
-from trimaran.engines import inventory
+from trimaran.engines import image_contents
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition, wheelhouse
 from trimaran.reporting import Silent
@@ -43,7 +43,7 @@ def test_the_image_is_built_and_passes_its_self_test(name: str) -> None:
     own = wheelhouse.fetch(image, offline=True, reporter=Silent()) if image.framework else []
     packages = sum(item.kept.stat().st_size for item in own)
     assert built.size - below.size <= ADDED_BY_AN_APP + BYTECODE * packages
-    assert tinyapp.excessive(inventory.of(engine, built).files) == []
+    assert tinyapp.excessive(image_contents.of(engine, built).files) == []
 
 
 def test_there_are_images_for_cpus() -> None:

@@ -18,7 +18,7 @@ from tinyapp import call
 from trimaran.cluster import jobs
 from trimaran.cluster.script import SCRIPT
 from trimaran.files import sha256
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 pytestmark = [pytest.mark.engine("slurm"), pytest.mark.timeout(280)]
 

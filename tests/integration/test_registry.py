@@ -26,11 +26,11 @@ from trimaran.engines.oci import Podman
 from trimaran.errors import BuildError, RunError
 from trimaran.files import sha256
 from trimaran.images import definition
+from trimaran.provenance import digests, registry
 from trimaran.recipes import cards, library
 from trimaran.reporting import Advance, Silent
 from trimaran.runs import pipeline
-from trimaran.sites import Site
-from trimaran.supply import digests, registry
+from trimaran.site_file import Site
 
 pytestmark = [pytest.mark.engine("registry"), pytest.mark.timeout(280)]
 

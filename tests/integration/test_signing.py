@@ -22,8 +22,8 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
 from trimaran.images import definition
+from trimaran.provenance import signing
 from trimaran.reporting import Silent
-from trimaran.supply import signing
 
 pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
 

@@ -18,14 +18,14 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 import tinyapp
 from commandline import command
-from trimaran.engines import BuiltImage, Engine, inventory
+from trimaran.engines import BuiltImage, Engine, image_contents
 from trimaran.engines.apptainer import Apptainer
-from trimaran.engines.inventory import Inventory, Reasons
+from trimaran.engines.image_contents import Inventory, Reasons
 from trimaran.engines.oci import STORAGE, Podman
 from trimaran.files import sha256
 from trimaran.images import debian, definition
+from trimaran.provenance import rebuild, sbom
 from trimaran.reporting import Silent
-from trimaran.supply import rebuild, sbom
 
 pytestmark = [
     pytest.mark.long, pytest.mark.engine("apptainer"), pytest.mark.engine("podman"),
@@ -90,11 +90,11 @@ def run(*words: str) -> str:
 
 
 def unexplained(first: Inventory, second: Inventory, reasons: Reasons) -> list[str]:
-    return [str(d) for d in inventory.unexplained(first.differences(second, reasons))]
+    return [str(d) for d in image_contents.unexplained(first.differences(second, reasons))]
 
 
 def test_the_two_images_have_the_same_content(sif: BuiltImage, oci: BuiltImage) -> None:
-    first, second = inventory.of(Apptainer(), sif), inventory.of(Podman(), oci)
+    first, second = image_contents.of(Apptainer(), sif), image_contents.of(Podman(), oci)
     assert len(first.files) > 5000
     assert first.environment["TINY"] == "from the image"
     assert first.entry_point == second.entry_point == "/opt/trimaran/bin/python"
@@ -103,7 +103,7 @@ def test_the_two_images_have_the_same_content(sif: BuiltImage, oci: BuiltImage) 
 
 def test_no_file_has_rights_that_nobody_needs(sif: BuiltImage, oci: BuiltImage) -> None:
     for engine, built in ((Apptainer(), sif), (Podman(), oci)):
-        files = inventory.of(engine, built).files
+        files = image_contents.of(engine, built).files
         assert tinyapp.excessive(files) == []
         profile = files["/etc/profile.d/trimaran.sh"]
         assert (profile.type, profile.mode) == ("file", 0o644)
@@ -112,7 +112,7 @@ def test_no_file_has_rights_that_nobody_needs(sif: BuiltImage, oci: BuiltImage) 
 def test_the_image_of_the_dockerfile_as_a_sif_is_the_sif_of_the_definition(
     sif: BuiltImage, carried: BuiltImage
 ) -> None:
-    first, second = (inventory.collect(Apptainer(), built) for built in (sif, carried))
+    first, second = (image_contents.collect(Apptainer(), built) for built in (sif, carried))
     assert unexplained(first, second, CARRIED) == []
     title = "org.opencontainers.image.title"
     assert first.labels[title] == second.labels[title] == "tiny"
@@ -149,7 +149,7 @@ def test_the_self_test_prints_the_same(
 
 
 def test_the_packages_are_those_of_the_locks(tiny: definition.Image, sif: BuiltImage) -> None:
-    found = inventory.of(Apptainer(), sif)
+    found = image_contents.of(Apptainer(), sif)
     installed = {package.name: package.version for package in found.debian}
     for locked in debian.read(tiny.folder / "debian.lock"):
         assert installed[locked.name] == locked.version
@@ -161,7 +161,7 @@ def test_the_bill_of_materials_of_both_lists_the_same_packages_by_their_locked_h
 ) -> None:
     hashes = sbom.locked_hashes(tiny)
     listed = []
-    for found in (inventory.of(Apptainer(), sif), inventory.of(Podman(), oci)):
+    for found in (image_contents.of(Apptainer(), sif), image_contents.of(Podman(), oci)):
         text = sbom.text(found, hashes)
         assert JsonStrictValidator(sbom.VERSION).validate_str(text) is None
         listed.append(json.loads(text)["components"])

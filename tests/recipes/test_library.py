@@ -12,9 +12,9 @@ from samples import GOOD
 from trimaran import paths
 from trimaran.engines.host import Host
 from trimaran.errors import UsageError
+from trimaran.inventory import catalog
 from trimaran.recipes import library, recipe
 from trimaran.runs import pipeline
-from trimaran.survey import catalog
 
 MEASURED = {"date": "2026-01-01", "host": "a machine", "command": "trimaran run it",
             "image_digest": None}

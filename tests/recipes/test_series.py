@@ -10,8 +10,8 @@ import yaml
 
 from samples import GOOD
 from trimaran.errors import UsageError
+from trimaran.inventory import catalog
 from trimaran.recipes import library
-from trimaran.survey import catalog
 
 NAME = "resnet-imagenet/cpu-smoke"
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from samples import GOOD
-from trimaran import sites
+from trimaran import site_file
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.oci import Podman
@@ -130,6 +130,6 @@ def test_an_engine_without_signatures_is_refused_where_one_is_asked(checkout: Pa
 
 
 def test_a_missing_folder_of_the_site_is_said_before_anything_is_made(checkout: Path) -> None:
-    site = sites.Site(binds={Path("/no/such/folder"): "/mnt/x"})
+    site = site_file.Site(binds={Path("/no/such/folder"): "/mnt/x"})
     with pytest.raises(UsageError, match="/no/such/folder is not there"):
         pipeline.plan(request_with(checkout, Apptainer, site=site))

@@ -14,9 +14,9 @@ from samples import GOOD
 from trimaran.cli.terminal import show_verdict
 from trimaran.compare.comparison import compare
 from trimaran.errors import RunError, UsageError
+from trimaran.inventory import catalog
 from trimaran.recipes import library
 from trimaran.runs import report, rundir, scaling
-from trimaran.survey import catalog
 
 CARD = """\
 schema: 1

@@ -25,7 +25,7 @@ from trimaran.reporting import Silent
 from trimaran.runs import extending, initial, inputs, launching, pipeline, rundir, training
 from trimaran.runs import resume as resumption
 from trimaran.runs.record import DataRecord, ImageRecord, RunRecord
-from trimaran.sites import Site
+from trimaran.site_file import Site
 
 IMAGE = "resnet-imagenet-torch-cpu"
 APP = """#!INTERPRETER

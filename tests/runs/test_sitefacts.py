@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from finished import DATA, SIF, launch
 from samples import write_outcome
-from trimaran import sites
+from trimaran import site_file
 from trimaran.errors import RunError, UsageError
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import earlier, evidence, report, rundir
+from trimaran.runs import evidence, history, report, rundir
 from trimaran.runs.sitefacts import SiteFacts
 
 NEUTRAL = [
@@ -154,7 +154,7 @@ def test_evidence_of_a_changed_experiment_is_not_among_the_earlier(
     report.write_evidence(own_place / "run", record, verdict, file)
     finish(own_place / "other", recipe, SiteFacts())
     other = rundir.load(own_place / "other")
-    found = earlier.find(recipe, {}, other.started)
+    found = history.find(recipe, {}, other.started)
     assert (found.runs, found.others, found.faults) == ([], 1, [])
 
 
@@ -180,4 +180,4 @@ def test_no_bind_of_the_site_file_hides_a_part_of_the_container(tmp_path: Path, 
     file = tmp_path / "site.yaml"
     file.write_text(f"binds: {{/w: {place}}}\n")
     with pytest.raises(UsageError, match="would hide"):
-        sites.load(file)
+        site_file.load(file)

@@ -21,7 +21,7 @@ from trimaran.errors import Interrupted, RunError
 from trimaran.launch.specification import Command
 from trimaran.recipes import library
 from trimaran.reporting import Silent
-from trimaran.runs import ends, rundir, training
+from trimaran.runs import exit_diagnosis, rundir, training
 from trimaran.runs.record import DataRecord, ImageRecord, RunRecord
 
 IMAGE = ImageRecord(
@@ -75,8 +75,8 @@ def failure(out: Path, begun: tuple[RunRecord, int], code: str) -> RunError:
 def test_a_killed_app_names_the_signal_and_what_to_do(
     out: Path, begun: tuple[RunRecord, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kills = iter((ends.OomKills(0, 4), ends.OomKills(1, 5)))
-    monkeypatch.setattr(ends, "oom_kills", lambda: next(kills))
+    kills = iter((exit_diagnosis.OomKills(0, 4), exit_diagnosis.OomKills(1, 5)))
+    monkeypatch.setattr(exit_diagnosis, "oom_kills", lambda: next(kills))
     error = failure(out, begun, "os.kill(os.getpid(), signal.SIGKILL)")
     assert error.message == (
         "killed (SIGKILL); out of memory (meanwhile the kernel has killed 1 in this job's control"
@@ -89,8 +89,8 @@ def test_a_killed_app_names_the_signal_and_what_to_do(
 def test_a_launcher_whose_rank_was_killed_for_memory_says_so(
     out: Path, begun: tuple[RunRecord, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kills = iter((ends.OomKills(0, 4), ends.OomKills(1, 5)))
-    monkeypatch.setattr(ends, "oom_kills", lambda: next(kills))
+    kills = iter((exit_diagnosis.OomKills(0, 4), exit_diagnosis.OomKills(1, 5)))
+    monkeypatch.setattr(exit_diagnosis, "oom_kills", lambda: next(kills))
     error = failure(out, begun, "sys.exit(1)")
     assert "the app failed; meanwhile the kernel has killed 1" in error.message
 

@@ -7,7 +7,7 @@ import functools
 from generator import commands, images, recipes
 from generator import sources as everything
 from showncommands import blocks, copied
-from trimaran.evidence.standing import Standing
+from trimaran.evidence.recipe_status import Standing
 from trimaran.images import definition
 
 READ = everything.read()

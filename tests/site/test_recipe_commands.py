@@ -15,7 +15,7 @@ from generator import commands, sources
 from trimaran import cli
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import USERNS, Apptainer
-from trimaran.evidence.standing import Standing
+from trimaran.evidence.recipe_status import Standing
 from trimaran.runs import initial as first
 from trimaran.runs import inputs, launching
 from trimaran.runs.launching import Places

@@ -23,7 +23,7 @@ from trimaran.cli import (  # noqa: F401
     signing,
 )
 from trimaran.cli.common import app
-from trimaran.cli.outermost import guarded
+from trimaran.cli.error_boundary import guarded
 from trimaran.process import in_utf8
 
 __all__ = ["app", "main"]

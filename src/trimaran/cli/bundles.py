@@ -10,7 +10,7 @@ import typer
 from trimaran.cli.common import Base, Offline, RecipeName, Settings, app, command, say, terminal
 
 if TYPE_CHECKING:
-    from trimaran.sites import Site
+    from trimaran.site_file import Site
 
 
 

@@ -11,8 +11,8 @@ from trimaran.cli import common
 from trimaran.cli.common import Json, command, emit, say, terminal
 
 if TYPE_CHECKING:
-    from trimaran.sites import Site
-    from trimaran.survey.holdings import Holding
+    from trimaran.inventory.cache_usage import Holding
+    from trimaran.site_file import Site
 
 app = typer.Typer(
     help="List the cache, and remove what is no longer used.\n\n"
@@ -32,10 +32,10 @@ def cache_list(site: Site, as_json: Json = False) -> None:
     Example: trimaran cache list
     """
     from trimaran import paths
-    from trimaran.survey import holdings
+    from trimaran.inventory import cache_usage
 
     with terminal().bar("measuring the cache", None):
-        found = [*holdings.find(), *_copies(site)]
+        found = [*cache_usage.find(), *_copies(site)]
     _show(found, f"{paths.cache()}", as_json)
 
 
@@ -54,10 +54,10 @@ def cache_prune(
     Example: trimaran cache prune --yes
     """
     from trimaran.errors import ExitCode, TrimaranError, UsageError
-    from trimaran.survey import holdings
+    from trimaran.inventory import cache_usage
 
     with terminal().bar("measuring the cache", None):
-        everything = [*holdings.find(), *_copies(site)]
+        everything = [*cache_usage.find(), *_copies(site)]
     for holding in everything:
         if holding.user:
             terminal().note(f"{holding.name} stays: {holding.user} uses it")
@@ -88,10 +88,10 @@ def cache_prune(
 def _copies(site: Site) -> list[Holding]:
     """Return what jobs have copied to this machine's own disk."""
     from trimaran.cluster import copies
-    from trimaran.survey import holdings
+    from trimaran.inventory import cache_usage
 
     return [
-        holdings.copies_of(one.job, one.path, one.size, ended=one.ended)
+        cache_usage.copies_of(one.job, one.path, one.size, ended=one.ended)
         for one in copies.find(site)
     ]
 

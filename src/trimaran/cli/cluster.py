@@ -23,7 +23,7 @@ from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder
 from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from trimaran.sites import Site
+    from trimaran.site_file import Site
 
 MOST_NODES = 100_000
 """Nodes of a job; no machine has as many."""
@@ -80,11 +80,11 @@ def init_site(
 
     Example: trimaran site init --cluster ourcluster
     """
-    from trimaran import sites
+    from trimaran import site_file
     from trimaran.cluster import detect
-    from trimaran.foreign import visible
+    from trimaran.terminal_safety import visible
 
-    place = file or sites.default_path()
+    place = file or site_file.default_path()
     if place is None:
         raise UsageError("no home folder is known, and so no place for the site file",
                          hint="set HOME, or name a file: --site FILE")

@@ -19,7 +19,7 @@ from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import TrimaranError
 
 if TYPE_CHECKING:
-    from trimaran.sites import Site
+    from trimaran.site_file import Site
 
 EPILOG = (
     "Example: trimaran list recipes\n\n"
@@ -129,7 +129,7 @@ def complete_engine(incomplete: str) -> list[str]:
 
 
 def _completions(kind: str, incomplete: str) -> list[str]:
-    from trimaran.survey import catalog
+    from trimaran.inventory import catalog
 
     with suppress(TrimaranError):
         use_site(None)
@@ -190,10 +190,10 @@ def use_site(
     file: Path | None, ca_bundle: Path | None = None, recipes: list[Path] | None = None
 ) -> Site:
     """Return the site file, after all that it says took effect for this process."""
-    from trimaran import paths, sites
+    from trimaran import paths, site_file
 
-    site = sites.load(file)
-    sites.apply(site, ca_bundle, os.environ)
+    site = site_file.load(file)
+    site_file.apply(site, ca_bundle, os.environ)
     if recipes:
         paths.use_own(recipes, os.environ)
     elif site.recipes and not os.environ.get(paths.OWN):
@@ -238,7 +238,7 @@ def command(
 
 def say(text: object, *, err: bool = False) -> None:
     """Print a result: the one way to standard output, on which others' text steers no terminal."""
-    from trimaran.foreign import visible
+    from trimaran.terminal_safety import visible
 
     typer.echo(visible(str(text)), err=err)
 

@@ -126,7 +126,7 @@ def build(
 def _compare(name: str, engine: str, base: str | None) -> None:
     from trimaran.engines.selection import select
     from trimaran.images import definition
-    from trimaran.supply import rebuild
+    from trimaran.provenance import rebuild
 
     found = rebuild.check(select(engine), definition.load(name), base=base, reporter=terminal())
     for difference in found.differences:

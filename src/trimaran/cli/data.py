@@ -31,7 +31,7 @@ def data_list(as_json: Json = False) -> None:
 
     Example: trimaran data list
     """
-    from trimaran.survey import catalog
+    from trimaran.inventory import catalog
 
     emit(catalog.complete("data") if as_json else catalog.table("data"), "data", as_json)
 

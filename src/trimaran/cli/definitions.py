@@ -22,7 +22,7 @@ def list_(
 
     Example: trimaran list recipes
     """
-    from trimaran.survey import catalog
+    from trimaran.inventory import catalog
 
     rows = catalog.complete(kind) if as_json else catalog.table(kind)
     emit(rows, kind, as_json)
@@ -42,7 +42,7 @@ def show(
 
     Example: trimaran show recipes resnet-imagenet/cpu-quickstart
     """
-    from trimaran.survey import catalog
+    from trimaran.inventory import catalog
 
     say(json.dumps(catalog.details(kind, name), indent=2))
 
@@ -53,6 +53,6 @@ def schema() -> None:
 
     Example: trimaran schema
     """
-    from trimaran.survey import catalog
+    from trimaran.inventory import catalog
 
     catalog.write_schemas()

@@ -30,7 +30,7 @@ def inspect(
     """
     from trimaran.engines.selection import select
     from trimaran.images import definition
-    from trimaran.supply import inspection, licences
+    from trimaran.provenance import inspection, licences
 
     with terminal().bar(f"looking into {image}", None):
         found = inspection.examine(
@@ -71,12 +71,12 @@ def list_materials(
 
     Example: trimaran sbom torch-cpu -o torch-cpu.cdx.json
     """
-    from trimaran.engines import inventory, require
+    from trimaran.engines import image_contents, require
     from trimaran.engines.selection import select
     from trimaran.errors import UsageError
     from trimaran.files import write_atomic
     from trimaran.images import definition
-    from trimaran.supply import sbom
+    from trimaran.provenance import sbom
 
     if out.exists():
         raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
@@ -84,7 +84,7 @@ def list_materials(
         raise UsageError(f"{out.parent} is no folder", hint="make it first")
     model, chosen = definition.load(image), select(engine)
     with terminal().bar(f"looking into {image}", None):
-        found = inventory.of(chosen, require(chosen, model))
+        found = image_contents.of(chosen, require(chosen, model))
     write_atomic(out, sbom.text(found, sbom.locked_hashes(model)))
     say(f"{out}: {len(found.debian)} Debian and {len(found.python)} Python packages")
 
@@ -99,7 +99,7 @@ def audit_image(image: ImageName, as_json: Json = False) -> None:
     Example: trimaran audit torch-cpu
     """
     from trimaran.images import definition
-    from trimaran.supply import audit
+    from trimaran.provenance import audit
 
     reporter = terminal()
     with reporter.bar("asking for known vulnerabilities", None):

@@ -19,8 +19,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from trimaran.foreign import message
 from trimaran.reporting import Advance
+from trimaran.terminal_safety import message
 
 SILENT_SECONDS = 4.0
 """After this time without other output, a line reports the progress."""

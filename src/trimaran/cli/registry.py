@@ -9,7 +9,7 @@ import typer
 from trimaran.cli.common import EngineName, ImageName, app, command, say, terminal
 
 if TYPE_CHECKING:
-    from trimaran.sites import Site
+    from trimaran.site_file import Site
 
 
 Registry = Annotated[
@@ -45,7 +45,7 @@ def push(
     """
     from trimaran.engines.selection import select
     from trimaran.images import definition
-    from trimaran.supply import registry
+    from trimaran.provenance import registry
 
     where = registry.configured(place, site)
     pushed = registry.push(
@@ -78,7 +78,7 @@ def pull(
     """
     from trimaran.engines.selection import select
     from trimaran.images import definition
-    from trimaran.supply import registry
+    from trimaran.provenance import registry
 
     where = registry.configured(place, site)
     built = registry.pull(

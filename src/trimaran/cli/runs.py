@@ -25,7 +25,7 @@ from trimaran.cli.common import (
 from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from trimaran.sites import Site
+    from trimaran.site_file import Site
 
 
 DataFolders = Annotated[
@@ -214,7 +214,7 @@ def compare_runs(
     Example: trimaran compare runs/a runs/b site/results/resnet-imagenet/cpu-quickstart/*.json
     """
     from trimaran.cli.terminal import show_table
-    from trimaran.compare import comparison, page, telling
+    from trimaran.compare import comparison, explain, page
 
     found, groups = comparison.compare(runs, pool or [])
     if html is not None:
@@ -222,9 +222,9 @@ def compare_runs(
     if as_json:
         say(found.model_dump_json(indent=2))
         return
-    for table in telling.tables(found):
+    for table in explain.tables(found):
         show_table(table.title, table.columns, table.rows)
-    for line in [*telling.sentences(found), *found.notes]:
+    for line in [*explain.sentences(found), *found.notes]:
         say(line)
 
 
@@ -236,7 +236,7 @@ def examine_machine(as_json: Json = False) -> None:
 
     Example: trimaran doctor
     """
-    from trimaran.survey import doctor
+    from trimaran.inventory import doctor
 
     checks = doctor.examine()
     emit([{"name": name, **asdict(found)} for name, found in checks.items()], "doctor", as_json)

@@ -11,7 +11,7 @@ import typer
 from trimaran.cli.common import app, command, complete, say, terminal
 
 if TYPE_CHECKING:
-    from trimaran.sites import Site
+    from trimaran.site_file import Site
 
 
 ImageOrFile = Annotated[
@@ -43,7 +43,7 @@ def sign(
 
     Example: trimaran sign image.sif --key-index 1
     """
-    from trimaran.supply import signing
+    from trimaran.provenance import signing
 
     file = _file(image)
     key = signing.choose_key(key_index)
@@ -73,11 +73,11 @@ def verify(
 
     Example: trimaran verify image.sif --key 0123456789ABCDEF0123456789ABCDEF01234567
     """
-    from trimaran import sites
-    from trimaran.supply import signing
+    from trimaran import site_file
+    from trimaran.provenance import signing
 
     known = site.signatures.keys
-    wanted = [sites.fingerprint(text) for text in key or []] or known
+    wanted = [site_file.fingerprint(text) for text in key or []] or known
     with terminal().bar(f"verifying {image}", None):
         file = _file(image)
         signer = signing.require(file, [wanted] if wanted else [])
@@ -87,7 +87,7 @@ def verify(
 def _file(name: str) -> Path:
     """Return the SIF that is meant: a file, or the one in the cache of the image called `name`."""
     from trimaran.errors import UsageError
-    from trimaran.supply import signing
+    from trimaran.provenance import signing
 
     path = Path(name)
     if name.endswith(".sif") or "/" in name:

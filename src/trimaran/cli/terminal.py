@@ -15,9 +15,9 @@ from rich.text import Text
 
 from trimaran.cli.progress import Bars
 from trimaran.errors import Interrupted, TrimaranError
-from trimaran.foreign import message
 from trimaran.reporting import Advance
 from trimaran.runs.verdict import Outcome, Verdict
+from trimaran.terminal_safety import message
 
 NARROWEST = 12
 """Columns of a table are not made narrower than this on a narrow terminal."""

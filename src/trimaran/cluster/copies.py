@@ -17,8 +17,8 @@ from pathlib import Path
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.errors import TrimaranError, UsageError
 from trimaran.files import read_text, writing
-from trimaran.runs import links
-from trimaran.sites import Site
+from trimaran.runs import job_chain
+from trimaran.site_file import Site
 
 JOB = ".job"
 """File in the folder of a job's copies that has its number."""
@@ -78,7 +78,7 @@ def remove_ended(site: Site, directories: list[Path]) -> list[Copies]:
         UsageError: the numbers of a run's jobs cannot be read.
         RunError: the file system refuses.
     """
-    own = {job for directory in directories for job in links.numbers(directory)}
+    own = {job for directory in directories for job in job_chain.numbers(directory)}
     found = [one for one in find(site, own) if one.ended]
     for one in found:
         with writing(f"remove {one.path}", one.path):

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from trimaran import sites
+from trimaran import site_file
 from trimaran.cluster import scheduler
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.errors import RunError, UsageError
@@ -197,7 +197,7 @@ def write(path: Path, name: str, facts: Mapping[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, yaml.safe_dump({"schema": 1, "clusters": {name: cluster}}, sort_keys=False))
     try:
-        sites.load(path)
+        site_file.load(path)
     except UsageError:
         path.unlink()
         raise

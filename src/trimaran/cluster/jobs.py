@@ -17,11 +17,11 @@ from trimaran.cluster.script import SCHEDULERS, SCRIPT, Job
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.files import add_line, read_plain, sha256, touch_plain, write_atomic
 from trimaran.reporting import Reporter, Silent
-from trimaran.runs import initial, inputs, links, pipeline, rundir, scaling
-from trimaran.runs.links import CANCELLED, QUEUED
+from trimaran.runs import initial, inputs, job_chain, pipeline, rundir, scaling
+from trimaran.runs.job_chain import CANCELLED, QUEUED
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import DataRecord, JobRecord, RunRecord
-from trimaran.sites import Cluster, Site
+from trimaran.site_file import Cluster, Site
 
 STEPS = 3
 
@@ -107,7 +107,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
                 request.extension.modifications(), initial.record(request.initial),
                 job.site_facts(), begun,
             )
-            (directory / links.FOLDER).mkdir()
+            (directory / job_chain.FOLDER).mkdir()
             write_atomic(directory / SCRIPT, text)
             touch_plain(directory / "log.txt")
             return _queue(directory, begun, job.scheduler, lock)
@@ -253,12 +253,12 @@ def scheduler_of(record: RunRecord) -> Scheduler:
 
 def numbers(directory: Path, file: str = QUEUED) -> list[str]:
     """Return the numbers of the jobs of a run, the newest last: QUEUED, or CANCELLED here."""
-    return links.numbers(directory, file)
+    return job_chain.numbers(directory, file)
 
 
 def is_queueing(directory: Path) -> bool:
     """Return whether a job may be there whose number is not written down."""
-    return (links.place(directory) / QUEUEING).exists()
+    return (job_chain.place(directory) / QUEUEING).exists()
 
 
 def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]:
@@ -325,7 +325,7 @@ def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> 
         RunError: the batch system refuses the job, or does not say what became of it.
         Interrupted: stopped by the user.
     """
-    intent = links.place(directory) / QUEUEING
+    intent = job_chain.place(directory) / QUEUEING
     write_atomic(intent, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}\n")
     way = f"trimaran status {directory} says whether it is there, trimaran cancel ends it"
     number = None
@@ -367,7 +367,7 @@ def _order(number: str) -> int:
 
 
 def _note(directory: Path, file: str, job: str) -> None:
-    add_line(links.place(directory) / file, job)
+    add_line(job_chain.place(directory) / file, job)
 
 
 def _digest(path: Path) -> str:

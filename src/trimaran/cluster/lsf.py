@@ -19,7 +19,7 @@ from trimaran.parsing import Malformed, parse_json
 from trimaran.process import Result
 
 if TYPE_CHECKING:
-    from trimaran.sites import Cluster
+    from trimaran.site_file import Cluster
 
 STATES = {"PEND": "PENDING", "PROV": "CONFIGURING", "RUN": "RUNNING", "WAIT": "PENDING",
           "PSUSP": "SUSPENDED", "USUSP": "SUSPENDED", "SSUSP": "SUSPENDED", "UNKWN": "RUNNING"}

@@ -24,7 +24,7 @@ from trimaran.launch.words import Text
 from trimaran.parsing import Malformed, parse_json
 
 if TYPE_CHECKING:
-    from trimaran.sites import Cluster
+    from trimaran.site_file import Cluster
 
 STATES = {"Q": "PENDING", "H": "PENDING", "W": "PENDING", "T": "PENDING", "M": "PENDING",
           "R": "RUNNING", "S": "SUSPENDED", "U": "SUSPENDED", "E": "COMPLETING", "B": "RUNNING"}

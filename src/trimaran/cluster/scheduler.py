@@ -21,7 +21,7 @@ from trimaran.launch.words import Text, Variable
 
 if TYPE_CHECKING:
     from trimaran.recipes.recipe import Recipe
-    from trimaran.sites import Cluster
+    from trimaran.site_file import Cluster
 
 NODES, TASKS = Variable("nodes"), Variable("tasks")
 """The numbers of nodes and tasks in a script: an elastic run has fewer of them later."""

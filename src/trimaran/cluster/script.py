@@ -22,15 +22,15 @@ from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
 from trimaran.launch.words import IfSet, Text, Variable, Word, join, quote, shell_source
 from trimaran.recipes import options, targets
 from trimaran.recipes.recipe import Recipe
-from trimaran.runs import initial, inputs, links, pipeline, shell
+from trimaran.runs import initial, inputs, job_chain, pipeline, shell
 from trimaran.runs.launching import Places
 from trimaran.runs.pipeline import Request
 from trimaran.runs.record import DataRecord
 from trimaran.runs.resume import OPTION
 from trimaran.runs.sitefacts import SiteFacts
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
-SCRIPT = links.SCRIPT
+SCRIPT = job_chain.SCRIPT
 SCHEDULERS: Mapping[str, Scheduler] = {
     one.name: one for one in (slurm.Slurm(), pbs.Pbs(), lsf.Lsf())
 }

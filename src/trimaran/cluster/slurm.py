@@ -12,7 +12,7 @@ from trimaran.errors import RunError
 from trimaran.launch.words import Text, join
 
 if TYPE_CHECKING:
-    from trimaran.sites import Cluster
+    from trimaran.site_file import Cluster
 
 ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED",
           "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED")

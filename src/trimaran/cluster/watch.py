@@ -16,11 +16,11 @@ from trimaran.errors import TrimaranError
 from trimaran.files import open_lines, read_end
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
-from trimaran.runs import links, rundir
+from trimaran.runs import job_chain, rundir
 from trimaran.runs.record import RunRecord
 from trimaran.runs.rundir import RUNS
 from trimaran.runs.training import LOG
-from trimaran.sites import Site
+from trimaran.site_file import Site
 
 TAIL, LOG_TAIL = 4096, 1 << 20
 """Bytes at the end of metrics in which their last line is looked for, and at that of a log."""
@@ -164,7 +164,7 @@ def _ask(
 
 
 def _watched(directory: Path, record: RunRecord, answer: _Answer) -> Watched:
-    chain, job, now = links.read(directory), answer.job, answer.state
+    chain, job, now = job_chain.read(directory), answer.job, answer.state
     state: str = record.status
     reason = chain[-1].end.reason if chain and chain[-1].end else ""
     if answer.silence:
@@ -173,9 +173,9 @@ def _watched(directory: Path, record: RunRecord, answer: _Answer) -> Watched:
         pass
     elif now is not None and now.active:
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
-    elif job in jobs.numbers(directory, links.CANCELLED):
+    elif job in jobs.numbers(directory, job_chain.CANCELLED):
         state, reason = "cancelled", "cancelled"
-    elif (refused := links.refusal(directory)) is not None and refused.job == job:
+    elif (refused := job_chain.refusal(directory)) is not None and refused.job == job:
         state, reason = "failed", refused.reason
     elif state in ("queued", "running"):
         state, reason = _fate(directory, job, now)

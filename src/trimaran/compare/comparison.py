@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
-from trimaran.compare import noise, result, sides
+from trimaran.compare import noise, result, sources
 from trimaran.compare.noise import METHODS, STRETCHES
 from trimaran.compare.result import Comparison
-from trimaran.compare.sides import Experiment, Side
+from trimaran.compare.sources import Experiment, Side
 from trimaran.errors import UsageError, unknown_name
 from trimaran.runs import scaling
 from trimaran.runs.verdict import Row
@@ -61,7 +61,7 @@ def _read(given: Sequence[Path]) -> list[Side]:
         if (place := path.resolve()) in seen:
             raise UsageError(f"{path} is there twice (as {seen[place]})")
         seen[place] = path
-    found = [sides.load(path) for path in paths]
+    found = [sources.load(path) for path in paths]
     apps: dict[str, Side] = {}
     for side in found:
         apps.setdefault(side.app, side)

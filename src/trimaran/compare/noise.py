@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, median, variance
 from typing import Literal, NamedTuple
 
-from trimaran.compare.student import quantile
+from trimaran.compare.t_distribution import quantile
 
 CONFIDENCE = 0.95
 """Of each interval, two-sided."""

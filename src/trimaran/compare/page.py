@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trimaran import __version__
-from trimaran.compare import telling
+from trimaran.compare import explain
 from trimaran.compare.comparison import Groups, named
 from trimaran.compare.result import Comparison
 from trimaran.files import write_atomic
@@ -27,8 +27,8 @@ def write(file: Path, found: Comparison, groups: Groups) -> None:
 def render(found: Comparison, groups: Groups) -> str:
     """Return the page, which asks nothing of a network."""
     values = {
-        "version": __version__, "found": found, "sentences": telling.sentences(found),
-        "tables": telling.tables(found), "charts": charts.charts(list(_panels(groups))),
+        "version": __version__, "found": found, "sentences": explain.sentences(found),
+        "tables": explain.tables(found), "charts": charts.charts(list(_panels(groups))),
     }
     return page.render("compare.html.j2", values, "trimaran.compare")
 

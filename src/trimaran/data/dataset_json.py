@@ -12,7 +12,7 @@ from trimaran import strict
 from trimaran.data.contracts import AnyContract, Contract
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
-from trimaran.foreign import excerpt
+from trimaran.terminal_safety import excerpt
 
 
 def read(folder: Path) -> Dataset:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trimaran import hostfacts, locks, process
-from trimaran.engines import BuiltImage, Engine, Setting, commands, inventory, store
+from trimaran.engines import BuiltImage, Engine, Setting, commands, image_contents, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
 from trimaran.images import bases, definition, identity
@@ -251,7 +251,7 @@ class Container(Engine):
             with self._made(job, reporter) as made:
                 self.test(made, reporter)
                 with reporter.bar(f"inventory of {image.name}", None):
-                    inventory.record(self, made)
+                    image_contents.record(self, made)
                 self._keep(made, reference, reporter)
             record = Record(
                 name=image.name, engine=self.name, reference=reference, digest=str(made.digest),

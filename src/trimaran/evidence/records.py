@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from trimaran import strict
+from trimaran.provenance.inspection import Examination
 from trimaran.runs.evidence import Finite, Machine
 from trimaran.strict import Digest
-from trimaran.supply.inspection import Examination
 
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2} [+-]\d{4}$")]
 """A date as benchmarks and suites write it: `2026-11-22 05:39 +0000`."""

@@ -18,9 +18,9 @@ from requests.utils import get_environ_proxies, select_proxy
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from trimaran.errors import causes
-from trimaran.foreign import excerpt
 from trimaran.net import web
 from trimaran.reporting import Advance, Reporter
+from trimaran.terminal_safety import excerpt
 
 ATTEMPTS = 4
 """Fruitless attempts in a row (less than one chunk gained) before a source is given up."""
@@ -218,7 +218,7 @@ def _local(url: str) -> Path:
     parts = urlsplit(url)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
-    return Path(os.path.expanduser(url))  # noqa: PTH111 - as in sites.py
+    return Path(os.path.expanduser(url))  # noqa: PTH111 - as in site_file.py
 
 
 def _validator(response: requests.Response) -> str | None:

@@ -23,7 +23,7 @@ from requests.auth import AuthBase
 from urllib3.exceptions import HTTPError
 
 from trimaran import __version__
-from trimaran.foreign import excerpt
+from trimaran.terminal_safety import excerpt
 
 CONNECT_SECONDS = 6.0  # a resolver asks a second time after 5 s, when a packet was lost
 """For resolving a name and connecting, together."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trimaran.errors import UsageError
-from trimaran.foreign import excerpt
 from trimaran.parsing import Malformed, NotYaml, parse_yaml
 from trimaran.recipes.cards import Card
 from trimaran.recipes.options import Argument
 from trimaran.recipes.recipe import OWN_OPTIONS, Recipe
+from trimaran.terminal_safety import excerpt
 
 
 def parse_changes(settings: list[str]) -> dict[str, Argument]:

@@ -13,7 +13,7 @@ from trimaran import strict
 from trimaran.parsing import Location
 from trimaran.recipes.cards import Number, When, Word
 from trimaran.recipes.options import Argument
-from trimaran.sites import Fingerprint
+from trimaran.site_file import Fingerprint
 from trimaran.strict import Digest
 
 Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, mode
 from trimaran import strict
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
-from trimaran.runs.kept_curves import KeptCurve
+from trimaran.runs.curve_points import KeptCurve
 from trimaran.runs.record import GitRecord, JobRecord, RecipeRecord, SignatureRecord, as_list
 from trimaran.runs.sitefacts import SiteFacts
 from trimaran.runs.verdict import Row, Verdict, within, worst

@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from trimaran.foreign import visible
+from trimaran.terminal_safety import visible
 
 LONGEST = 1e10
 """Seconds that are told in hours; a file may claim any number."""

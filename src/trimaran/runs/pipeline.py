@@ -21,7 +21,7 @@ from trimaran.runs.launching import Places
 from trimaran.runs.record import DataRecord, ImageRecord, RunRecord, SignatureRecord
 from trimaran.runs.sitefacts import SiteFacts
 from trimaran.runs.verdict import Verdict
-from trimaran.sites import Site
+from trimaran.site_file import Site
 
 STEPS = 4
 
@@ -197,7 +197,7 @@ def _pinned_image(
         found = request.engine.find(image, request.pinned)
     if found is not None or request.offline:
         return found
-    from trimaran.supply import registry  # its client is slow to import
+    from trimaran.provenance import registry  # its client is slow to import
 
     place = registry.configured(None, request.site)
     if not registry.knows(image, request.engine, request.pinned, place):
@@ -217,7 +217,7 @@ def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | No
     accepted = _accepted(request)
     if not accepted:
         return None
-    from trimaran.supply import signing  # it brings Apptainer's client, which others need not
+    from trimaran.provenance import signing  # it brings Apptainer's client, which others need not
 
     signer = signing.require(Path(built.reference), accepted)
     return SignatureRecord(fingerprint=signer.fingerprint)

@@ -17,8 +17,17 @@ from trimaran.files import read_plain, sha256, write_atomic
 from trimaran.recipes import cards, library, targets
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import agreement, chain, curves, kept_curves, page, rundir, sections, verdict
-from trimaran.runs.kept_curves import KeptCurve
+from trimaran.runs import (
+    chain_consistency,
+    consistency,
+    curve_points,
+    curves,
+    page,
+    report_context,
+    rundir,
+    verdict,
+)
+from trimaran.runs.curve_points import KeptCurve
 from trimaran.runs.panels import collect
 from trimaran.runs.record import RunRecord
 from trimaran.runs.verdict import Event, Verdict
@@ -73,7 +82,7 @@ def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Pa
         )
     card = recipe_as_run(directory, record).card.card
     events = verdict.read_events(directory / rundir.METRICS)
-    evidence = Evidence(run=record, verdict=judged, curves=kept_curves.collect(events, card))
+    evidence = Evidence(run=record, verdict=judged, curves=curve_points.collect(events, card))
     private = _PRIVATE | ({"site": record.site.private()} if record.site else {})
     files.write_evidence(file, evidence.model_dump_json(indent=2, exclude={"run": private}))
 
@@ -106,7 +115,7 @@ def judge(directory: Path) -> Judged:
     recipe = recipe_as_run(directory, record)
     events = verdict.read_events(directory / rundir.METRICS)
     card = recipe.card.card
-    checked = agreement.check(directory, record, recipe.recipe, card, events)
+    checked = consistency.check(directory, record, recipe.recipe, card, events)
     target = targets.load(recipe.recipe.target)
     unlike = [text for host in record.hosts for text in targets.differences(target, host)]
     judged = verdict.judge(
@@ -119,7 +128,7 @@ def judge(directory: Path) -> Judged:
         ],
         unlike=list(dict.fromkeys(unlike)),
         site=record.site_changes,
-        other_data=agreement.other_data(record),
+        other_data=consistency.other_data(record),
         image_digest=record.image.digest,
         checked=checked,
     )
@@ -155,9 +164,9 @@ def _write(judged: Judged) -> None:
             write_atomic(directory / f"curves.{name}", content)
         else:
             (directory / f"curves.{name}").unlink(missing_ok=True)
-    values = sections.collect(
+    values = report_context.collect(
         directory, recipe, record, judged.verdict, judged.events, panels,
-        [*notes(record), *(chain.notes(directory) if record.job else [])],
+        [*notes(record), *(chain_consistency.notes(directory) if record.job else [])],
     )
     for name in ("report.md", "report.html"):
         write_atomic(directory / name, page.render(f"{name}.j2", values))

@@ -17,7 +17,7 @@ from trimaran.runs.extending import Extension
 from trimaran.runs.pipeline import STEPS, Request
 from trimaran.runs.record import RunRecord
 from trimaran.runs.verdict import Verdict
-from trimaran.sites import Site
+from trimaran.site_file import Site
 
 OPTION = "--resume=auto"
 """With it, an app goes on from its newest checkpoint, or begins where there is none."""

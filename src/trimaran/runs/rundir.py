@@ -31,7 +31,7 @@ from trimaran.launch.specification import Command, LaunchSpec
 from trimaran.parsing import parse_json
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import launching, links
+from trimaran.runs import job_chain, launching
 from trimaran.runs.extending import Modification
 from trimaran.runs.initial import InitialRecord
 from trimaran.runs.record import (
@@ -246,7 +246,7 @@ def refuse_foreign(directory: Path) -> None:
             f"{path} leads out of the run directory: it is not followed",
             hint="put the file or folder itself there",
         )
-    for path in sorted(links.place(directory).glob("*")):
+    for path in sorted(job_chain.place(directory).glob("*")):
         if not stat.S_ISREG(path.lstat().st_mode):
             raise UsageError(f"{path} is no plain file: the script of the job would write there",
                              hint="remove it")
@@ -297,7 +297,7 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
     if chain:
-        record = links.fold(record, directory)
+        record = job_chain.fold(record, directory)
     if record.environment is None:  # run.sh of a bundle cannot tell whether the file is JSON
         record = record.model_copy(update={"environment": _environment(directory)})
     return record

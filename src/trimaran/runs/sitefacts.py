@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, Field, computed_field
 
-from trimaran.sites import hides
+from trimaran.site_file import hides
 
 FLAGS = frozenset({
     "--ipc", "--no-privs", "--nv", "--nvccli", "--pid", "--rocm", "--underlay", "--unsquash",

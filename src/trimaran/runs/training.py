@@ -10,7 +10,7 @@ from trimaran.errors import Interrupted, RunError
 from trimaran.files import refusal, room
 from trimaran.launch.specification import Command
 from trimaran.reporting import Reporter
-from trimaran.runs import curves, ends, rundir
+from trimaran.runs import curves, exit_diagnosis, rundir
 from trimaran.runs.record import STOPPED, RunRecord, Status, status_after
 
 LOG = "log.txt"
@@ -42,7 +42,7 @@ def perform(
         Interrupted: stopped by the user.
     """
     again = "it goes on with: " + process.shell_line(["trimaran", "resume", str(directory)])
-    before = ends.oom_kills()
+    before = exit_diagnosis.oom_kills()
     curves.get_ready()
     try:
         with locks.using(Path(record.image.reference), reporter) as image:
@@ -73,10 +73,10 @@ def _finish(directory: Path, record: RunRecord, status: Status, exit_status: int
         rundir.finish(directory, record, status, exit_status)
 
 
-def _failure(directory: Path, status: int, before: ends.OomKills, again: str) -> RunError:
+def _failure(directory: Path, status: int, before: exit_diagnosis.OomKills, again: str) -> RunError:
     """Return what an exit status other than 0 means, and the way out."""
-    after = ends.oom_kills()
-    what, hint = ends.describe(status, before, after) or (
+    after = exit_diagnosis.oom_kills()
+    what, hint = exit_diagnosis.describe(status, before, after) or (
         APP_ERRORS.get(status, "the app failed"), ""
     )
     if not hint and (told := after.since(before)):  # a rank, whose launcher ended by itself

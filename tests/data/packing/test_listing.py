@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trimaran import cli
-from trimaran.survey import catalog
+from trimaran.inventory import catalog
 
 
 def listed(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:

@@ -20,7 +20,7 @@ from trimaran.launch.specification import Node
 from trimaran.runs import initial, inputs, pipeline, rundir
 from trimaran.runs.launching import Places
 from trimaran.runs.pipeline import Request
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 FORMS: Mapping[str, Callable[[Parts], str]] = {
     "docker": docker, "pyxis": pyxis, "shifter": shifter, "kubernetes": kubernetes,
@@ -34,7 +34,7 @@ def render(form: str, request: Request, cluster: Cluster) -> str:
     Raises:
         UsageError: no such form, no registry is known, or the form cannot say what is asked.
     """
-    from trimaran.supply import registry  # its client is slow to import
+    from trimaran.provenance import registry  # its client is slow to import
 
     if form not in FORMS:
         raise UsageError(f"--form {form}: there is none ({nearest(form, FORMS)})")

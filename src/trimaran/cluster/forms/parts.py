@@ -11,7 +11,7 @@ from trimaran.images.parts import Gpu
 from trimaran.launch.specification import LaunchSpec, Mount
 from trimaran.recipes import targets
 from trimaran.recipes.recipe import Recipe
-from trimaran.sites import Cluster
+from trimaran.site_file import Cluster
 
 
 @dataclass(frozen=True)

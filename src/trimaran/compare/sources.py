@@ -1,0 +1,168 @@
+"""What is compared: runs, each a run directory or a file of evidence, in one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from trimaran import strict
+from trimaran.errors import UsageError
+from trimaran.recipes import cards
+from trimaran.recipes.cards import Card
+from trimaran.recipes.command import real_changes
+from trimaran.recipes.options import Argument
+from trimaran.runs import curve_points, report, verdict
+from trimaran.runs.curve_points import KeptCurve
+from trimaran.runs.evidence import Machine, RunEvidence, describe
+from trimaran.runs.page import short
+from trimaran.runs.panels import LARGEST
+from trimaran.runs.report import Judged
+from trimaran.runs.verdict import Row, Verdict
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is the same in runs that only chance, such as that of a seed, lets differ."""
+
+    recipe: str
+    recipe_file: str
+    arguments: str
+    image: str
+    machine: str
+    modified: str = "no"
+    site_file: str = "neutral"
+
+    def unlike(self, other: Experiment) -> list[str]:
+        """Return in what this one differs from another, for people."""
+        mine, theirs = vars(self), vars(other)
+        return [f"{key.replace('_', ' ')} {mine[key]} instead of {theirs[key]}"
+                for key in mine if mine[key] != theirs[key]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run.
+
+    Attributes:
+        path: as it was named.
+        card: of its app.
+        changed: all arguments that are not the recipe's, the seed among them.
+        ranks: how many trained together; None: it does not say so.
+        windows: by metric, the readings that a median was taken of, in order.
+        curves: none in evidence of older versions.
+    """
+
+    path: str
+    experiment: Experiment
+    card: Card
+    changed: Mapping[str, Argument]
+    started: datetime
+    nodes: int
+    ranks: int | None
+    seconds: float
+    verdict: Verdict
+    windows: Mapping[str, Sequence[float]]
+    curves: Sequence[KeptCurve]
+
+    @property
+    def app(self) -> str:
+        """The app that trained."""
+        return self.experiment.recipe.partition("/")[0]
+
+    def row(self, metric: str, at: str) -> Row | None:
+        """Return its row of a metric, if it has one with a number."""
+        return next((
+            row for row in self.verdict.rows if (row.metric, row.at) == (metric, at)
+            and row.measured is not None and abs(row.measured) < LARGEST
+        ), None)
+
+    def curve(self, metric: str) -> KeptCurve | None:
+        """Return a metric over steps and seconds, if it is known."""
+        return next((one for one in self.curves if one.metric == metric), None)
+
+
+def load(path: Path) -> Side:
+    """Read a run directory or a file of evidence.
+
+    Raises:
+        UsageError: it is neither, is not finished, or does not validate.
+        RunError: files of the run disagree.
+    """
+    if path.is_dir():
+        return _of_run(str(path), report.judge(path))
+    if path.name == "verdict.json":
+        raise UsageError(f"{path} is part of a run", hint=f"name the run directory: {path.parent}")
+    try:
+        return _of_evidence(str(path), strict.load_json(RunEvidence, path))
+    except UsageError as error:
+        fault, *more = error.message.splitlines()
+        others = f" (and {len(more)} more faults)" if more else ""
+        raise UsageError(
+            f"no run and no evidence of one: {fault}{others}",
+            hint=error.hint or "name run directories, or files that `report --evidence` wrote",
+        ) from error
+
+
+def _of_run(path: str, judged: Judged) -> Side:
+    record, card = judged.record, judged.recipe.card.card
+    real = real_changes(judged.recipe.recipe, card, record.recipe.changed)
+    machines = [Machine.of(host) for host in (record.host, *record.nodes)]
+    asked = judged.recipe.recipe.resources
+    return Side(
+        path=path, card=card, changed=record.recipe.changed, started=record.started,
+        experiment=Experiment(
+            recipe=record.recipe.name, recipe_file=record.recipe.sha256[:12],
+            arguments=_words({key: record.recipe.changed[key] for key in real}),
+            image=f"{record.image.name} {short(record.image.digest)} ({record.image.engine})",
+            machine=describe(machines), modified="yes" if record.modified else "no",
+            site_file=", ".join(record.site_changes) or "neutral",
+        ),
+        nodes=len(machines),
+        ranks=_ranks(record.environment) or asked.nodes * asked.tasks_per_node,
+        seconds=record.seconds or 0.0, verdict=judged.verdict,
+        windows={
+            row.metric: [value for value in verdict.readings(
+                judged.events, card.metrics[row.metric], row.at) if abs(value) < LARGEST]
+            for row in judged.verdict.rows if row.at.startswith("median")
+        },
+        curves=curve_points.collect(judged.events, card),
+    )
+
+
+def _of_evidence(path: str, evidence: RunEvidence) -> Side:
+    run = evidence.run
+    card = cards.load(run.recipe.name.partition("/")[0]).card
+    real = {key: value for key, value in run.recipe.changed.items()
+            if key not in card.neutral_options}
+    curves = {curve.metric: curve for curve in evidence.curves}
+    return Side(
+        path=path, card=card, changed=run.recipe.changed, started=run.started,
+        experiment=Experiment(
+            recipe=run.recipe.name, recipe_file=run.recipe.sha256[:12], arguments=_words(real),
+            image=f"{run.image.name} {short(run.image.digest)} ({run.image.engine})",
+            machine=run.machine,
+            site_file=", ".join(run.site.changes if run.site else ()) or "neutral",
+        ),
+        nodes=1 + len(run.nodes), ranks=_ranks(run.environment), seconds=run.seconds,
+        verdict=evidence.verdict,
+        # Of later epochs alone the curves, which have steps, tell nothing.
+        windows={
+            row.metric: [value for _, _, value in curves[row.metric].points if abs(value) < LARGEST]
+            for row in evidence.verdict.rows
+            if row.at == "median-after-epoch-0" and row.metric in curves
+        },
+        curves=evidence.curves,
+    )
+
+
+def _words(changed: Mapping[str, Argument]) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(changed.items())) or "the recipe's"
+
+
+def _ranks(environment: Mapping[str, object] | None) -> int | None:
+    """Return how many ranks the app says that it had (app contract)."""
+    strategy = (environment or {}).get("strategy")
+    size = strategy.get("size") if isinstance(strategy, dict) else None
+    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None

@@ -1,0 +1,214 @@
+"""What lies in the cache, and what of it the definitions of this checkout no longer use.
+
+Everything there is named by content, so a changed definition leaves its images, environments
+and wheels of before behind. What is no longer used can be had again: from the definition of
+its day, or from its registry.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from trimaran import locks, paths
+from trimaran.engines import build_dir, image_contents, selection, store
+from trimaran.engines.building import Storage
+from trimaran.engines.host import Host
+from trimaran.engines.store import Record
+from trimaran.images import definition, identity, wheelhouse
+from trimaran.images.bases import assembled_at
+from trimaran.images.definition import Image
+from trimaran.provenance import digests
+from trimaran.recipes import library
+
+SCRATCH = ("part-", "view-", "pull-", "base-")
+"""How the names of the folders begin that builds work in."""
+
+Kind = Literal["SIF", "OCI", "venv", "files", "base", "data", "copies"]
+State = Literal["in use", "superseded", "left over", "running"]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One thing in the cache.
+
+    Attributes:
+        size: bytes.
+        made: day, in UTC.
+        state: needed by the definitions here, made from older ones, or left by a build
+            or a job that was stopped or as damaged; running: not needed here, but a process or a
+            job uses it.
+        files: files and folders of it; the first says to others that it is whole.
+        stored: of an image in the storage of an engine: its record.
+        place: what a process has the lock of that uses it (see `locks`).
+        user: the process that does.
+    """
+
+    kind: Kind
+    name: str
+    size: int
+    made: str
+    state: State
+    files: tuple[Path, ...]
+    stored: Record | None = None
+    place: Path | None = None
+    user: str | None = None
+
+    @property
+    def superfluous(self) -> bool:
+        """Whether `remove` is right."""
+        return self.state in ("superseded", "left over")
+
+    def remove(self) -> None:
+        """Remove it.
+
+        Raises:
+            BuildError: a process uses it; or its engine is gone, or refuses.
+            OSError: the file system does.
+        """
+        with locks.removing(self.place) if self.place else nullcontext():
+            if self.stored:
+                _storages()[self.stored.engine]().remove(self.stored)
+            for file in self.files:
+                if file.is_dir() and not file.is_symlink():
+                    shutil.rmtree(file)
+                else:
+                    file.unlink(missing_ok=True)
+
+
+def find() -> list[Holding]:
+    """Return all that lies in the cache: images first, data last."""
+    defined = [definition.load(name) for name in definition.names()]
+    return [*map(_with_user, _images(defined)), *map(_with_user, _environments(defined)),
+            *_packages(defined), *map(_with_user, _bases(defined)), *_data()]
+
+
+def _with_user(holding: Holding) -> Holding:
+    """Return it with the process that keeps it from being removed, if there is one."""
+    user = locks.user_of(holding.place) if holding.superfluous and holding.place else None
+    return replace(holding, state="running", user=user) if user else holding
+
+
+def _images(defined: list[Image]) -> Iterator[Holding]:
+    contents = {image.name: identity.content_of(image) for image in defined}
+    pinned = {entry.digest for entry in digests.known()} | {
+        library.definition(name).image.digest for name in library.names()
+    }
+    folder = paths.cache("images")
+    known: set[Path] = set()
+    storages = _storages()
+    for path, record in store.every():
+        sif = Path(record.reference)
+        own = [folder / sif.name] if sif.parent.resolve() == folder.resolve() else []
+        files = (path, image_contents.place(record.built_image), *own)
+        known.update(files)
+        needed = contents.get(record.name) == record.content or record.digest in pinned
+        yield Holding(
+            "OCI" if record.engine in storages else "SIF",
+            f"{record.name}-{record.inputs[:12]}", record.size,
+            record.built[:10], "in use" if needed else "superseded", files,
+            record if record.engine in storages else None,
+            sif if own else None,
+        )
+    for path in sorted(folder.glob("*")):
+        if path not in known and _is_left_over(path):
+            yield _of("SIF", path, "left over", build_dir.folders(path))
+
+
+def _storages() -> dict[str, type[Storage]]:
+    """Return the engines that keep images in a storage of their own, by name."""
+    engines = selection.containers().items()
+    return {name: engine for name, engine in engines if issubclass(engine, Storage)}
+
+
+def _environments(defined: list[Image]) -> Iterator[Holding]:
+    current = {Path(Host().planned(image).reference) for image in defined}
+    return _kept("venv", "host", current.__contains__)
+
+
+def _kept(kind: Kind, folder: str, used: Callable[[Path], bool]) -> Iterator[Holding]:
+    """Yield what is in a folder of the cache: whole things, and what builds have left there."""
+    for path in sorted(paths.cache(folder).glob("*")):
+        if not _is_scratch(path) and not _is_damaged(path):
+            yield _of(kind, path, "in use" if used(path) else "superseded")
+        elif _is_left_over(path):
+            yield _of(kind, path, "left over")
+
+
+def _packages(defined: list[Image]) -> Iterator[Holding]:
+    """Wheels, Debian packages and sources: hundreds of files, so two holdings in all."""
+    root = paths.cache("wheelhouse")
+    used = set().union(*map(wheelhouse.locked_hashes, defined))
+    everything = sorted((root / "files").glob("*"))
+    parts: dict[State, list[Path]] = {
+        "in use": [folder for folder in everything if folder.name in used],
+        "superseded": [folder for folder in everything if folder.name not in used],
+    }
+    for state, folders in parts.items():
+        if folders:
+            newest = max(folder.stat().st_mtime for folder in folders)
+            yield Holding("files", f"{len(folders)} wheels, Debian packages, sources",
+                          sum(map(_size, folders)), _day(newest), state, tuple(folders))
+    for view in sorted(root.glob("view-*")):
+        if _is_left_over(view):
+            yield _of("files", view, "left over")
+
+
+def _bases(defined: list[Image]) -> Iterator[Holding]:
+    needed: list[str] = []
+    for base in filter(None, (image.base for image in defined)):
+        needed += [assembled_at(base.suite).stem] if base.suite else []
+        needed += [f"-{base.digest.removeprefix('sha256:')[:12]}."] if base.digest else []
+    return _kept("base", "bases", lambda path: any(part in path.name for part in needed))
+
+
+def _data() -> Iterator[Holding]:
+    """Data sets are never superfluous: their definitions hardly change, and they are dear."""
+    for place in sorted(paths.cache("data").glob("*")):
+        yield _of("data", place, "in use")
+
+
+def copies_of(job: str, path: Path, size: int, *, ended: bool | None) -> Holding:
+    """Return what a job has copied to `path`; `ended` is None where nobody says whether it has."""
+    user = None if ended else f"job {job}" if ended is False else f"perhaps job {job}"
+    return Holding("copies", str(path), size, _day(path.lstat().st_mtime),
+                   "running" if user else "left over", (path,), user=user)
+
+
+def _of(kind: Kind, path: Path, state: State, files: tuple[Path, ...] = ()) -> Holding:
+    files = files or (path,)
+    if _is_scratch(path):
+        files = (*files, locks.path_of(path))
+    return Holding(kind, path.name, sum(map(_size, files)), _day(path.lstat().st_mtime), state,
+                   files, place=None if _is_scratch(path) else path)
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.lstat().st_size for file in files if file.is_symlink() or file.is_file())
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d")
+
+
+def _is_scratch(path: Path) -> bool:
+    return path.name.startswith(SCRATCH)
+
+
+def _is_damaged(path: Path) -> bool:
+    return re.search(r"\.damaged(-\d+)?$", path.name) is not None
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether it was set aside, or made for a build that has ended, or is nobody's for a day."""
+    if _is_scratch(path):
+        return locks.left_over(path)
+    return _is_damaged(path) or time.time() - path.lstat().st_mtime > locks.STALE_SECONDS

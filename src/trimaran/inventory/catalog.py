@@ -1,0 +1,152 @@
+"""What the checkout holds: names, tables and details of apps, images, targets, recipes, data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from trimaran import paths, strict
+from trimaran.data import cache, contracts
+from trimaran.engines.local_images import here
+from trimaran.files import write_atomic
+from trimaran.images import definition
+from trimaran.provenance import digests
+from trimaran.recipes import cards, library, targets
+from trimaran.recipes.cards import Card
+from trimaran.recipes.recipe import Recipe
+
+Row = dict[str, Any]
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of `kind` (apps, images, targets, recipes, data), sorted."""
+    return {
+        "apps": cards.names,
+        "images": definition.names,
+        "targets": targets.names,
+        "recipes": library.names,
+        "data": contracts.names,
+    }[kind]()
+
+
+def table(kind: str) -> list[Row]:
+    """Return one row for each of `kind`, with the columns that a listing shows."""
+    if kind == "images":
+        return [_image_row(row) for row in _images()]
+    if kind == "recipes":  # a name says purpose and target, and needs the width
+        return [_recipe_row(row) for row in _recipes()]
+    if kind == "data":  # the formats that are here would need the width of the title
+        return [{key: value for key, value in row.items() if key != "formats"} for row in _data()]
+    row = {"apps": _app_row, "targets": _target_row}[kind]
+    return [row(name) for name in names(kind)]
+
+
+def complete(kind: str) -> list[Row]:
+    """Return one row for each of `kind`, with everything that a program may want to know."""
+    rows = {"images": _images, "recipes": _recipes, "data": _data}
+    return rows[kind]() if kind in rows else table(kind)
+
+
+def details(kind: str, name: str) -> Row:
+    """Return everything that the file of one definition says, with defaults filled in."""
+    if kind == "recipes":
+        recipe = library.load(name).recipe if "@" in name else library.definition(name)
+        return recipe.model_dump(mode="json", by_alias=True)
+    load: dict[str, Callable[[str], strict.Model]] = {
+        "apps": lambda app: cards.load(app).card, "images": definition.load,
+        "targets": targets.load, "data": contracts.load,
+    }
+    return load[kind](name).model_dump(mode="json", by_alias=True)
+
+
+SCHEMAS: dict[str, type[strict.Model]] = {"recipes/schema.json": Recipe, "apps/schema.json": Card}
+"""Files that describe, for editors, what is written by hand."""
+
+
+def schema_text(model: type[strict.Model]) -> str:
+    """Return the JSON schema of `model`, as its file holds it."""
+    return json.dumps(model.model_json_schema(by_alias=True), indent=2) + "\n"
+
+
+def write_schemas() -> None:
+    """Write each of `SCHEMAS`."""
+    paths.refuse_installed(paths.repository())
+    for name, model in SCHEMAS.items():
+        write_atomic(paths.repository() / name, schema_text(model))
+
+
+def _app_row(name: str) -> Row:
+    found = cards.load(name).card
+    return {"name": name, "framework": found.framework, "title": found.title}
+
+
+def _images() -> list[Row]:
+    """Return what is known of each image: here on this machine, and published."""
+    models = [definition.load(name) for name in definition.names()]
+    found = here(models) if paths.has_cache() else {model.name: [] for model in models}
+    published = digests.known()
+    return [
+        {
+            "name": model.name, "kind": model.kind, "tag": model.tag, "summary": model.summary,
+            "here": [asdict(one) for one in found[model.name]],
+            "published": [
+                one.model_dump(mode="json") for one in published if one.image == model.name
+            ],
+        }
+        for model in models
+    ]
+
+
+def _image_row(row: Row) -> Row:
+    """Return the row for people: a line in each cell for each image that a run would take."""
+    usable = [one for one in row["here"] if one["current"] or one["origin"]]
+    states = [
+        f"{one['state']} ({one['engine']})" + ("" if one["current"] else ", for its digest only")
+        for one in usable
+    ]
+    return {
+        "name": row["name"], "state": "\n".join(states) or "not here",
+        "digest": "\n".join(one["digest"].removeprefix("sha256:")[:12] for one in usable),
+        "size": "\n".join(f"{one['size'] / 1e6:,.0f} MB" for one in usable),
+    }
+
+
+def _target_row(name: str) -> Row:
+    return {"name": name, "summary": targets.load(name).summary}
+
+
+def _recipes() -> list[Row]:
+    rows = [(name, library.definition(name)) for name in names("recipes")]
+    return [
+        {
+            "name": name, "purpose": recipe.purpose, "target": recipe.target,
+            "image": recipe.image.name, "summary": recipe.summary,
+            "points": list(recipe.series.points) if recipe.series else [],
+        }
+        for name, recipe in rows
+    ]
+
+
+def _recipe_row(row: Row) -> Row:
+    points = " ".join(f"@{number}" for number in row["points"])
+    return {"name": row["name"], "summary": f"{row['summary']} {points}".rstrip()}
+
+
+def _data() -> list[Row]:
+    return [_data_row(name) for name in names("data")]
+
+
+def _data_row(name: str) -> Row:
+    contract = contracts.load(name)
+    return {
+        "name": name, "state": cache.state(contract) if paths.has_cache() else "absent",
+        "formats": " ".join(cache.formats_here(contract) if paths.has_cache() else ()),
+        "licence": contract.licence.id,
+        "samples": " + ".join(
+            "?" if split.samples is None else f"{split.samples:,}"
+            for split in contract.splits.values()
+        ),
+        "title": contract.title,
+    }

@@ -1,0 +1,126 @@
+"""Evidence is read strictly: what is wrong is named with file, line and reason, all at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimaran import paths
+from trimaran.errors import UsageError
+from trimaran.evidence import store
+
+SOURCE = paths.repository() / "site/results"
+RUN = "resnet-imagenet/cpu-quickstart/2026-11-23-epyc-avx2-2core-seed17.json"
+BENCHMARK = "benchmarks/2026-11-22-epyc-2core-resnet_cpu.json"
+IMAGE = "images/torch-cpu/2026-11-22-epyc-2core.json"
+SUITE = "tests/2026-11-23-epyc-2core.json"
+
+
+@pytest.fixture
+def results(checkout: Path) -> Path:
+    """A checkout with one file of evidence of each kind."""
+    folder = checkout / store.RESULTS
+    for name in (RUN, BENCHMARK, IMAGE, SUITE):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_bytes((SOURCE / name).read_bytes())
+    return folder
+
+
+def change(path: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def line(path: Path, text: str) -> int:
+    """Return the first line of `path` that has `text`."""
+    return next(n for n, found in enumerate(path.read_text().splitlines(), 1) if text in found)
+
+
+def test_all_evidence_of_the_checkout_is_valid() -> None:
+    found = store.read()
+    assert "resnet-imagenet/cpu-quickstart" in found.runs
+    assert {"tests", "mutants"} <= set(found.suites)
+    for pieces in found.runs.values():
+        days = [piece.content.day for piece in pieces]
+        assert days == sorted(days, reverse=True)
+
+
+def test_each_kind_is_found_by_its_name(results: Path) -> None:
+    found = store.read()
+    piece = found.runs["resnet-imagenet/cpu-quickstart"][0]
+    assert piece.path == f"site/results/{RUN}"
+    assert piece.content.run.host.text == "2 cores of AMD EPYC (AVX2)"
+    assert found.benchmarks["resnet_cpu"][0].content.ratios[0].met is False
+    assert found.images["torch-cpu"][0].content.size > 0
+    assert found.suites["tests"][0].content.tests[0].outcome == "passed"
+
+
+def fault(results: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        store.read()
+    assert str(results) in caught.value.message
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "break_it", "where", "reason"),
+    [
+        (RUN, lambda c: c["run"]["image"].update(digest="sha256:12"), '"digest"', "pattern"),
+        (RUN, lambda c: c["run"]["image"].update(publishable=False), '"publishable"', "True"),
+        (RUN, lambda c: c["run"].update(status="failed"), '"status"', "completed"),
+        (RUN, lambda c: c["run"].update(surprise=1), '"surprise"', "unknown key"),
+        (RUN, lambda c: c["run"]["host"].update(hostname="n1"), '"hostname"', "unknown key"),
+        (RUN, lambda c: c["verdict"]["rows"][0].update(measured="1e999"), '"measured"', "finite"),
+        (RUN, lambda c: c["verdict"]["rows"][0].update(measured=12), '"metric"',
+         "val_top1: PASS, but its numbers say otherwise"),
+        (RUN, lambda c: c["verdict"].update(outcome="FAIL"), '"verdict"', "the outcome is FAIL"),
+        (BENCHMARK, lambda c: c["rates"][1].update(median=99), '"name": "ceiling: fp32', "median"),
+        (BENCHMARK, lambda c: c["ratios"][0].update(of="nobody"), "{", "'nobody' is no rate"),
+        (BENCHMARK, lambda c: c["ratios"][0].update(over=["nobody"]), "{", "'nobody' is no rate"),
+        (BENCHMARK, lambda c: c["machine"].update(date="yesterday"), '"date"', "pattern"),
+        (IMAGE, lambda c: c.update(size="large"), '"size"', "integer"),
+        (SUITE, lambda c: c.update(revision="main"), '"revision"', "pattern"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(
+    results: Path, name: str, break_it: Callable[[Any], object], where: str, reason: str
+) -> None:
+    path = results / name
+    change(path, break_it)
+    said = fault(results)
+    assert reason in said
+    number = int(said.partition(f"{path}:")[2].partition(":")[0])
+    assert abs(number - line(path, where)) <= 2, said
+
+
+def test_all_that_is_wrong_is_named_at_once(results: Path) -> None:
+    change(results / RUN, lambda c: c["run"].update(status="failed"))
+    (results / BENCHMARK).write_text("{")
+    said = fault(results)
+    assert f"{results / RUN}:" in said
+    assert f"{results / BENCHMARK}:1: Expecting property name" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "reason"),
+    [
+        (RUN, "resnet-imagenet/cpu-quickstart/newest.json", "is not DATE-HOST.json"),
+        (RUN, "resnet-imagenet/cpu-quickstart/2026-11-24-a.json", "it is of 2026-11-23, its name"),
+        (RUN, "resnet-imagenet/cpu-smoke/2026-11-23-a.json",
+         "it is of resnet-imagenet/cpu-quickstart, its folder says resnet-imagenet/cpu-smoke"),
+        (IMAGE, "images/torch-gpu/2026-11-22-a.json", "its folder says torch-gpu"),
+        (SUITE, "2026-11-23-a.json", "no evidence is known that lies in such a folder"),
+        (SUITE, "a/b/c/2026-11-23-a.json", "no evidence is known that lies in such a folder"),
+    ],
+)
+def test_a_file_that_is_in_the_wrong_place_is_named(
+    results: Path, name: str, to: str, reason: str
+) -> None:
+    (results / to).parent.mkdir(parents=True, exist_ok=True)
+    (results / name).rename(results / to)
+    assert reason in fault(results)

@@ -1,0 +1,466 @@
+"""What a registry may answer: logins, tokens, redirects, wrong content; without an engine."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+import hostile
+import rawserver
+from trimaran.engines import store
+from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.host import Host
+from trimaran.engines.local_images import here
+from trimaran.engines.oci import Podman
+from trimaran.errors import BuildError, UsageError
+from trimaran.images import definition, identity
+from trimaran.provenance import registry
+from trimaran.provenance.digests import Publication
+from trimaran.provenance.registry import forms, logins
+from trimaran.provenance.registry.api import Client, Repository, is_loopback
+from trimaran.reporting import Silent
+from trimaran.site_file import Site
+from trimaran.terminal_safety import message
+
+# A server that is cut off leaves a socket of urllib3's to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+BASIC = base64.b64encode(b"sailor:secret").decode()
+LAYER = "sha256:" + "1" * 64
+PODMAN = forms.Oci(object.__new__(Podman))  # as much of it as is asked without the program
+TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
+
+
+def manifest(layer_type: str = forms.SIF_LAYER, config: str = "application/x") -> bytes:
+    blob = {"digest": LAYER, "size": 5_000_000}
+    return json.dumps({
+        "config": {"mediaType": config, **blob, "size": 2},
+        "layers": [{"mediaType": layer_type, **blob}],
+    }).encode()
+
+
+class Harbour(ThreadingHTTPServer):
+    """A registry in few lines; `reply` maps a path to what it answers."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.reply: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        self.tokens: list[str] = []
+        self.scheme = ""
+        self.asked: list[tuple[str, str | None]] = []
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server_port}"
+
+    @cached_property
+    def client(self) -> Client:
+        return Client(Repository(self.host, "fleet/tiny"))
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of clients that try TLS."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Harbour
+
+    def log_message(self, *args: object) -> None:
+        """Keep quiet."""
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        server, given = self.server, self.headers.get("Authorization")
+        server.asked.append((self.path, given))
+        if self.path.startswith("/token"):
+            server.tokens.append(f"token{len(server.tokens)}")
+            return self._send(200, {}, json.dumps({"token": server.tokens[-1]}).encode())
+        wanted = {"basic": f"Basic {BASIC}", "bearer": f"Bearer {(server.tokens or [''])[-1]}"}
+        if server.scheme and given != wanted[server.scheme.split()[0].lower()]:
+            return self._send(401, {"WWW-Authenticate": server.scheme}, b"")
+        return self._send(*server.reply.get(self.path, (404, {}, b"{}")))
+
+    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+
+@contextmanager
+def serving() -> Iterator[Harbour]:
+    with Harbour() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def harbour() -> Iterator[Harbour]:
+    with serving() as server:
+        server.reply["/v2/"] = (200, {}, b"{}")
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without logins, and no proxy between."""
+    place = tmp_path / "home"
+    place.mkdir()
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("NO_PROXY", "*")
+    for name in ("REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "APPTAINER_CONFIGDIR", "XDG_RUNTIME_DIR",
+                 "XDG_CONFIG_HOME", registry.VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    return place
+
+
+def _questions(client: Client) -> list[Callable[[], object]]:
+    return [
+        client.check, client.tags, lambda: client.manifest("1"), lambda: client.manifest(LAYER),
+        lambda: client.blob_size(LAYER), lambda: client.not_there("1").message,
+    ]
+
+
+def log_in(path: Path, key: str, **more: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"auths": {key: {"auth": BASIC}}, **more}))
+
+
+def test_a_basic_challenge_gets_the_login(harbour: Harbour, home: Path) -> None:
+    harbour.scheme = 'Basic realm="harbour"'
+    with pytest.raises(BuildError, match="wants a login"):
+        harbour.client.check()
+    log_in(home / ".docker/config.json", harbour.host)
+    Client(harbour.client.repository).check()
+
+
+def test_a_token_is_fetched_with_the_login_and_again_when_it_expires(
+    harbour: Harbour, home: Path
+) -> None:
+    harbour.scheme = (
+        f'Bearer realm="http://{harbour.host}/token",service="harbour",scope="repository:x:pull"'
+    )
+    log_in(home / ".docker/config.json", harbour.host)
+    client = harbour.client
+    client.check()
+    harbour.tokens.append("another, so that the first is no longer good")
+    client.check()
+    fetched = [auth for path, auth in harbour.asked if path.startswith("/token")]
+    assert fetched == [f"Basic {BASIC}"] * 2
+    assert "/token?service=harbour&scope=repository%3Ax%3Apull" in dict(harbour.asked)
+
+
+def test_without_a_login_a_token_is_asked_for_anonymously(
+    harbour: Harbour, home: Path
+) -> None:
+    harbour.scheme = f'Bearer realm="http://{harbour.host}/token"'
+    (home / ".netrc").write_text("machine 127.0.0.1 login sailor password secret\n")
+    (home / ".netrc").chmod(0o600)
+    harbour.client.check()
+    assert {auth for path, auth in harbour.asked if path.startswith("/token")} == {None}
+
+
+def test_a_login_goes_to_no_other_host(harbour: Harbour, home: Path) -> None:
+    log_in(home / ".docker/config.json", harbour.host)
+    harbour.scheme = f'Basic realm="{harbour.host}"'
+    with serving() as elsewhere:
+        elsewhere.scheme = 'Basic realm="elsewhere"'
+        blob = f"/v2/fleet/tiny/blobs/{LAYER}"
+        harbour.reply[blob] = (307, {"Location": f"http://{elsewhere.host}{blob}"}, b"")
+        with pytest.raises(BuildError):
+            harbour.client.blob_size(LAYER)
+        assert elsewhere.asked == [(blob, None)]
+
+
+def test_a_realm_without_tls_gets_nothing_from_a_registry_with_it() -> None:
+    client = Client(Repository("registry.example", "fleet/tiny"))
+    assert client.session.auth._meet('Bearer realm="http://registry.example/token"') is None
+
+
+def test_the_bytes_of_a_manifest_must_have_its_digest(harbour: Harbour) -> None:
+    body = manifest()
+    digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    harbour.reply[f"/v2/fleet/tiny/manifests/{digest}"] = (200, {}, body)
+    found = harbour.client.manifest(digest)
+    assert found is not None
+    assert found.digest == digest
+    harbour.reply[f"/v2/fleet/tiny/manifests/{digest}"] = (200, {}, body + b" ")
+    with pytest.raises(BuildError, match=f"another digest, refused: expected {digest}, found sha"):
+        harbour.client.manifest(digest)
+
+
+@pytest.mark.parametrize("body", [b"no json", b"{}", b'{"config": 1, "layers": []}'])
+def test_what_is_no_manifest_is_refused(harbour: Harbour, body: bytes) -> None:
+    harbour.reply["/v2/fleet/tiny/manifests/1"] = (200, {}, body)
+    with pytest.raises(BuildError, match="is no manifest of one image"):
+        harbour.client.manifest("1")
+
+
+def test_a_form_is_not_taken_for_the_other(harbour: Harbour) -> None:
+    sif = forms.Sif(Apptainer("/opt/apptainer/bin/apptainer"))
+    path = "/v2/fleet/tiny/manifests/1"
+    harbour.reply[path] = (200, {}, manifest("application/vnd.oci.image.layer.v1.tar"))
+    with pytest.raises(BuildError, match="has no SIF under 1"):
+        sif.offer(harbour.client, "1")
+    harbour.reply[path] = (200, {}, manifest(config="application/vnd.sylabs.sif.config.v1+json"))
+    with pytest.raises(BuildError, match="has no OCI image under 1"):
+        PODMAN.offer(harbour.client, "1")
+    offer = sif.offer(harbour.client, "1")
+    assert offer is not None
+    assert (offer.digest, offer.size) == (LAYER, 5_000_000)
+
+
+def test_a_sif_is_found_by_the_digest_of_the_file_too(harbour: Harbour) -> None:
+    harbour.reply[f"/v2/fleet/tiny/blobs/{LAYER}"] = (200, {"Content-Length": "5000000"}, b"")
+    sif = forms.Sif(Apptainer("/opt/apptainer/bin/apptainer"))
+    assert sif.offer(harbour.client, LAYER) == forms.Offer(LAYER, None, 5_000_000)
+
+
+def test_what_is_missing_is_said_with_the_tags_that_are_there(harbour: Harbour) -> None:
+    tags = json.dumps({"tags": [f"{n}.0" for n in range(10)]}).encode()
+    harbour.reply["/v2/fleet/tiny/tags/list"] = (200, {}, tags)
+    message = harbour.client.not_there("11.0").message
+    assert "has no 11.0; it has 2.0" in message
+    assert "and 2 more" in message
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_an_error_of_the_registry_is_named(harbour: Harbour, status: int) -> None:
+    harbour.reply["/v2/"] = (status, {}, b"")
+    with pytest.raises(BuildError, match=f"{harbour.host} answers HTTP {status}"):
+        harbour.client.check()
+
+
+def test_only_this_machine_may_do_without_tls(harbour: Harbour) -> None:
+    assert harbour.client.plain_http
+    assert [is_loopback(host) for host in ("localhost:5000", "127.0.0.2", "localhost.example",
+                                           "10.0.0.1:5000", "registry.example")] == [
+        True, True, False, False, False]
+    assert not Client(Repository("registry.example", "x/tiny")).plain_http
+
+
+def test_logins_are_found_where_the_commands_keep_them(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert logins.find("host.example", "team/tiny") is None
+    docker = home / ".docker/config.json"
+    log_in(docker, "https://host.example/v2/")
+    assert logins.find("host.example", "team/tiny") == logins.Login(docker, f"Basic {BASIC}")
+    apptainer = home / ".apptainer/docker-config.json"
+    log_in(apptainer, "host.example")
+    podman = tmp_path / "containers/auth.json"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    log_in(podman, "host.example/team")
+    named = tmp_path / "named.json"
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(named))
+    log_in(named, "host.example")
+    for file in (named, podman, apptainer, docker):
+        found = logins.find("host.example", "team/tiny")
+        assert found is not None
+        assert found.file == file
+        assert BASIC not in repr(found)
+        file.unlink()
+    log_in(docker, "https://index.docker.io/v1/")
+    assert logins.find("docker.io", "team/tiny") is not None
+
+
+def test_a_narrower_login_goes_first(home: Path) -> None:
+    path = home / ".docker/config.json"
+    log_in(path, "host.example")
+    content = json.loads(path.read_text())
+    content["auths"]["host.example/team"] = {"auth": "bmFycm93"}
+    path.write_text(json.dumps(content))
+    assert logins.find("host.example", "team/tiny") == logins.Login(path, "Basic bmFycm93")
+    assert logins.find("host.example", "other/tiny") == logins.Login(path, f"Basic {BASIC}")
+
+
+def test_a_credential_helper_is_asked(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = tmp_path / "docker-credential-vault"
+    helper.write_text(
+        '#!/bin/sh\nread host\n[ "$host" = host.example ] || { echo not found; exit 1; }\n'
+        'echo \'{"Username": "sailor", "Secret": "secret"}\'\n'
+    )
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    log_in(home / ".docker/config.json", "other.example", credsStore="vault")
+    found = logins.find("host.example", "team/tiny")
+    assert found is not None
+    assert found.basic == f"Basic {BASIC}"
+    assert logins.find("unknown.example", "team/tiny") is None
+
+
+def test_a_broken_file_of_logins_is_named_without_its_content(home: Path) -> None:
+    path = home / ".docker/config.json"
+    path.parent.mkdir()
+    path.write_text('{"auths": {"host.example": {"auth": "' + BASIC)
+    with pytest.raises(UsageError, match=r"config\.json is no file of registry logins") as caught:
+        logins.find("host.example", "team/tiny")
+    assert BASIC not in caught.value.message + str(caught.value.__cause__)
+
+
+HOSTILE = [  # of each an answer with status 200
+    *hostile.JSON,
+    json.dumps({"config": 5, "layers": 5}),
+    json.dumps({"config": {}, "layers": {}}),
+    json.dumps({"config": {"mediaType": "image", "digest": LAYER, "size": 10**30}, "layers": []}),
+    json.dumps({"config": {"mediaType": "image", "digest": LAYER, "size": -1}, "layers": []}),
+    json.dumps({"config": {"mediaType": "image", "digest": "../../x", "size": 1}, "layers": []}),
+    json.dumps({"tags": 5}), json.dumps({"tags": [1, {}, None]}), json.dumps({"tags": {"a": 1}}),
+    json.dumps({"token": 5}), json.dumps({"token": {"a": 1}}), json.dumps({"token": "a\r\nX: y"}),
+    json.dumps({"token": "\u20ac"}), json.dumps({"access_token": []}), " " * 5_000_000,
+]
+
+
+def test_no_answer_of_a_registry_gives_more_than_one_error(harbour: Harbour) -> None:
+    for body in HOSTILE:
+        for path in ("tags/list", "manifests/1", f"manifests/{LAYER}"):
+            harbour.reply[f"/v2/fleet/tiny/{path}"] = (200, {}, body.encode())
+        for ask in _questions(harbour.client):
+            hostile.keeps_the_property(ask)
+
+
+@hostile.quick
+@given(place=hostile.places, value=hostile.json_values, key=hostile.more_keys)
+def test_a_manifest_with_any_value_spoiled_is_one_error(
+    harbour: Harbour, place: int, value: object, key: str | None
+) -> None:
+    content = hostile.spoil(json.loads(manifest()), place, value, key)
+    harbour.reply["/v2/fleet/tiny/manifests/1"] = (200, {}, json.dumps(content).encode())
+    hostile.keeps_the_property(lambda: harbour.client.manifest("1"))
+
+
+CHALLENGES = [
+    "Bearer", "Bearer ", 'Bearer realm=""', 'Bearer realm="http://["', 'Bearer realm="file:///a"',
+    'Bearer realm="/token"', "Bearer realm=http://127.0.0.1:zz/", "Basic", "", "=", "\x1b[31m",
+    'Bearer realm="http://127.0.0.1:1/token"', 'Bearer ,,,="', "Bearer realm",
+]
+
+
+def test_no_challenge_gives_more_than_one_error(harbour: Harbour, home: Path) -> None:
+    log_in(home / ".docker/config.json", harbour.host)
+    for challenge in CHALLENGES:
+        answer = (401, {"WWW-Authenticate": challenge}, b"")
+        harbour.reply = dict.fromkeys(["/v2/", "/v2/fleet/tiny/manifests/1"], answer)
+        for ask in (harbour.client.check, lambda: harbour.client.manifest("1")):
+            error = hostile.refusal(ask)
+            assert error is not None
+            assert error.exit_code == 3
+            assert BASIC not in f"{error.message}{error.hint}"
+
+
+def test_what_is_no_token_is_one_error(harbour: Harbour) -> None:
+    challenge = f'Bearer realm="http://{harbour.host}/realm"'
+    harbour.reply["/v2/"] = (401, {"WWW-Authenticate": challenge}, b"")
+    for body in HOSTILE:
+        harbour.reply["/realm"] = (200, {}, body.encode())
+        error = hostile.refusal(harbour.client.check)
+        assert error is not None
+        assert error.exit_code == 3
+
+
+def test_what_a_server_writes_of_a_status_is_cut_and_reaches_no_terminal_as_a_code(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rawserver.serving() as server:
+        head = b"HTTP/1.1 500 \x1b]0;a\x07" + b"no" * 9999
+        server.reply = head + b"\r\nContent-Length: 0\r\n\r\n"
+        client = Client(Repository(server.host, "fleet/tiny"))
+        error = hostile.refusal(client.check)
+    assert error is not None
+    assert len(error.message) < 200
+    assert hostile.is_harmless(message(error.message))
+
+
+def test_a_registry_that_says_more_than_a_manifest_can_have_is_cut_off(harbour: Harbour) -> None:
+    with rawserver.serving() as server:
+        server.reply = rawserver.endless(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 65536)
+        client = Client(Repository(server.host, "fleet/tiny"))
+        with pytest.raises(BuildError, match="sends more than 4,194,304 bytes"):
+            client.manifest("1")
+
+
+def test_option_goes_before_environment_before_site_file(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(registry="site.example/team")
+    assert registry.configured(None, Site()) is None
+    assert registry.configured(None, site) == "site.example/team"
+    monkeypatch.setenv(registry.VARIABLE, "env.example/team")
+    assert registry.configured(None, site) == "env.example/team"
+    assert registry.configured("option.example:5000/a/b", site) == "option.example:5000/a/b"
+    for wrong in ("https://host.example/team", "host.example", "HOST/team", "host/team;x"):
+        with pytest.raises(UsageError, match=r"is not HOST\[:PORT\]/NAMESPACE"):
+            registry.configured(wrong, site)
+
+
+def test_the_host_engine_has_nothing_to_push() -> None:
+    with pytest.raises(UsageError, match="the host engine has no images"):
+        registry.push(TINY, Host(), registry="a.example/b", insecure=False, reporter=Silent())
+
+
+@pytest.mark.parametrize("digest", ["latest", "sha256:abc", "sha256:" + "g" * 64, "../x"])
+def test_what_is_no_digest_is_not_taken_for_a_tag(digest: str) -> None:
+    engine = Apptainer("/opt/apptainer/bin/apptainer")
+    with pytest.raises(UsageError, match="--digest"):
+        registry.pull(
+            TINY, engine, registry="a.example/b", digest=digest, insecure=False, reporter=Silent()
+        )
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_every_image_has_tags_that_registries_take(name: str) -> None:
+    image = definition.load(name)
+    sif = forms.Sif(Apptainer("/opt/apptainer/bin/apptainer"))
+    for form in (sif, PODMAN):
+        reference = f"ghcr.io/owner/trimaran/{name}:{form.tag(image)}"
+        Publication(  # which refuses a reference that is none
+            image=name, form=form.name, reference=reference, digest=LAYER, manifest=LAYER, size=1,
+            content="0" * 64,
+        )
+
+
+def test_a_listing_says_what_is_here_without_reading_what_is_untouched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(store, "sha256", lambda *_: "another")
+    sif = tmp_path / "tiny.sif"
+    sif.write_bytes(b"12345")
+    content = identity.content_of(TINY)
+    for name, kept, size, origin in (
+        ("a", content, 5, "host.example/team/tiny@sha256:1"), ("b", "old", 5, None),
+        ("c", content, 6, None),
+    ):
+        store.save(store.Record(
+            "tiny", "apptainer", str(sif), f"sha256:{name}", kept, name * 64, "2026", "", "", size,
+            origin,
+        ))
+    found = [(one.digest, one.state, one.current) for one in here([TINY])["tiny"]]
+    assert found == [
+        ("sha256:a", "pulled", True), ("sha256:c", "damaged", True), ("sha256:b", "built", False),
+    ]
