@@ -24,7 +24,8 @@ from sidebyside.report import Comparison, Plan
 from sidebyside.runner import UNAVAILABLE, BenchmarkError, Contestant
 
 HERE = Path(__file__).resolve().parents[1]
-SOURCES = ("apps/resnet-imagenet/src", "apps/trainkit/src")
+APPS = "apps"
+SOURCES = tuple(f"{APPS}/{one}/src" for one in ("resnet-imagenet", "trainkit", "shards"))
 CASES = {
     "ResNet-20 at 32 px": (Steps(64, 40, 3), ("--model", "resnet20", "--image-size", "32")),
     "ResNet-50 at 224 px": (Steps(8, 4, 3), ()),
@@ -58,13 +59,13 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 
 def unpack(revision: str, folder: Path) -> None:
-    """Write the app's sources of `revision` into `folder`.
+    """Write the apps of `revision` into `folder`: which packages they are of changes with it.
 
     Raises:
-        BenchmarkError: there is no such revision, or it has no such app.
+        BenchmarkError: there is no such revision, or it has no apps.
     """
     done = subprocess.run(
-        ["git", "-C", str(HERE), "archive", "--format=tar", "--end-of-options", revision, *SOURCES],
+        ["git", "-C", str(HERE), "archive", "--format=tar", "--end-of-options", revision, APPS],
         capture_output=True, check=False,
     )
     if done.returncode != 0:

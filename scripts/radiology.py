@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.data import contracts, weights
-from trimaran.data.contracts import Zipped
 from trimaran.data.origins import UrlSource
 from trimaran.data.packing import zipped
+from trimaran.data.packing.zipped import Zipped
 from trimaran.data.weights import Weights
 from trimaran.reporting import Silent
 

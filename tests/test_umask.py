@@ -14,11 +14,12 @@ import datasets
 import photos
 from packings import pack
 from samples import GOOD
+from shards.kinds import FormatName
 from trimaran import paths
 from trimaran.bundles import archive
 from trimaran.bundles.archive import text_member
 from trimaran.data import cache
-from trimaran.data.contracts import FormatName, Images
+from trimaran.data.packing.labelled_idx import Images
 from trimaran.files import write_atomic
 from trimaran.launch.specification import LaunchSpec, Node
 from trimaran.recipes import library

@@ -14,7 +14,7 @@ import datasets
 from shards.description import DATASET
 from trimaran import paths
 from trimaran.data import cache, dataset_json, sources
-from trimaran.data.contracts import Images
+from trimaran.data.packing.labelled_idx import Images
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.reporting import Silent
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -111,6 +112,20 @@ def test_equal_sources_give_equal_wheels(package: str, tmp_path: Path) -> None:
         wheelhouse.build_wheel(package, tmp_path / name).read_bytes() for name in "ab"
     )
     assert first == second
+
+
+@pytest.mark.parametrize("name", [
+    name for name in definition.names() if definition.load(name).app is not None
+])
+def test_an_image_has_what_its_packages_import_of_the_others(name: str) -> None:
+    """They are installed without dependencies, in this order."""
+    app = definition.load(name).app
+    assert app is not None
+    for at, package in enumerate(app.packages):
+        text = (definition.package_folder(package) / "pyproject.toml").read_text()
+        (line,) = re.findall(r"^dependencies = \[(.*)\]", text, re.MULTILINE)
+        needed = set(re.findall(r'"(shards|trainkit)\b', line))
+        assert needed <= set(app.packages[:at])
 
 
 def test_indexes_are_read_in_both_forms_and_a_silent_one_is_passed_over(

@@ -12,8 +12,8 @@ import pytest
 
 from trimaran import paths
 from trimaran.data import contracts, weights
-from trimaran.data.contracts import ChestXray14
 from trimaran.data.packing import chestxray
+from trimaran.data.packing.chestxray import ChestXray14
 from trimaran.data.weights import Weights
 from trimaran.reporting import Silent
 

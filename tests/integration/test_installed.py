@@ -101,6 +101,8 @@ def test_the_wheel_has_the_definitions_and_no_tests(wheel: Path) -> None:
     tests = {name for name in known if name.startswith("apps/") and "/tests/" in name}
     definitions = set(known) - tests
     assert share == definitions - {"apps/conftest.py"}
+    shards = {name for name in known if name.startswith("apps/shards/src/")}
+    assert {name.removeprefix("apps/shards/src/") for name in shards} <= set(names)
 
 
 def test_it_says_its_version(trimaran: Trimaran) -> None:

@@ -219,7 +219,7 @@ def data_verify(
     if what in contracts.names():
         contract = contracts.load(what)
         faults = cache.verify(contract, reporter=terminal(), workers=workers)
-        forms = cache.damaged(contract) or [places.own_format(contract)]
+        forms = cache.damaged(contract) or [contract.own_format]
         hint = f"{'; '.join(places.getting(contract, form) for form in forms)} repairs it"
     elif place.is_dir():
         faults = cache.verify_folder(

@@ -19,8 +19,8 @@ from shards.description import DATASET, Dataset
 from shards.kinds import FormatName, SampleWord
 from trimaran import locks
 from trimaran.data import dataset_json, squashfs
-from trimaran.data.contracts import AnyContract, Contract, Licensed, OfFiles, Videos, Zipped
-from trimaran.data.places import Place, getting, own_format
+from trimaran.data.contracts import AnyContract, Contract, Licensed, OfArrays, OfFiles
+from trimaran.data.places import Place, getting
 from trimaran.errors import RunError, UsageError
 from trimaran.files import IN_CACHE, make_folder, resumable, sha256, writing
 from trimaran.reporting import Reporter
@@ -80,7 +80,7 @@ def get(
             hint="leave out --from",
         )
     place = Place.of(contract, form)
-    if form not in (None, own_format(contract)):
+    if form not in (None, contract.own_format):
         dataset_json.check_format(place.form, contract.kind)
     with (
         resumable(f"getting {contract.name}"),
@@ -131,7 +131,7 @@ def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -
     # Needed here only, and slow to import (Pillow, requests).
     from trimaran import pool
     from trimaran.data import licensed
-    from trimaran.data.packing import arrays, cameras, packer, plan, zipped
+    from trimaran.data.packing import arrays, packer, plan
     from trimaran.data.sources import fetch_raw
 
     contract, home = place.contract, place.home
@@ -139,18 +139,16 @@ def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -
     if not isinstance(contract, Licensed):
         fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
     if isinstance(contract, OfFiles):
-        if isinstance(contract, Videos):
-            listing = cameras.listing(contract, raw)
-        elif isinstance(contract, Zipped):
-            listing = zipped.listing(contract, raw)
-        else:
+        if isinstance(contract, Licensed):
             listing = licensed.checked(contract, source, unpacked, reporter)
+        else:
+            listing = contract.listing(raw, unpacked, reporter)
         _set_aside(place, reporter)
         how = contract.packing
         options = plan.Options(contract.name, place.form, how.resize, how.quality)
         packer.pack(listing, place.packed, options, workers=pool.cores(), skip_bad=False,
                     reporter=reporter)
-    else:
+    elif isinstance(contract, OfArrays):
         arrays.pack(contract, raw, place.packed, reporter, place.form)
     for used in (downloads, unpacked):
         shutil.rmtree(used, ignore_errors=True)
@@ -290,7 +288,7 @@ def is_image(place: Path) -> bool:
 
 def _unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
     """Return what `dataset_json.unpinned` does; of another format nothing is pinned."""
-    if dataset.format != own_format(contract):
+    if dataset.format != contract.own_format:
         return []
     return dataset_json.unpinned(contract, digest)
 

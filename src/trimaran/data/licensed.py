@@ -6,8 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from trimaran import pool
-from trimaran.data.contracts import AnyLicensed, ChestXray14, ImageNet, Kitti
-from trimaran.data.packing import chestxray, ilsvrc, kitti
+from trimaran.data.contracts import Licensed
 from trimaran.data.packing.listing import Listing
 from trimaran.errors import RunError
 from trimaran.files import md5
@@ -15,7 +14,7 @@ from trimaran.reporting import Advance, Reporter
 
 
 def checked(
-    contract: AnyLicensed, source: Path | None, unpacked: Path, reporter: Reporter
+    contract: Licensed, source: Path | None, unpacked: Path, reporter: Reporter
 ) -> Listing:
     """Return what is in the files in `source`, after comparing them with the contract.
 
@@ -31,14 +30,12 @@ def checked(
             f"{contract.name} cannot be downloaded for you: {contract.licence.holder} gives it"
             f" to those who agree to its terms ({contract.licence.url})", hint=explained,
         )
-    names: list[str] = list(contract.files)
-    if isinstance(contract, ChestXray14) and (source / chestxray.FOLDER).is_dir():
-        names = [name for name in names if not name.endswith(".tar.gz")]  # they are unpacked
+    names = contract.needed(source)
     missing = [name for name in names if not (source / name).is_file()]
     if missing:
         raise RunError(f"{source} lacks {', '.join(missing)}", hint=explained)
     _check(contract, source, names, reporter)
-    listing = _listing(contract, source, unpacked, reporter)
+    listing = contract.listing(source, unpacked, reporter)
     for split, wanted in contract.splits.items():
         found = len(listing.splits.get(split, ()))
         if wanted.samples is not None and found != wanted.samples:
@@ -46,16 +43,7 @@ def checked(
     return listing
 
 
-def _listing(contract: AnyLicensed, source: Path, unpacked: Path, reporter: Reporter) -> Listing:
-    if isinstance(contract, Kitti):
-        return kitti.listing(contract, source, reporter)
-    if isinstance(contract, ImageNet):
-        return ilsvrc.listing(source, pool.cores(), reporter)
-    images = chestxray.unpack(contract, source, unpacked, reporter)
-    return chestxray.listing(contract, source, images, reporter)
-
-
-def _check(contract: AnyLicensed, source: Path, names: Collection[str], reporter: Reporter) -> None:
+def _check(contract: Licensed, source: Path, names: Collection[str], reporter: Reporter) -> None:
     """Compare the MD5 of those files with the publisher's, where it gives one."""
     tasks = [source / name for name in names if contract.files[name].md5]
     if not tasks:

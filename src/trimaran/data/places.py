@@ -11,18 +11,13 @@ from typing import get_args
 
 from shards.kinds import FormatName
 from trimaran import paths
-from trimaran.data.contracts import AnyContract, Licensed, OfFiles
-
-
-def own_format(contract: AnyContract) -> FormatName:
-    """Return the format that the contract itself says."""
-    return contract.packing.format if isinstance(contract, OfFiles) else "webdataset"
+from trimaran.data.contracts import AnyContract, Licensed
 
 
 def getting(contract: AnyContract, form: FormatName) -> str:
     """Return the whole command that gets a data set in a format; DIR is the reader's own."""
     words = ["trimaran data get", contract.name]
-    words += [] if form == own_format(contract) else ["--format", form]
+    words += [] if form == contract.own_format else ["--format", form]
     words += ["--from DIR"] if isinstance(contract, Licensed) else []
     return " ".join(words)
 
@@ -37,13 +32,13 @@ class Place:
     @classmethod
     def of(cls, contract: AnyContract, form: FormatName | None) -> Place:
         """Return the place of a format; None: of the contract's own."""
-        return cls(contract, form or own_format(contract))
+        return cls(contract, form or contract.own_format)
 
     @classmethod
     def every(cls, contract: AnyContract) -> list[Place]:
         """Return the places of all formats, the contract's own first."""
         forms: tuple[FormatName, ...] = get_args(FormatName)
-        own = own_format(contract)
+        own = contract.own_format
         return [cls(contract, form) for form in sorted(forms, key=lambda form: form != own)]
 
     @property
@@ -68,4 +63,4 @@ class Place:
 
     @property
     def _suffix(self) -> str:
-        return "" if self.form == own_format(self.contract) else f"-{self.form}"
+        return "" if self.form == self.contract.own_format else f"-{self.form}"

@@ -17,8 +17,8 @@ import datasets
 from shards import formats
 from shards.kinds import Kind
 from trimaran.data import dataset_json
-from trimaran.data.contracts import Images
 from trimaran.data.packing import arrays, idx, labelled_idx, verification
+from trimaran.data.packing.labelled_idx import Images
 from trimaran.errors import RunError
 from trimaran.reporting import Advance, Silent
 
@@ -64,7 +64,7 @@ def test_every_sample_is_packed_once_with_its_pixels_and_class(
     dataset = dataset_json.read(out)
     assert [shard.samples for shard in dataset.splits["train"].shards] == [10, 10, 3]
     for name, count in datasets.COUNTS.items():
-        samples = arrays.read_split(contract, raw, name)
+        samples = contract.read(raw, name)
         seen = []
         for shard in dataset.splits[name].shards:
             members = read_tar(out / shard.file)
@@ -197,6 +197,6 @@ def test_no_space_is_said_before_anything_is_written(
 def test_progress_counts_every_image(contract: Images, raw: Path) -> None:
     counted: list[float] = []
     advance: Advance = counted.append
-    samples = arrays.read_split(contract, raw, "train")
+    samples = contract.read(raw, "train")
     assert len(list(arrays.records(samples, list(range(23)), advance))) == 23
     assert sum(counted) == 23

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 import photos
 from trimaran import cli
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.contracts import ChestXray14
 from trimaran.data.packing import chestxray
-from trimaran.data.packing.chestxray import TABLE
+from trimaran.data.packing.chestxray import TABLE, ChestXray14
 from trimaran.errors import RunError
 from trimaran.reporting import Silent
 

@@ -13,8 +13,9 @@ from shards import formats
 from shards.kinds import Kind
 from trimaran import paths
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.contracts import Contract, ImageNet
+from trimaran.data.contracts import Contract
 from trimaran.data.packing import ilsvrc, layouts, listing, pictures
+from trimaran.data.packing.ilsvrc import ImageNet
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.reporting import Silent
 

@@ -9,7 +9,7 @@ import pytest
 
 import photos
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.contracts import Kitti
+from trimaran.data.packing.kitti import Kitti
 from trimaran.errors import RunError
 from trimaran.reporting import Silent
 

@@ -17,9 +17,8 @@ from PIL import Image
 
 import datasets
 from trimaran.data import cache, contracts, dataset_json, sources
-from trimaran.data.contracts import Motion, Moving
 from trimaran.data.packing import idx, moving
-from trimaran.data.packing.moving import Flight, Scenes
+from trimaran.data.packing.moving import Flight, Motion, Moving, Scenes
 from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Silent
 

@@ -15,8 +15,8 @@ from shards import formats
 from shards.description import Dataset
 from shards.kinds import Kind
 from trimaran.data import cache, contracts
-from trimaran.data.contracts import Videos
 from trimaran.data.packing import cameras, layouts, packer, plan, videos
+from trimaran.data.packing.cameras import Videos
 from trimaran.data.packing.pictures import BadImage
 from trimaran.data.packing.plan import Options
 from trimaran.data.packing.videos import Clip

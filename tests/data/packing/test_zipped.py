@@ -12,8 +12,8 @@ import yaml
 
 import photos
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.contracts import Zipped
 from trimaran.data.packing import zipped
+from trimaran.data.packing.zipped import Zipped
 from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Silent
 

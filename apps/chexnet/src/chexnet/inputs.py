@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from chexnet import crops
 from chexnet.settings import TrainSettings
 from shards import picturefile
-from shards.picturefile import BadImage
+from shards.picturefacts import BadImage
 from trainkit.data.dataset import Dataset, open_dataset
 from trainkit.data.order import Plan
 from trainkit.exits import DataError

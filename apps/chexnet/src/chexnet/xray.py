@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 from shards import dicom, picturefile
-from shards.picturefile import BadImage
+from shards.picturefacts import BadImage
 from trainkit.exits import DataError
 
 MAX_PIXELS = 1 << 26

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shards import picturefile
 from shards.kinds import Labels
-from shards.picturefile import BadImage
+from shards.picturefacts import BadImage
 from trainkit.data.dataset import Dataset, open_dataset
 from trainkit.data.order import Plan
 from trainkit.data.records import Records

@@ -19,7 +19,7 @@ from futuregan import clips
 from futuregan.clips import Frame, fit_to_square
 from futuregan.restore import Restored
 from shards import display, picturefile
-from shards.picturefile import BadImage
+from shards.picturefacts import BadImage
 from trainkit.data.folder import is_image
 from trainkit.exits import DataError
 

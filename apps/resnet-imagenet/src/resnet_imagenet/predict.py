@@ -20,7 +20,7 @@ from resnet_imagenet.producer import Producer
 from resnet_imagenet.settings import PredictSettings
 from shards import picturefile
 from shards.formats.records import Bytes
-from shards.picturefile import BadImage
+from shards.picturefacts import BadImage
 from trainkit import outputs
 from trainkit.console import Counter
 from trainkit.data.folder import SUFFIXES, is_image

@@ -37,14 +37,18 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """
     at, end = 0, len(message)
     while at < end:
-        tag, at = read_varint(message, at)
+        tag = message[at]
+        if tag < 0x80:  # nearly all are of one byte: no call for them
+            at += 1
+        else:
+            tag, at = read_varint(message, at)
         number, kind = tag >> 3, tag & 7
-        if kind == VARINT:
+        if kind == BYTES:
+            size, at = read_varint(message, at)
+        elif kind == VARINT:
             value, at = read_varint(message, at)
             yield number, value
             continue
-        if kind == BYTES:
-            size, at = read_varint(message, at)
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
@@ -72,13 +76,14 @@ def read_varint(message: memoryview, at: int) -> tuple[int, int]:
     Raises:
         ValueError: it does not end within the message or ten bytes.
     """
+    length = len(message)
     value = shift = 0
-    while at < len(message) and shift < 64:  # ten bytes hold 64 bits
+    while at < length and shift < 64:  # ten bytes hold 64 bits
         byte = message[at]
-        value |= (byte & 0x7F) << shift
         at += 1
         if byte < 0x80:  # the highest bit says that more follows
-            return value, at
+            return value | byte << shift, at
+        value |= (byte & 0x7F) << shift
         shift += 7
     raise ValueError("a number without end")
 

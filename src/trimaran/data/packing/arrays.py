@@ -23,11 +23,10 @@ from shards.formats.records import Record
 from shards.formats.webdataset import BLOCK
 from shards.kinds import FormatName, Kind
 from trimaran.data import dataset_json
-from trimaran.data.contracts import Images, Moving
-from trimaran.data.packing import labelled_idx, moving, pictures
-from trimaran.data.packing.labelled_idx import Labelled
-from trimaran.data.packing.moving import Scenes
+from trimaran.data.contracts import OfArrays
+from trimaran.data.packing import pictures
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
+from trimaran.data.packing.samples import Samples
 from trimaran.errors import RunError
 from trimaran.files import SPARE_BYTES, check_space, follow_umask, writing
 from trimaran.reporting import Advance, Reporter
@@ -36,12 +35,8 @@ COMPRESSION = 6  # of PNG (0 to 9), the default of the format's libraries
 TEMPORARY = ".packing-"
 
 
-Samples = Labelled | Scenes
-"""The samples of one split, read and checked: each so many grey frames of one size."""
-
-
 def pack(
-    contract: Images | Moving, raw: Path, folder: Path, reporter: Reporter,
+    contract: OfArrays, raw: Path, folder: Path, reporter: Reporter,
     form: FormatName = "webdataset",
 ) -> None:
     """Make the packed data set `folder` from the verified files in `raw`.
@@ -52,7 +47,7 @@ def pack(
     Raises:
         RunError: a file breaks its format, disagrees with the contract, or space is lacking.
     """
-    splits = {name: read_split(contract, raw, name) for name in contract.splits}
+    splits = {name: contract.read(raw, name) for name in contract.splits}
     total = sum(len(samples) for samples in splits.values())
     needed = sum(_packed_size_at_most(samples) for samples in splits.values())
     check_space(folder.parent, needed + SPARE_BYTES, f"packing {contract.name}", RunError)
@@ -71,17 +66,6 @@ def pack(
             _replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def read_split(contract: Images | Moving, raw: Path, name: str) -> Samples:
-    """Read one split from the files in `raw`, checked against the contract.
-
-    Raises:
-        RunError: a file breaks its format or disagrees with the contract.
-    """
-    if isinstance(contract, Moving):
-        return moving.read(contract, raw, name)
-    return labelled_idx.read(contract, raw, name)
 
 
 def _write_split(
@@ -127,7 +111,7 @@ def moments(samples: Samples) -> tuple[float, float]:
 
 
 def _describe(
-    contract: Images | Moving, form: FormatName, splits: dict[str, Samples],
+    contract: OfArrays, form: FormatName, splits: dict[str, Samples],
     shards: dict[str, list[Shard]],
 ) -> Dataset:
     mean, std = moments(splits["train"])

@@ -3,10 +3,70 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
-from trimaran.data.contracts import Videos
+from pydantic import Field, model_validator
+
+from trimaran import strict
+from trimaran.data.contracts import Contract, OfFiles, OfSequences
+from trimaran.data.origins import FileName, Name, Size
 from trimaran.data.packing.listing import Listing, Sample, fingerprint
-from trimaran.data.packing.videos import Clip
+from trimaran.data.splits import Split
+from trimaran.reporting import Reporter
+
+
+class VideoClip(strict.Model):
+    """A part of a video that is one sequence: frames from the first to before the second."""
+
+    video: FileName
+    frames: tuple[Annotated[int, Field(ge=0)], Size]
+    box: Annotated[
+        tuple[int, int, int, int] | None,
+        Field(description="left, top, right, bottom of what is cut out, in pixels"),
+    ] = None
+
+
+class VideoSplit(Split):
+    """The sequences of one split, by name."""
+
+    sequences: dict[Name, VideoClip] = Field(min_length=1)
+
+    @property
+    def samples(self) -> int:
+        """How many samples it has."""
+        return len(self.sequences)
+
+
+class Videos(OfSequences, OfFiles, Contract):
+    """Sequences that are parts of videos; a frame is in one of them at most."""
+
+    reader: Literal["video"]
+    splits: dict[Name, VideoSplit] = Field(min_length=1)
+
+    def used(self) -> set[str]:
+        """Return the names of the files that the splits are made of."""
+        return {clip.video for _, clip in self._clips()}
+
+    def _clips(self) -> list[tuple[str, VideoClip]]:
+        return [(f"{split}.{name}", clip) for split, of in self.splits.items()
+                for name, clip in of.sequences.items()]
+
+    @model_validator(mode="after")
+    def _no_frame_twice(self) -> Videos:
+        last: dict[str, tuple[int, str]] = {}
+        for name, clip in sorted(self._clips(), key=lambda one: one[1].frames):
+            begin, end = clip.frames
+            before, other = last.get(clip.video, (0, ""))
+            if begin >= end:
+                raise ValueError(f"splits.{name}: frames {begin} to {end} are none")
+            if begin < before:
+                raise ValueError(f"splits.{name}: frame {begin} of {clip.video} is in {other}, too")
+            last[clip.video] = end, name
+        return self
+
+    def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
+        """List the samples in the verified files in `folder`."""
+        return listing(self, folder)
 
 
 def listing(contract: Videos, raw: Path) -> Listing:
@@ -14,6 +74,8 @@ def listing(contract: Videos, raw: Path) -> Listing:
 
     Each is a sample of its own, so that no window over its frames leaves it for another split.
     """
+    from trimaran.data.packing.videos import Clip  # slow to import: Pillow
+
     splits = {
         split: [
             Sample(f"{split}/{name}", (), clip.video, 0, contract.files[clip.video].size,
@@ -25,3 +87,6 @@ def listing(contract: Videos, raw: Path) -> Listing:
     contents = {name: content.sha256 for name, content in contract.files.items()}
     stamps = [*map(str, splits.values()), *contents.values()]
     return Listing(raw, [], splits, fingerprint(stamps), kind=contract.kind, contents=contents)
+
+
+MODEL = Videos

@@ -14,15 +14,21 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
+from pydantic import Field, model_validator
+
+from shards.kinds import Kind
 from trimaran import pool
-from trimaran.data.contracts import ChestXray14
+from trimaran.data.contracts import Licensed
+from trimaran.data.origins import FileName, Name, Size
 from trimaran.data.packing import beside, tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, readable
+from trimaran.data.splits import Percent, Split
 from trimaran.errors import RunError, nearest
 from trimaran.files import check_space
 from trimaran.reporting import Advance, Reporter
+from trimaran.strict import Sha256
 
 IMAGE, FINDINGS, PATIENT = COLUMNS = ("Image Index", "Finding Labels", "Patient ID")
 NONE = "No Finding"
@@ -32,6 +38,46 @@ UNPACKED_PER_BYTE = 1.01  # PNG files hardly become smaller
 
 _MARK = re.compile(r"\..*\.tar\.gz\.done")
 _NAME = re.compile(r"\d{8}_\d{3}\.png")
+
+
+class PatientSplit(Split):
+    """The images that a list names, or those of a part of the patients that no list names.
+
+    How many they are is not known where a list has to be had first.
+    """
+
+    samples: Size | None = None
+    percent: tuple[Percent, Percent] | None = None
+    list: FileName | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> PatientSplit:
+        if (self.percent is None) == (self.list is None):
+            raise ValueError("give either 'percent' or 'list'")
+        return self
+
+
+class ChestXray14(Licensed):
+    """NIH's chest X-rays with any of 14 findings; each patient is in one split."""
+
+    kind: ClassVar[Kind] = Kind(labels="multi")
+
+    reader: Literal["chestxray14"]
+    classes: list[str] = Field(min_length=1)
+    seed: Annotated[int, Field(ge=0, description="of the order of the patients")]
+    assigned: Annotated[
+        Sha256 | None, Field(description="SHA-256 of each image with its split and findings")
+    ] = None
+    splits: dict[Name, PatientSplit] = Field(min_length=1)
+
+    def needed(self, source: Path) -> list[str]:
+        """Return the names of the files that have to be in `source`: no archives, if unpacked."""
+        unpacked = (source / FOLDER).is_dir()
+        return [name for name in self.files if not (unpacked and name.endswith(".tar.gz"))]
+
+    def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
+        """List the images, which are unpacked where they are not."""
+        return listing(self, folder, unpack(self, folder, unpacked, reporter), reporter)
 
 
 class Row(NamedTuple):
@@ -257,3 +303,6 @@ def _images(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.ExFileObjec
             content = archive.extractfile(member)
             if isinstance(content, tarfile.ExFileObject):
                 yield base, content
+
+
+MODEL = ChestXray14

@@ -11,10 +11,12 @@ import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-
-from PIL import Image
+from typing import TYPE_CHECKING
 
 from trimaran.errors import RunError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 UNSIGNED_BYTE = 0x08
 _TYPES = {0x08: "unsigned bytes", 0x09: "signed bytes", 0x0B: "shorts", 0x0C: "ints",
@@ -30,6 +32,8 @@ class Array:
 
     def image(self, number: int) -> Image.Image:
         """Return the grey image `number` of an array of three dimensions."""
+        from PIL import Image  # slow to import: contracts are loaded more often than packed
+
         _, height, width = self.shape
         size = height * width
         raw = self.values[number * size : (number + 1) * size]

@@ -12,9 +12,13 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
+
+from pydantic import Field
 
 from trimaran import paths, pool
+from trimaran.data.contracts import Licensed
+from trimaran.data.origins import Name
 from trimaran.data.packing.listing import (
     Found,
     Listing,
@@ -24,6 +28,7 @@ from trimaran.data.packing.listing import (
     is_utf8,
     readable,
 )
+from trimaran.data.splits import Counted
 from trimaran.errors import RunError
 from trimaran.reporting import Advance, Reporter
 
@@ -33,6 +38,22 @@ TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
 
 
 _CHUNK = 1 << 20
+
+
+class ImageNet(Licensed):
+    """The images of ILSVRC 2012, in the official tars."""
+
+    reader: Literal["ilsvrc2012"]
+    splits: dict[Name, Counted] = Field(min_length=1)
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, in the order of their labels."""
+        return class_names(sorted(synsets()))
+
+    def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
+        """List the samples in the verified files in `folder`."""
+        return listing(folder, pool.cores(), reporter)
 
 
 class Task(NamedTuple):
@@ -194,3 +215,6 @@ def _ground_truth(devkit: Path, classes: int) -> list[int]:
     if not numbers or not all(0 < number <= classes for number in numbers):
         raise RunError(f"{devkit}: {TRUTH} does not hold a class from 1 to {classes:,} a line")
     return numbers
+
+
+MODEL = ImageNet

@@ -8,11 +8,34 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Literal
 
-from trimaran.data.contracts import Kitti
+from pydantic import Field
+
+from trimaran.data.contracts import Licensed, OfSequences
+from trimaran.data.origins import Name, RelativePath, Size
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
+from trimaran.data.splits import Counted
 from trimaran.errors import RunError
 from trimaran.reporting import Reporter
+
+
+class KittiSplit(Counted):
+    """The sequences in one folder of the zip; how many frames they have in all, where known."""
+
+    folder: RelativePath
+    frames: Size | None = None
+
+
+class Kitti(OfSequences, Licensed):
+    """The sequences of KITTI's tracking benchmark, in the official zip."""
+
+    reader: Literal["kitti-tracking"]
+    splits: dict[Name, KittiSplit] = Field(min_length=1)
+
+    def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
+        """List the samples in the verified files in `folder`."""
+        return listing(self, folder, reporter)
 
 
 def listing(contract: Kitti, source: Path, reporter: Reporter) -> Listing:
@@ -50,3 +73,6 @@ def _sequences(name: str, members: dict[str, int], split: str, folder: str) -> l
         Sample(f"{split}/{sequence}", (), name, 0, sum(members[one] for one in of), tuple(of))
         for sequence, of in frames.items()
     ]
+
+
+MODEL = Kitti

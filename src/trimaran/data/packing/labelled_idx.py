@@ -4,17 +4,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from PIL import Image
+from pydantic import Field, model_validator
 
-from trimaran.data.contracts import Images
+from trimaran.data.contracts import OfArrays
+from trimaran.data.origins import FileName, Name
 from trimaran.data.packing import idx
+from trimaran.data.splits import Counted
 from trimaran.errors import RunError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class ImageSplit(Counted):
+    """Which IDX files hold the samples of one split."""
+
+    images: FileName
+    labels: FileName
+
+
+class Images(OfArrays):
+    """Grey images of one class each, in IDX files."""
+
+    reader: Literal["idx"]
+    classes: list[str] = Field(min_length=2)
+    splits: dict[Name, ImageSplit] = Field(min_length=1)
+
+    def used(self) -> set[str]:
+        """Return the names of the files that the splits are made of."""
+        return {name for split in self.splits.values() for name in (split.images, split.labels)}
+
+    @model_validator(mode="after")
+    def _classes_differ(self) -> Images:
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError("a class is named twice")
+        return self
+
+    def read(self, raw: Path, split: str) -> Labelled:
+        """Read one split from its files in `raw`."""
+        return read(self, raw, split)
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Images and their classes: one of the `Samples` of `arrays`, alike in its methods."""
+    """Images and their classes: as `Samples` are."""
 
     name: str
     images: idx.Array
@@ -39,6 +74,8 @@ class Labelled:
 
     def histogram(self) -> list[int]:
         """Return how often each grey value is in all images."""
+        from PIL import Image  # as in `idx`
+
         count, height, width = self.images.shape
         return Image.frombytes("L", (height * width, count), self.images.values).histogram()
 
@@ -63,3 +100,6 @@ def read(contract: Images, raw: Path, name: str) -> Labelled:
             f" the contract has {len(contract.classes)} classes"
         )
     return Labelled(name, images, labels.values)
+
+
+MODEL = Images

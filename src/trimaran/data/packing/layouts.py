@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimaran.data import contracts
-from trimaran.data.contracts import ChestXray14
 from trimaran.data.packing import beside, chestxray, class_folders, ilsvrc, labelled, sequences
 from trimaran.data.packing.listing import Listing
 from trimaran.errors import UsageError
@@ -45,7 +44,7 @@ def listing_of(
     class_folders.refuse_within(source, out)
     if labels is None and chestxray.is_here(source):
         contract = contracts.load("chestxray14")
-        assert isinstance(contract, ChestXray14)  # noqa: S101 - it is the repository's own
+        assert isinstance(contract, chestxray.ChestXray14)  # noqa: S101 - it is the repository's own
         images = source / chestxray.FOLDER
         return chestxray.listing(contract, source, images, reporter, skip_missing=skip_missing)
     if labels is not None or in_sequences:

@@ -13,12 +13,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shards.kinds import Kind
-from trimaran.data.packing.videos import Clip
 from trimaran.errors import RunError, unreadable
 from trimaran.reporting import Reporter
+
+if TYPE_CHECKING:
+    from trimaran.data.packing.videos import Clip
 
 ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png", ".dcm": "dcm"}
 SHOWN = 10

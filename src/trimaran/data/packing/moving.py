@@ -21,12 +21,64 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from PIL import Image, ImageChops
+from pydantic import Field, model_validator
 
-from trimaran.data.contracts import Motion, Moving
+from trimaran import strict
+from trimaran.data import contracts
+from trimaran.data.contracts import OfArrays, OfSequences
+from trimaran.data.origins import FileName, Name, Size
 from trimaran.data.packing import idx
+from trimaran.data.packing.labelled_idx import Images
+from trimaran.data.splits import Counted
 from trimaran.errors import RunError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class Motion(strict.Model):
+    """How items move, all in whole pixels."""
+
+    side: Annotated[Size, Field(description="of a frame, which is square")]
+    frames: Annotated[Size, Field(description="of a sequence")]
+    items: Annotated[Size, Field(description="in a sequence")]
+    speed: Annotated[Size, Field(description="at most, along each side, from frame to frame")]
+    seed: Annotated[int, Field(ge=0)]
+
+
+class MovingSplit(Counted):
+    """Which IDX file holds the items that move in the sequences of one split."""
+
+    images: FileName
+
+
+class Moving(OfSequences, OfArrays):
+    """Sequences in which the images of another data set move; files and sources are its own."""
+
+    reader: Literal["moving"]
+    from_: Name = Field(alias="from")
+    motion: Motion
+    splits: dict[Name, MovingSplit] = Field(min_length=1)
+
+    def used(self) -> set[str]:
+        """Return the names of the files: those of the other data set, labels too."""
+        return {split.images for split in self.splits.values()} | set(self.files)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _taken_over(cls, content: object) -> object:
+        if not isinstance(content, dict) or not isinstance(content.get("from"), str):
+            return content
+        if given := sorted({"files", "sources"} & set(content)):
+            raise ValueError(f"{' and '.join(given)}: are those of {content['from']}")
+        other = strict.load(Images, contracts.file_of(content["from"]))
+        return {**content, "files": other.files, "sources": other.sources}
+
+    def read(self, raw: Path, split: str) -> Scenes:
+        """Return the sequences of one split."""
+        return read(self, raw, split)
 
 
 @dataclass(frozen=True)
@@ -47,7 +99,7 @@ class Flight:
 
 @dataclass(frozen=True)
 class Scenes:
-    """The sequences of one split: one of the `Samples` of `arrays`, alike in its methods."""
+    """The sequences of one split: as `Samples` are."""
 
     name: str
     motion: Motion
@@ -68,6 +120,8 @@ class Scenes:
 
     def frames(self, number: int) -> Iterator[Image.Image]:
         """Yield the frames of one sequence."""
+        from PIL import Image, ImageChops  # as in `idx`
+
         flying = [self.flight(number, item) for item in range(self.motion.items)]
         for at in range(self.motion.frames):
             frame = Image.new("L", (self.motion.side, self.motion.side))
@@ -113,3 +167,6 @@ def read(contract: Moving, raw: Path, name: str) -> Scenes:
             f" which do not fit into frames of {motion.side}x{motion.side}"
         )
     return Scenes(name, motion, split.samples, items)
+
+
+MODEL = Moving

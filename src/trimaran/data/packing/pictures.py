@@ -11,8 +11,8 @@ import PIL
 from PIL import Image
 
 from shards import dicom, picturefile
-from shards.picturefile import BadImage as BadImage
-from shards.picturefile import Facts
+from shards.picturefacts import BadImage as BadImage
+from shards.picturefacts import Facts
 
 ENCODER = f"Pillow {PIL.__version__}"
 FILTER = Image.Resampling.BICUBIC

@@ -3,12 +3,55 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import zipfile
 from pathlib import Path
+from typing import ClassVar, Literal
 
-from trimaran.data.contracts import Zipped
+from pydantic import Field, model_validator
+
+from shards.kinds import Kind
+from trimaran.data.contracts import Contract, OfFiles
+from trimaran.data.origins import Name, RelativePath
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
+from trimaran.data.splits import Counted, Percent
 from trimaran.errors import RunError
+from trimaran.reporting import Reporter
+
+
+class HashedSplit(Counted):
+    """The images whose hash of their content, taken modulo 100, is from the first to before the
+    second number: two files with one content are never in two splits.
+    """
+
+    percent: tuple[Percent, Percent]
+
+
+class Zipped(OfFiles, Contract):
+    """Images with any number of classes, which their folders in a zip (such as a wheel) say."""
+
+    kind: ClassVar[Kind] = Kind(labels="multi")
+
+    reader: Literal["zip"]
+    classes: list[str] = Field(min_length=1)
+    folders: dict[RelativePath, list[str]] = Field(min_length=1)
+    splits: dict[Name, HashedSplit] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_zip_and_each_image_once(self) -> Zipped:
+        if len(self.files) > 1:
+            raise ValueError("files: the images are in one zip")
+        if others := sorted(set(itertools.chain(*self.folders.values())) - set(self.classes)):
+            raise ValueError(f"folders: {', '.join(others)}: not among the classes")
+        parts = sorted(split.percent for split in self.splits.values())
+        ends = [0, *itertools.chain(*parts), 100]
+        if ends[::2] != ends[1::2]:
+            raise ValueError("splits: their percent do not go from 0 to 100 without gap or overlap")
+        return self
+
+    def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
+        """List the samples in the verified files in `folder`."""
+        return listing(self, folder)
 
 
 def listing(contract: Zipped, raw: Path) -> Listing:
@@ -49,3 +92,6 @@ def _split(contract: Zipped, content: bytes) -> str:
     at = int(hashlib.sha256(content).hexdigest(), 16) % 100
     return next(name for name, split in contract.splits.items()
                 if split.percent[0] <= at < split.percent[1])
+
+
+MODEL = Zipped

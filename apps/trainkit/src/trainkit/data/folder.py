@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from shards.formats.records import Bytes
+from shards.picturefacts import BadImage
 from trainkit.data.bad import UndecodableError
 from trainkit.exits import DataError
 
@@ -71,7 +72,7 @@ class ImageFolder:
             return [np.frombuffer(self._pictures.plain(path.read_bytes()), np.uint8)]
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
-        except self._pictures.BadImage as error:
+        except BadImage as error:
             raise UndecodableError(str(path), str(error)) from error
 
     def labels(self, number: int) -> list[int]:

@@ -1,19 +1,16 @@
-"""Pictures of every kind by the rule of the packer, with the table that its own tests run."""
+"""Pictures of every kind by the rule of the packer."""
 
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from oddpictures import BAD, CASES, GOOD, OTHERS, Case, different
+from oddpictures import CASES, GOOD, OTHERS, Case, different
 from shards import picturefile
-from shards.picturefile import BadImage
-from trainkit.data.bad import UndecodableError
-from trainkit.data.dataset import open_dataset
+from shards.picturefacts import BadImage
 
 ALL = {**CASES, **OTHERS}
 READ = {name: case for name, case in ALL.items() if case.pixels is not None}
@@ -49,27 +46,3 @@ def test_grey_of_16_bits_is_scaled_by_channel_not_clipped() -> None:
         found = picturefile.in_channels(image, channels)
         assert found.mode == mode
         assert np.asarray(found).max() == max(CASES["png grey of 16 bits"].pixels.ravel())
-
-
-def test_a_folder_gives_files_that_every_decoder_reads(tmp_path: Path) -> None:
-    cases = [*GOOD.values(), *(case for case in OTHERS.values() if case.pixels is not None)]
-    place = tmp_path / "train/cat"
-    place.mkdir(parents=True)
-    for at, case in enumerate(cases):
-        (place / f"{at:03}.png").write_bytes(case.content)
-    (tmp_path / "val").mkdir()
-    records = open_dataset(tmp_path).records("train")
-    for at, case in enumerate(cases):
-        content = records.encoded(at).tobytes()
-        assert picturefile.facts(content).plain
-        assert not different(np.asarray(picturefile.picture(content)), case)
-
-
-def test_an_undecodable_file_of_a_folder_is_named(tmp_path: Path) -> None:
-    place = tmp_path / "train/cat"
-    place.mkdir(parents=True)
-    (place / "dark.png").write_bytes(BAD["png of 12 bits in 16"].content)
-    (tmp_path / "val").mkdir()
-    records = open_dataset(tmp_path).records("train")
-    with pytest.raises(UndecodableError, match=r"dark\.png is a picture of 16 bits"):
-        records.encoded(0)

@@ -1,0 +1,119 @@
+"""`dataset.json`: every fault is found, each with its place; what is written is read again."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shards import description
+from shards.description import Dataset
+from shards.entries import Malformed
+
+DOCUMENT: dict[str, Any] = {
+    "schema": 1, "name": "photos", "format": "tfrecord", "classes": ["a", "é"],
+    "labels": "multi",
+    "image": {"channels": 1, "height": 28, "width": None, "encoding": "png", "mean": [0.5],
+              "std": [1e-3]},
+    "splits": {"train": {"samples": 2, "shards": [
+        {"file": "train/0.tfrecord", "index": "0.idx", "index_sha256": "b" * 64, "samples": 2,
+         "bytes": 9, "sha256": "a" * 64},
+    ]}},
+    "origin": {"contents": {"a.zip": "c" * 64}, "order_seed": 1, "encoder": "none",
+               "resize": [3, 4]},
+}
+SHARD = ("splits", "train", "shards", 0)
+
+
+def parsed(document: object, *, strict: bool = True) -> Dataset:
+    return description.parse(document, strict=strict)
+
+
+def test_what_is_written_is_read_again() -> None:
+    dataset = parsed(DOCUMENT)
+    assert dataset.origin is not None
+    assert dataset.origin.resize == (3, 4)
+    assert json.loads(description.text(dataset)) == DOCUMENT
+    assert list(json.loads(description.text(dataset))) == list(DOCUMENT)
+    assert parsed(json.loads(description.text(dataset))) == dataset
+
+
+def test_shards_and_indexes_have_their_checksums() -> None:
+    assert parsed(DOCUMENT).hashes() == {"train/0.tfrecord": "a" * 64, "0.idx": "b" * 64}
+
+
+def test_files_that_are_missing_or_of_another_size_are_named(tmp_path: Path) -> None:
+    dataset = parsed(DOCUMENT)
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/0.tfrecord").write_bytes(b"12345678")
+    assert dataset.missing_files(tmp_path) == [
+        f"{tmp_path / 'train/0.tfrecord'} has 8 bytes, 9 are listed",
+        f"{tmp_path / '0.idx'} is missing",
+    ]
+
+
+@pytest.mark.parametrize(("where", "value", "problem"), [
+    (("name",), "Photos", "is no name"),
+    (("format",), "zip", "is not one of webdataset"),
+    (("labels",), None, "is not one of class"),
+    (("classes",), "a", "is no list"),
+    (("classes", 1), 3, "is no text"),
+    (("image",), [], "is no object"),
+    (("image", "channels"), True, "is not one of 1, 3"),
+    (("image", "height"), -1, "is no whole number"),
+    (("image", "width"), 1.5, "is no whole number"),
+    (("image", "mean", 0), float("nan"), "is no finite number"),
+    (("splits",), [], "is no object"),
+    (("splits", "train", "samples"), True, "is no whole number"),
+    ((*SHARD, "sha256"), "A" * 64, "is no SHA-256"),
+    ((*SHARD, "index"), "../0.idx", "is no plain name"),
+    *(((*SHARD, "file"), name, "must be a relative path")
+      for name in ("/etc/passwd", "../a", "a/../../b", "a//b", "./a", "", "a/", "a\n")),
+    (("origin", "resize", 0), "x", "is no whole number"),
+    (("schema",), 2, "is not 1"),
+])
+def test_a_fault_has_its_place(where: tuple[Any, ...], value: object, problem: str) -> None:
+    document = copy.deepcopy(DOCUMENT)
+    place: Any = document
+    for part in where[:-1]:
+        place = place[part]
+    place[where[-1]] = value
+    with pytest.raises(Malformed) as caught:
+        parsed(document)
+    (fault,) = caught.value.faults
+    assert fault.where == where
+    assert problem in fault.problem
+
+
+def test_all_faults_are_told_at_once() -> None:
+    document = copy.deepcopy(DOCUMENT)
+    del document["image"]["mean"], document["splits"]["train"]["shards"][0]["bytes"]
+    document["classes"] = None
+    with pytest.raises(Malformed) as caught:
+        parsed(document)
+    assert [fault.where for fault in caught.value.faults] == [
+        ("classes",), ("image", "mean"), (*SHARD, "bytes"),
+    ]
+
+
+def test_what_a_later_packer_adds_is_refused_only_by_who_is_strict() -> None:
+    document = DOCUMENT | {"added": 1}
+    assert parsed(document, strict=False) == parsed(DOCUMENT)
+    with pytest.raises(Malformed, match="added: unknown key"):
+        parsed(document)
+
+
+def test_what_a_training_imports_needs_no_library_of_a_format() -> None:
+    """Not every image of an app has all of them."""
+    code = (
+        "import sys; import shards.description, shards.formats, shards.formats.mapped;"
+        "import shards.formats.tfrecord, shards.formats.recordio, shards.formats.webdataset;"
+        "print({'h5py', 'lmdb', 'PIL', 'google_crc32c', 'pydantic'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
