@@ -61,13 +61,23 @@ def notes(directory: Path) -> list[str]:
 
 def _script(directory: Path, record: RunRecord) -> Iterator[str]:
     try:
-        digest = hashlib.sha256(read_plain(directory / links.SCRIPT)).hexdigest()
+        text = read_plain(directory / links.SCRIPT)
     except (OSError, UsageError) as error:
         yield f"{links.SCRIPT} cannot be read: {error}"
         return
+    digest = hashlib.sha256(text).hexdigest()
     submitted = record.job.script_sha256 if record.job else None
     if digest != submitted:
         yield f"{links.SCRIPT}: SHA-256 {digest}, run.json says that {submitted} was submitted"
+    if (wanted := links.functions_sha256(text)) is None:
+        return
+    try:
+        digest = hashlib.sha256(read_plain(directory / links.FUNCTIONS)).hexdigest()
+    except (OSError, UsageError) as error:
+        yield f"{links.FUNCTIONS} cannot be read: {error}"
+        return
+    if digest != wanted:
+        yield f"{links.FUNCTIONS}: SHA-256 {digest}, {links.SCRIPT} says that it is {wanted}"
 
 
 def _link(link: Link, recipe: Recipe, last_step: int | None) -> Iterator[str]:
