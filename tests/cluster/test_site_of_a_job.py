@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from jobplaces import make, noting, write_program
+from jobplaces import make, write_program
 from trimaran.cluster import jobs, script
 from trimaran.engines.apptainer import Apptainer
 from trimaran.reporting import Silent
@@ -105,7 +105,7 @@ def test_submit_writes_it_down(
     tmp_path: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = make(tmp_path / "p", cluster=CLUSTER)
-    write_program(place.root / "bin/sbatch", noting(said="12"))
+    write_program(place.root / "bin/sbatch", '#!/bin/sh\ncp job/functions.sh "$0.saw"; echo 12\n')
     monkeypatch.setenv("PATH", str(place.root / "bin"), prepend=os.pathsep)
     (tmp_path / "licences").mkdir()
     site = Site(binds={tmp_path / "licences": "/mnt/licences"})
@@ -116,6 +116,7 @@ def test_submit_writes_it_down(
         pipeline, "prepare", lambda *_: (request, place.job.data, place.job.built, image)
     )
     jobs.submit(request, "here", CLUSTER, Silent())
+    assert (place.root / "bin/sbatch.saw").read_text() == script.functions()
     record = rundir.load(own_place / "run")
     assert record.site is not None
     assert record.site.flags == list(CLUSTER.flags)
