@@ -22,7 +22,7 @@ unset CDPATH
 scheduler=lsf
 job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=60a9e68dfe47c825212e2f1248a226c7d2e38daa45a9f45b8f2ad41fc7eeb3b6
+functions_sha256=18ac3d338bfd95eb883f3f325fef0052a293d42ba3937d16ba390e887a7db5cb
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 data1=/example/data

@@ -22,6 +22,7 @@
 : "${image?}"            # path of the image, and the SHA-256 of the file:
 : "${image_sha256?}"
 : "${engine?}"           # where the site file says that Apptainer is on the nodes
+: "${gpu_device?}"       # file in /dev that shows that the driver of the image's GPUs is loaded
 : "${nodes?}"            # number of nodes
 : "${tasks_per_node?}"   # tasks that `starter` starts on each node
 : "${starter?}"          # program that starts the tasks: srun, mpirun or jsrun
