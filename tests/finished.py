@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,9 @@ IMAGE = ImageRecord(
 SIF = IMAGE.model_copy(
     update={"engine": "apptainer", "reference": "/a.sif", "digest": "sha256:" + "ef" * 32}
 )
+FUNCTIONS = "main() { :; }\n"
+"""The functions of a job, beside its script."""
+
 CONTRACT = contracts.load("fashion-mnist")
 assert isinstance(CONTRACT, Images)
 assert CONTRACT.packed is not None
@@ -91,7 +95,10 @@ def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
     host = record.host.model_dump(mode="json")
     folder = directory / job_chain.FOLDER
     folder.mkdir()
-    (directory / job_chain.SCRIPT).write_text("#!/bin/sh\n")
+    (directory / job_chain.FUNCTIONS).write_text(FUNCTIONS)
+    (directory / job_chain.SCRIPT).write_text(
+        f"#!/bin/sh\nfunctions_sha256={hashlib.sha256(FUNCTIONS.encode()).hexdigest()}\n"
+    )
     (folder / "ids").write_text("41\n42\n")
     for number, status, before, after, why in (
         (1, 75, 0, 2, "its time was over"), (2, 0, 2, 2, "it came to its end"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimaran.cluster import script
-from trimaran.cluster.script import SCRIPT, Job
+from trimaran.cluster.script import FUNCTIONS, SCRIPT, Job
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.files import sha256
@@ -88,8 +88,15 @@ class Place:
     def out(self) -> Path:
         return self.job.directory
 
-    def install(self, text: str) -> None:
-        """Have the job another script, which counts as the one that was submitted."""
+    def install(self, text: str, functions: str | None = None) -> None:
+        """Have the job another script, which counts as the one that was submitted.
+
+        With other `functions` than those of every job it has their SHA-256.
+        """
+        (self.out / FUNCTIONS).write_text(script.functions() if functions is None else functions)
+        if functions is not None:
+            own = f"functions_sha256={sha256(self.out / FUNCTIONS)}"
+            text = re.sub("(?m)^functions_sha256=.*", own, text)
         (self.out / SCRIPT).write_text(text)
         file = self.out / "run.json"
         file.write_text(re.sub(r'(?<="script_sha256": ")[0-9a-f]*', sha256(self.out / SCRIPT),

@@ -29,7 +29,7 @@ from trimaran.files import sha256
 from trimaran.hostfacts import host_facts
 from trimaran.recipes import library
 from trimaran.recipes.options import Argument
-from trimaran.runs import pipeline, rundir
+from trimaran.runs import pipeline, rundir, shell
 from trimaran.runs.record import GitRecord, RunRecord
 
 GOLDEN = Path(__file__).parents[1] / "golden/run.sh"
@@ -237,8 +237,9 @@ def test_the_script_finds_amds_gpus_as_the_tool_does(
         )
     (drm / "renderD128/device").mkdir(parents=True)
     (drm / "renderD128/device/product_name").write_text("Instinct MI250X\n")
-    monkeypatch.setattr(hostfacts, "KFD", kfd)
-    monkeypatch.setattr(hostfacts, "DRM", drm)
+    text = shell.functions().replace(str(hostfacts.KFD), str(kfd)).replace(
+        str(hostfacts.DRM), str(drm))
+    monkeypatch.setattr(shell, "functions", lambda: text)
     place = make(tmp_path / "place", contents({}))
     place.run("--data", place.data.name, "--out", "out")
     found = record(place.root / "out")["host"]["accelerators"]

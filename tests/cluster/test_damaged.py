@@ -91,6 +91,7 @@ READ: dict[str, tuple[str, ...]] = {
     "job/ids": ("status", "cancel", "resume", "report", "compare"),
     "job/cancelled": ("status",),
     "job/job.sh": ("resume", "report", "compare"),
+    "job/functions.sh": ("resume", "report", "compare"),
     "job/link-0001.json": ("status", "resume", "report", "compare"),
     "job/link-0002.end.json": ("status", "resume", "report", "compare"),
     "job/refused.json": ("status",),

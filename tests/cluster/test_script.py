@@ -6,6 +6,7 @@ script, this file writes the golden `job.sh` anew.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -17,9 +18,13 @@ import pytest
 
 from commandline import of_run
 from jobplaces import CHECKPOINT, RECIPE, SRUN, Place, describe, make, shaped, warn
+from trimaran import hostfacts
 from trimaran.cluster import script
 from trimaran.cluster.scheduler import Scheduler, Shape
+from trimaran.engines import commands
 from trimaran.errors import UsageError
+from trimaran.hostfacts import HostFacts
+from trimaran.launch.words import quote
 from trimaran.recipes import library
 from trimaran.runs import consistency, job_chain, rundir
 from trimaran.site_file import Cluster
@@ -56,15 +61,55 @@ def test_the_script_is_the_golden_file(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
-    script_file = tmp_path / "job.sh"
-    script_file.write_text(variant(name))
-    done = subprocess.run(
-        ["shellcheck", "--shell=sh", str(script_file)], capture_output=True, text=True,
+    """Together with the functions: it sees each variable that one of them does not set or use."""
+    (tmp_path / "job.sh").write_text(variant(name))
+    (tmp_path / "functions.sh").write_text(script.functions())
+    done = shellcheck(tmp_path, "--external-sources", "job.sh")
+    assert done.stdout == ""
+    assert done.returncode == 0
+
+
+def test_shellcheck_finds_nothing_in_the_functions(tmp_path: Path) -> None:
+    (tmp_path / "functions.sh").write_text(script.functions())
+    done = shellcheck(tmp_path, "functions.sh")
+    assert done.stdout == ""
+    assert done.returncode == 0
+
+
+def shellcheck(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["shellcheck", "--shell=sh", *words], cwd=folder, capture_output=True, text=True,
         check=False,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
-    assert done.stdout == ""
-    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_administrator_reads_it_in_two_minutes(name: str) -> None:
+    text = variant(name)
+    assert len(text.splitlines()) <= 120
+    same = hashlib.sha256(script.functions().encode()).hexdigest()
+    assert f"\nfunctions_sha256={same}\n" in text, "every job has the same functions"
+    assert job_chain.functions_sha256(text.encode()) == same
+
+
+def test_the_functions_have_the_values_of_the_tool() -> None:
+    text = script.functions()
+    flags = text[text.index("for flag in "):].partition("; do")[0].replace("\\\n", " ").split()[3:]
+    assert flags == [flag for some in hostfacts.FLAGS.values() for flag in some]
+    assert f"{hostfacts.KFD}/*/properties" in text
+    assert f"{hostfacts.DRM}/renderD$minor/" in text
+    assert f'"$vendor" = {hostfacts.AMD} ]' in text
+    assert f">> {hostfacts.CAP_SYS_RESOURCE} & 1" in text
+    assert f"for file in {rundir.METRICS} {rundir.RESULT}; do" in text
+    for name in commands.PASSED_ON:
+        assert f'if [ -n "${{{name}+set}}" ]; then set -- "$@" "{name}=${name}"; fi' in text
+    facts = [f'"{name}": ${name}' for name in HostFacts.model_fields if name != "python"]
+    assert f'\n{{{", ".join(facts)}, "python": null}}\n' in text
+    for one in script.SCHEDULERS.values():
+        assert one.name == "lsf" or all(
+            quote(line.replace("(?:", "(")) in text for line in one.queued)
+        assert f"{one.name}) printf {one.title} ;;" in text
 
 
 def variant(name: str) -> str:
@@ -283,7 +328,7 @@ def test_the_script_for_the_largest_machines_is_as_short_as_that_for_two_nodes()
         ("#SBATCH --nodes=2", "#SBATCH --nodes=2048"), ("nodes=2", "nodes=2048"),
     ]
     assert "#SBATCH --ntasks-per-node=8" in many
-    assert "    tasks=$((nodes * 8))" in many
+    assert "tasks_per_node=8" in many
 
 
 def test_the_shape_of_a_job_for_the_largest_machines() -> None:

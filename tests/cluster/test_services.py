@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobplaces import MPS, Place, make, noting, sharing, write_program
+from trimaran.cluster import script
 from trimaran.cluster.script import SCRIPT
 from trimaran.runs import job_chain, rundir
 from trimaran.site_file import Cluster
@@ -70,9 +71,9 @@ def test_modules_are_a_function_of_the_sites_profile(loading: Place) -> None:
         f'echo "$NOT_SET" >/dev/null\nmodule() {{ PATH={loading.root}/sw:$PATH; echo "$@" >>'
         f"'{loading.root}/loaded'; }}\n"
     )
-    text = (loading.out / SCRIPT).read_text()
-    assert str(MODULES) in text
-    loading.install(text.replace(str(MODULES), f"'{profile}'"))
+    assert str(MODULES) in script.functions()
+    functions = script.functions().replace(str(MODULES), f"'{profile}'")
+    loading.install((loading.out / SCRIPT).read_text(), functions)
     code, said = loading.run()
     assert code == 0, said
     assert (loading.root / "loaded").read_text() == "load a/1 apptainer/1.4\n" * 4
@@ -87,7 +88,8 @@ def test_what_starts_the_tasks_may_be_in_a_module_itself(tmp_path: Path) -> None
     (place.root / "bin/mpirun").rename(place.root / "sw/mpirun")
     profile = place.root / "lmod.sh"
     profile.write_text(f"module() {{ PATH={place.root}/sw:$PATH; }}\n")
-    place.install((place.out / SCRIPT).read_text().replace(str(MODULES), f"'{profile}'"))
+    functions = script.functions().replace(str(MODULES), f"'{profile}'")
+    place.install((place.out / SCRIPT).read_text(), functions)
     code, said = place.run(number="7.server")
     assert code == 0, said
     profile.write_text("module() { return 1; }\n")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from jobplaces import make, noting, write_program
+from jobplaces import make, write_program
 from trimaran.cluster import jobs, script
 from trimaran.engines.apptainer import Apptainer
 from trimaran.reporting import Silent
 from trimaran.runs import pipeline, rundir
 from trimaran.runs.record import ImageRecord
 from trimaran.site_file import Cluster, Site
+
+FABRICS = re.compile(r"(?m)^fabrics='[^']*'$")
+"""The table of the cards and devices of fast networks, in the functions of every job."""
 
 CLUSTER = Cluster(
     mpi="pmi2", flags=("--no-mount=bind-paths", "--bind=/w:/usr/lib"),
@@ -52,23 +56,23 @@ def test_what_the_users_environment_says_to_apptainer_reaches_no_rank(tmp_path: 
 
 
 def test_devices_of_the_network_are_shown_and_none_is_missed_in_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     cards = {name: tmp_path / f"sys-{name}" for name in ("shown", "lost", "none")}
     for name in ("shown", "lost"):
         (cards[name] / "card0").mkdir(parents=True)
-    monkeypatch.setattr(script, "FABRICS", {
-        str(cards["shown"]): ("/dev/nul*",), str(cards["lost"]): ("/dev/absent*", "/dev/gone"),
-        str(cards["none"]): ("/dev/never*",),
-    })
     cluster = Cluster(mpi="pmi2", devices=("/dev/zer*", "/dev/null", "/dev/missing*"))
     place = make(tmp_path / "p", cluster=cluster)
+    table = "\n".join((f"{cards['shown']} /dev/nul*", f"{cards['lost']} /dev/absent* /dev/gone",
+                       f"{cards['none']} /dev/never*"))
+    place.install((place.out / script.SCRIPT).read_text(), FABRICS.sub(
+        f"fabrics='{table}'", script.functions()))
     code, said = place.run()
     assert code == 0, said
     passed = dict(entry.split("=", 1) for entry in place.recorded("env"))
     shown = passed["APPTAINER_MOUNT"].splitlines()
     for device in ("/dev/zero", "/dev/null"):
-        assert f'type=bind,"source={device}","destination={device}"' in shown
+        assert shown.count(f'type=bind,"source={device}","destination={device}"') == 1
     assert not [line for line in shown if "*" in line]
     log = (place.out / "log.txt").read_text()
     assert f"{cards['lost']} lists a network card, but there is no /dev/absent* /dev/gone" in log
@@ -83,12 +87,9 @@ def test_devices_of_the_network_are_shown_and_none_is_missed_in_silence(
 
 
 @pytest.mark.parametrize("device", ["/dev/infiniband", "/dev/hfi1*", "/dev/cxi*"])
-def test_known_fabrics_are_shown_without_a_word_in_the_site_file(
-    tmp_path: Path, device: str
-) -> None:
-    text = (make(tmp_path / "p").out / script.SCRIPT).read_text()
-    [line] = [line for line in text.splitlines() if "for device in" in line]
-    assert device in line.replace(";", " ").split()
+def test_known_fabrics_are_shown_without_a_word_in_the_site_file(device: str) -> None:
+    [table] = FABRICS.findall(script.functions())
+    assert device in table.rstrip("'").split()
 
 
 @pytest.mark.parametrize("device", [
@@ -104,7 +105,7 @@ def test_submit_writes_it_down(
     tmp_path: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = make(tmp_path / "p", cluster=CLUSTER)
-    write_program(place.root / "bin/sbatch", noting(said="12"))
+    write_program(place.root / "bin/sbatch", '#!/bin/sh\ncp job/functions.sh "$0.saw"; echo 12\n')
     monkeypatch.setenv("PATH", str(place.root / "bin"), prepend=os.pathsep)
     (tmp_path / "licences").mkdir()
     site = Site(binds={tmp_path / "licences": "/mnt/licences"})
@@ -115,6 +116,7 @@ def test_submit_writes_it_down(
         pipeline, "prepare", lambda *_: (request, place.job.data, place.job.built, image)
     )
     jobs.submit(request, "here", CLUSTER, Silent())
+    assert (place.root / "bin/sbatch.saw").read_text() == script.functions()
     record = rundir.load(own_place / "run")
     assert record.site is not None
     assert record.site.flags == list(CLUSTER.flags)

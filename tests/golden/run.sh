@@ -19,15 +19,22 @@ exit codes: that of the app (0 done, 2 arguments, 3 data, 4 diverged, 75 stopped
 END
 }
 
-# fail CODE LINE...
+program=run.sh
+gpu_device=
+
+# Functions that the script of a job and the run.sh of a bundle share. The script that contains
+# them sets `program`, its own name, and `gpu_device`, the file that the driver of the image's
+# GPUs makes in /dev (empty for an image that uses no GPU).
+
+# fail CODE LINE...: print the lines as messages of this script, and exit with status CODE.
 fail() {
     code=$1
     shift
-    printf 'run.sh: %s\n' "$@" >&2
+    for line; do printf '%s: %s\n' "$program" "$line"; done >&2
     exit "$code"
 }
 
-# replace TEXT OLD NEW: TEXT with NEW in place of each OLD.
+# replace TEXT OLD NEW: print TEXT with NEW in place of each OLD.
 replace() {
     rest=$1
     made=
@@ -41,14 +48,14 @@ replace() {
     printf '%s' "$made$rest"
 }
 
-# json TEXT: as a JSON string; control characters, which no path here has, are left out.
+# json TEXT: print TEXT as a JSON string, without its control characters (no path here has any).
 json() {
     text=$(printf '%s' "$1" | tr -d '\000-\037\177')
     text=$(replace "$text" "\\" "\\\\")
     printf '"%s"' "$(replace "$text" '"' "\\\"")"
 }
 
-# json_list WORD...
+# json_list WORD...: print the words as a JSON list of strings.
 json_list() {
     comma=
     printf '['
@@ -59,7 +66,7 @@ json_list() {
     printf ']'
 }
 
-# json_object NAME=VALUE...
+# json_object NAME=VALUE...: print a JSON object of strings.
 json_object() {
     comma=
     printf '{'
@@ -70,7 +77,7 @@ json_object() {
     printf '}'
 }
 
-# shell_line WORD...: one line to paste into a shell.
+# shell_line WORD...: print the words as one line that can be pasted into a shell.
 shell_line() {
     space=
     for word; do
@@ -83,11 +90,12 @@ shell_line() {
     done
 }
 
-# What is not seen, or turns the text after it round, in UTF-8: among others U+200B to U+200F, U+2028
-# to U+202E, U+2060 to U+206F.
+# Characters in UTF-8 that a terminal does not show, or that reverse the text after them. Among
+# them are U+200B to U+200F, U+2028 to U+202E and U+2060 to U+206F.
 unseen=$(printf '\302[\200-\237\255]|\330\234|\341\240\216|\342\200[\213-\217\250-\256]|\342\201[\240-\257]|\357\273\277|\363\240')
 
-# seen WORD: quoted; where it has such a character, with all that is not ASCII as printf makes it.
+# seen WORD: print WORD in quotes. If it has a character that is not shown, all of its characters
+# outside ASCII are printed as a call of printf that makes them.
 seen() {
     if ! printf '%s\n' "$1" | grep -qE "$unseen"; then
         printf "'%s'" "$(replace "$1" "'" "'\\''")"
@@ -108,7 +116,7 @@ seen() {
     printf "%s'" "$made"
 }
 
-# absolute PATH
+# absolute PATH: print PATH as an absolute path.
 absolute() {
     path=$1
     case $path in
@@ -121,7 +129,7 @@ absolute() {
     printf '%s' "$path"
 }
 
-# Path of Apptainer; some sites know it by its older name.
+# find_engine: print the path of Apptainer, which some sites install under its older name.
 find_engine() {
     other=
     for name in apptainer singularity; do
@@ -138,7 +146,7 @@ find_engine() {
     fail 69 "no Apptainer on PATH$other" "load your site's module, or ask for it to be installed"
 }
 
-# Why containers cannot start here, as far as the kernel tells.
+# obstacle: print why no container can start here, if a setting of the kernel is the reason.
 obstacle() {
     for setting in user/max_user_namespaces=0 kernel/unprivileged_userns_clone=0 \
         kernel/apparmor_restrict_unprivileged_userns=1; do
@@ -152,7 +160,8 @@ obstacle() {
     printf 'user namespaces look allowed; the reason is in the lines above\n'
 }
 
-# Facts of this machine, as JSON values.
+# host_facts: set hostname, os, kernel, architecture, processor, cores, memory_gib, cpu_flags and
+# accelerators to facts of this machine, each as a JSON value.
 host_facts() {
     hostname=$(json "$(uname -n)")
     # shellcheck source=/dev/null
@@ -171,7 +180,9 @@ host_facts() {
     done </proc/cpuinfo
     processor=$(json "$model")
     set --
-    for flag in avx avx2 f16c fma avx_vnni avx512f avx512bw avx512dq avx512vl avx512_bf16 avx512_fp16 avx512_vnni amx_tile amx_bf16 amx_fp16 amx_int8 asimd asimddp asimdhp bf16 i8mm sve sve2 sme; do
+    for flag in avx avx2 f16c fma avx_vnni avx512f avx512bw avx512dq avx512vl \
+        avx512_bf16 avx512_fp16 avx512_vnni amx_tile amx_bf16 amx_fp16 amx_int8 \
+        asimd asimddp asimdhp bf16 i8mm sve sve2 sme; do
         case " $flags " in
         *" $flag "*) set -- "$@" "$flag" ;;
         esac
@@ -183,17 +194,19 @@ host_facts() {
     memory_gib=$((tenths / 10)).$((tenths % 10))
     set --
     if command -v nvidia-smi >/dev/null && gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader); then
-        while IFS= read -r gpu; do set -- "$@" "$gpu"; done <<END
+        while IFS= read -r gpu_name; do set -- "$@" "$gpu_name"; done <<END
 $gpus
 END
     fi
-    for node in /sys/class/kfd/kfd/topology/nodes/*/properties; do # AMD's driver; a processor has no compute units
-        if [ -r "$node" ] && amd_gpu "$node"; then set -- "$@" "$gpu"; fi
+    # The driver of AMD's GPUs describes each GPU and each processor in a folder of its own.
+    for node in /sys/class/kfd/kfd/topology/nodes/*/properties; do
+        if [ -r "$node" ] && amd_gpu "$node"; then set -- "$@" "$gpu_name"; fi
     done
     accelerators=$(json_list "$@")
 }
 
-# amd_gpu PROPERTIES: whether a node of the topology is a GPU; sets gpu to its name.
+# amd_gpu PROPERTIES: succeed if the file describes a GPU of AMD, and set gpu_name to its name. A
+# processor has no compute units (simd_count 0). 4098 is AMD's number in the list of PCI vendors.
 amd_gpu() {
     vendor=0 units=0 version=0 minor=
     while read -r key value; do
@@ -210,10 +223,10 @@ amd_gpu() {
         read -r product <"/sys/class/drm/renderD$minor/device/product_name" || :
     fi
     product=${product#AMD }
-    gpu="AMD ${product:-GPU} (gfx$((version / 10000))$(printf '%x%x' $((version / 100 % 100)) $((version % 100))))"
+    gpu_name="AMD ${product:-GPU} (gfx$((version / 10000))$(printf '%x%x' $((version / 100 % 100)) $((version % 100))))"
 }
 
-# hashes: the SHA-256 of what the app has left here, as a JSON object.
+# hashes: print the SHA-256 of each file that the app has left for the verdict, as a JSON object.
 hashes() {
     set --
     for file in metrics.jsonl result.json; do
@@ -225,11 +238,14 @@ hashes() {
     json_object "$@"
 }
 
+# now: print the time, in UTC.
 now() { date -u +%Y-%m-%dT%H:%M:%SZ; }
 
-# machine_flags: what the engine has to be told on this machine; sets userns.
+# machine_flags: set userns and gpu, each to "yes" where Apptainer needs an option for it on this
+# machine. Also takes the folder off an `engine` that `env` could not start.
 machine_flags() {
-    # As root that lacks this capability, Apptainer would set limits that it may not set.
+    # Root in a container often lacks CAP_SYS_RESOURCE (bit 24). Apptainer, started by such a root,
+    # would fail when it sets limits; with a user namespace it sets none.
     userns=
     while read -r key value; do
         if [ "$key" = CapEff: ] && [ "$(id -u)" -eq 0 ] &&
@@ -237,7 +253,11 @@ machine_flags() {
             userns=yes
         fi
     done </proc/self/status
-    # `env` would take a path with an equals sign for a variable: its folder is in PATH.
+    # If the driver is loaded, the container gets the GPUs.
+    gpu=
+    # shellcheck disable=SC2034 # a command for GPUs reads it
+    if [ -n "$gpu_device" ] && [ -e "$gpu_device" ]; then gpu=yes; fi
+    # `env` would take a path with an equals sign for a variable. PATH has its folder.
     case $engine in *=*) engine=${engine##*/} ;; esac
 }
 

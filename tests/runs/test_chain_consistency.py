@@ -109,6 +109,10 @@ DISAGREE: dict[str, tuple[str, Change]] = {
     "an end with other files": ("metrics.jsonl: SHA-256", lambda run: sets(
         f"{LAST}.end", files={**rundir.hashes(run), "metrics.jsonl": "0" * 64})(run)),
     "another script": ("job/job.sh: SHA-256", written("job/job.sh", "#!/bin/sh\nexit\n")),
+    "other functions": (
+        "job/functions.sh: SHA-256", written("job/functions.sh", "main() { exit; }\n")
+    ),
+    "no functions": ("job/functions.sh cannot be read", removed("job/functions.sh")),
     "no script": ("job/job.sh cannot be read", removed("job/job.sh")),
     "more nodes": ("it has 4 nodes, the recipe has 2", more_nodes),
     "an end before its beginning": (

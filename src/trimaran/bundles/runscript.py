@@ -70,7 +70,6 @@ def render(contents: Contents) -> str:
     own = launch.node.environment
     given = {name: value for name, value in line.environment.items() if name not in own}
     values = {
-        "script": "run.sh",
         "version": __version__,
         "recipe": contents.recipe.name,
         "recipe_word": shlex.quote(f"runs/{contents.recipe.name}"),
@@ -81,7 +80,8 @@ def render(contents: Contents) -> str:
         "image": IMAGE,
         "data_sums": DATA_SUMS,
         "signers": contents.recipe.recipe.image.signed_by,
-        **shell.values(contents.built.name),
+        "functions": shell.functions(),
+        "gpu_device": shell.gpu_device(contents.built.name),
         "passed_on": commands.PASSED_ON,
         "engine_environment": shell.assignments(own),
         "engine_options": " ".join(map(shell_source, launch.node.options)),

@@ -1,7 +1,7 @@
 """Copies of images and data on this machine's own disk, which jobs have made and not removed.
 
 A job removes its own at its end, also where it is cancelled. One that was killed cannot: the next
-job of the same user on that node does (copies.sh.j2), or whoever looks at the cache there.
+job of the same user on that node does (functions.sh), or whoever looks at the cache there.
 """
 
 from __future__ import annotations

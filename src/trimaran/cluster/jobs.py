@@ -13,7 +13,7 @@ from shards.description import DATASET
 from trimaran import process
 from trimaran.cluster import script
 from trimaran.cluster.scheduler import Scheduler, State
-from trimaran.cluster.script import SCHEDULERS, SCRIPT, Job
+from trimaran.cluster.script import FUNCTIONS, SCHEDULERS, SCRIPT, Job
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.files import add_line, read_plain, sha256, touch_plain, write_atomic
 from trimaran.reporting import Reporter, Silent
@@ -108,6 +108,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
                 job.site_facts(), begun,
             )
             (directory / job_chain.FOLDER).mkdir()
+            write_atomic(directory / FUNCTIONS, script.functions())
             write_atomic(directory / SCRIPT, text)
             touch_plain(directory / "log.txt")
             return _queue(directory, begun, job.scheduler, lock)
@@ -159,12 +160,7 @@ def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
             job, state = active[0]
             raise UsageError(f"job {job} of the run in {directory} is {state.name}",
                              hint=f"trimaran cancel {directory} ends it")
-        try:
-            text = read_plain(directory / SCRIPT)
-        except FileNotFoundError:
-            raise UsageError(f"{directory / SCRIPT} is not there: the run was not submitted whole",
-                             hint="submit it again, into another folder") from None
-        if record.job is None or hashlib.sha256(text).hexdigest() != record.job.script_sha256:
+        if record.job is None or _script_sha256(directory) != record.job.script_sha256:
             raise UsageError(f"{directory / SCRIPT} has changed since the run was submitted")
         return _queue(directory, record.job, scheduler, lock)
 
@@ -217,7 +213,7 @@ def _end(directory: Path, ended: list[str], reporter: Reporter) -> None:
         faults = []
         for job in jobs:
             try:
-                # Noted first: a job that is just being queued once more looks there (job.sh.j2).
+                # Noted first: a job that is just being queued once more looks there (functions.sh).
                 _note(directory, CANCELLED, job)
             except (TrimaranError, OSError) as error:  # on a full disk a job can be ended, too
                 faults.append(f"job {job} is cancelled, which cannot be noted: {error}")
@@ -368,6 +364,29 @@ def _order(number: str) -> int:
 
 def _note(directory: Path, file: str, job: str) -> None:
     add_line(job_chain.place(directory) / file, job)
+
+
+def _script_sha256(directory: Path) -> str:
+    """Return the SHA-256 of the script of a run, and make sure that it finds its functions.
+
+    Raises:
+        UsageError: one of the two files is not there, is no plain file, or has changed.
+    """
+    text = _of_the_script(directory / SCRIPT)
+    wanted = job_chain.functions_sha256(text)
+    if wanted is not None:
+        functions = _of_the_script(directory / FUNCTIONS)
+        if hashlib.sha256(functions).hexdigest() != wanted:
+            raise UsageError(f"{directory / FUNCTIONS} has changed since the run was submitted")
+    return hashlib.sha256(text).hexdigest()
+
+
+def _of_the_script(path: Path) -> bytes:
+    try:
+        return read_plain(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path} is not there: the run was not submitted whole",
+                         hint="submit it again, into another folder") from None
 
 
 def _digest(path: Path) -> str:

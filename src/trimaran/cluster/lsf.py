@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimaran.cluster import scheduler
-from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun
+from trimaran.cluster.scheduler import Scheduler, Shape, State, host_mpirun
 from trimaran.errors import RunError, UsageError
 from trimaran.files import read_text
 from trimaran.launch.words import Text
@@ -72,10 +72,6 @@ class Lsf(Scheduler):
         """Return jsrun, with one task a node."""
         return ("jsrun", "--nrs", nodes, "--rs_per_host", "1", "--tasks_per_rs", "1",
                 "--cpu_per_rs", "ALL_CPUS")
-
-    def warn(self, shape: Shape) -> str:
-        """Return the shell command that has all ranks stop; jsrun passes this one on."""
-        return WARN_MPIRUN if shape.mpirun else 'kill -USR1 "$child"'
 
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
         """Queue `script`, which bsub reads from its standard input; return the job's number."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from trimaran.cluster import scheduler
 from trimaran.cluster.scheduler import (
     NUMBER,
-    WARN_MPIRUN,
     Scheduler,
     Shape,
     State,
@@ -80,10 +79,6 @@ class Pbs(Scheduler):
     def each_node(self, nodes: Text) -> tuple[Text, ...]:
         """Return the host's mpirun, with one task a node."""
         return ("mpirun", "-n", nodes, "--map-by", "ppr:1:node", "--bind-to", "none")
-
-    def warn(self, shape: Shape) -> str:
-        """Return the shell command that has all ranks stop."""
-        return WARN_MPIRUN
 
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
         """Queue `script`; return the job's number."""

@@ -1,7 +1,7 @@
 """What a batch system is here: how a job asks for nodes, starts its ranks, and is queued and seen.
 
-`slurm`, `pbs` and `lsf` have one each, and a template of shell functions for the script of
-a job, `NAME.sh.j2`.
+`slurm`, `pbs` and `lsf` have one each. What a running job asks of them is in `functions.sh`, which
+finds its way by the name of the batch system.
 """
 
 from __future__ import annotations
@@ -128,10 +128,6 @@ class Scheduler(ABC):
         """Return the words that start one task on each node."""
 
     @abstractmethod
-    def warn(self, shape: Shape) -> str:
-        """Return the shell command that has all ranks write a checkpoint and stop (job.sh.j2)."""
-
-    @abstractmethod
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
         """Queue `script`, which works in `folder`; return the job's number.
 
@@ -247,10 +243,6 @@ def queue(
 def called_so(text: str, name: str) -> list[str]:
     """Return the numbers in the lines `NUMBER|NAME` of `text` that have this name."""
     return re.findall(rf"^({NUMBER})\|{re.escape(name)}$", text, re.M)
-
-
-WARN_MPIRUN = 'kill -URG "$child"'
-"""How the host's mpirun has its ranks warned."""
 
 
 def host_mpirun(shape: Shape, tasks: Text) -> tuple[Text, ...]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import cache
 from pathlib import Path
 
 from trimaran import __version__
 from trimaran.cluster import lsf, pbs, slurm
 from trimaran.cluster.scheduler import NODES, TASKS, Scheduler, Shape
-from trimaran.engines import BuiltImage, commands
+from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
-from trimaran.hostfacts import HostFacts
 from trimaran.launch import apptainer
 from trimaran.launch.apptainer import given
 from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
@@ -30,18 +29,14 @@ from trimaran.runs.resume import OPTION
 from trimaran.runs.sitefacts import SiteFacts
 from trimaran.site_file import Cluster
 
-SCRIPT = job_chain.SCRIPT
+SCRIPT, FUNCTIONS = job_chain.SCRIPT, job_chain.FUNCTIONS
 SCHEDULERS: Mapping[str, Scheduler] = {
     one.name: one for one in (slurm.Slurm(), pbs.Pbs(), lsf.Lsf())
 }
 """The batch systems, by their names in a site file."""
 
-FABRICS: Mapping[str, tuple[str, ...]] = {
-    "/sys/class/infiniband": ("/dev/infiniband", "/dev/hfi1*"),
-    "/sys/class/cxi": ("/dev/cxi*",),
-}
-"""Where Linux lists the cards of a fast network (InfiniBand, RoCE and Omni-Path; Slingshot), with
-the devices that its libraries open."""
+WIDTH = 100
+"""How long a line of several words may be in a script, so that an administrator can read it."""
 
 PLANNED = "ranks"
 """The option by which an app shares the work of lost ranks (app contract)."""
@@ -172,8 +167,8 @@ def render(job: Job) -> str:
     unknown = options.faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume")
     starts = scheduler.ranks(shape, cluster, NODES, TASKS)
     each = scheduler.each_node(NODES)
+    alone = elastic and not shape.restarts  # the script itself goes on without lost nodes
     return shell.fill("trimaran.cluster", "job.sh.j2", {
-        "script": "job.sh",
         "version": __version__,
         "recipe": job.request.recipe.name,
         "scheduler": scheduler,
@@ -181,6 +176,7 @@ def render(job: Job) -> str:
         "shape": shape,
         "commands": quote(scheduler.folder()),
         "out": quote(job.directory),
+        "functions_sha256": hashlib.sha256(functions().encode()).hexdigest(),
         "image": quote(job.built.reference),
         "hex": (job.built.digest or "unknown-until-it-is-built").removeprefix("sha256:"),
         "data": [
@@ -188,35 +184,36 @@ def render(job: Job) -> str:
             for number, one in enumerate(job.data, 1)
         ],
         "modules": [quote(name) for name in cluster.modules],
-        "loads": bool(cluster.modules) and "mpirun" in (starts[0], each[0]),
         "apptainer": quote(cluster.apptainer or job.engine.executable),
-        "local": cluster.local_storage and quote(cluster.local_storage),
+        "gpu_device": shell.gpu_device(job.built.name),
+        "local": quote(cluster.local_storage) if cluster.local_storage else "",
         "stage_data": cluster.stage_data,
-        "check_mpi": cluster.mpi if by_srun else None,
-        "network": [
+        "srun_mpi": quote(cluster.mpi) if by_srun else "",
+        "network": _lines([
             quote(f"{name}={value}") for name, value in given(cluster.env).items()
-        ],
-        "passed_on": commands.PASSED_ON,
-        # Unquoted, so that the shell of each node expands `*`: their form allows nothing else.
-        "fabrics": {place: " ".join(devices) for place, devices in FABRICS.items()},
-        "devices": " ".join(dict.fromkeys([*chain(*FABRICS.values()), *cluster.devices])),
-        "named_devices": cluster.devices,
+        ]),
+        "devices": quote(" ".join(cluster.devices)) if cluster.devices else "",
         "rendezvous": job.meets,
-        "resume": None if unknown else OPTION,
-        "elastic": recipe.resources.min_nodes if elastic and not shape.restarts else None,
-        "planned": f"--{PLANNED}={shape.nodes * recipe.resources.tasks_per_node}",
-        "timer": _seconds(shape.walltime) - cluster.signal_seconds if scheduler.silent else None,
-        "mps": recipe.resources.mps,
-        "warn": scheduler.warn(shape),
-        "numbers": [quote(line.replace("(?:", "(")) for line in scheduler.queued],  # for sed
-        "ranks": _launch(starts, elastic=elastic and not shape.restarts),
-        "each_node": _launch(each, elastic=elastic and not shape.restarts),
-        "each_node_beside": _launch((each[0], "--overlap", *each[1:])),
-        "environment": shell.assignments(line.environment),
-        "words": line.shell_words(),
-        "facts": [name for name in HostFacts.model_fields if name != "python"],
-        **shell.values(job.built.name),
+        "resume": "" if unknown else OPTION,
+        "min_nodes": recipe.resources.min_nodes if alone else "",
+        "all_ranks": (
+            f"--{PLANNED}={shape.nodes * recipe.resources.tasks_per_node}" if elastic else ""
+        ),
+        "timer": _seconds(shape.walltime) - cluster.signal_seconds if scheduler.silent else "",
+        "mps": recipe.resources.mps or "",
+        "starter": starts[0],
+        "ranks": _launch(starts, elastic=alone),
+        "each_node": _launch(each, elastic=alone, beside=recipe.resources.mps is not None),
+        "environment": _lines(shell.assignments(line.environment)),
+        "words": _lines(line.shell_words()),
     })
+
+
+@cache
+def functions() -> str:
+    """Return the text of `functions.sh`, which the script of every job reads."""
+    own = Path(__file__).with_name("functions.sh").read_text(encoding="utf-8")
+    return own + shell.functions()
 
 
 def _command(job: Job) -> CommandLine:
@@ -238,12 +235,25 @@ def _digest(data: DataRecord) -> str | None:
     return None if Path(data.path).is_file() else data.sha256
 
 
-def _launch(words: tuple[Text, ...], *, elastic: bool = False) -> str:
+def _launch(words: tuple[Text, ...], *, elastic: bool = False, beside: bool = False) -> str:
     """Return the words of a launcher as shell source."""
     more: list[Word] = []
     if elastic:  # what a step of a lost node had counts as taken for long
         more = ["--overlap", IfSet("lost", join("--exclude=", Variable("lost")))]
+    elif beside:  # a service is started beside the ranks
+        more = [IfSet("beside", "--overlap")]
     return " ".join(map(shell_source, (words[0], *more, *words[1:])))
+
+
+def _lines(words: Iterable[str]) -> list[str]:
+    """Return lines of several words each, no longer than WIDTH unless a single word is."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + 1 + len(word) <= WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 def _seconds(walltime: str) -> int:

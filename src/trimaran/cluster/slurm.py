@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimaran.cluster import scheduler
-from trimaran.cluster.scheduler import WARN_MPIRUN, Scheduler, Shape, State, host_mpirun
+from trimaran.cluster.scheduler import Scheduler, Shape, State, host_mpirun
 from trimaran.errors import RunError
 from trimaran.launch.words import Text, join
 
@@ -73,12 +73,6 @@ class Slurm(Scheduler):
         # A job's own variables reach its script; the tasks get them and the site's.
         return ("srun", "--export=ALL", join("--nodes=", nodes), join("--ntasks=", tasks),
                 f"--ntasks-per-node={per_node}")
-
-    def warn(self, shape: Shape) -> str:
-        """Return the shell command that has all ranks stop: every process of their step."""
-        return WARN_MPIRUN if shape.mpirun else (
-            '[ -s job/.step ] && scancel --signal=URG "$job.$(cat job/.step)"'
-        )
 
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
         """Queue `script`; return the job's number."""

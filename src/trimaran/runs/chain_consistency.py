@@ -61,13 +61,23 @@ def notes(directory: Path) -> list[str]:
 
 def _script(directory: Path, record: RunRecord) -> Iterator[str]:
     try:
-        digest = hashlib.sha256(read_plain(directory / job_chain.SCRIPT)).hexdigest()
+        text = read_plain(directory / job_chain.SCRIPT)
     except (OSError, UsageError) as error:
         yield f"{job_chain.SCRIPT} cannot be read: {error}"
         return
+    digest = hashlib.sha256(text).hexdigest()
     submitted = record.job.script_sha256 if record.job else None
     if digest != submitted:
         yield f"{job_chain.SCRIPT}: SHA-256 {digest}, run.json says that {submitted} was submitted"
+    if (wanted := job_chain.functions_sha256(text)) is None:
+        return
+    try:
+        digest = hashlib.sha256(read_plain(directory / job_chain.FUNCTIONS)).hexdigest()
+    except (OSError, UsageError) as error:
+        yield f"{job_chain.FUNCTIONS} cannot be read: {error}"
+        return
+    if digest != wanted:
+        yield f"{job_chain.FUNCTIONS}: SHA-256 {digest}, {job_chain.SCRIPT} names {wanted}"
 
 
 def _link(link: Link, recipe: Recipe, last_step: int | None) -> Iterator[str]:

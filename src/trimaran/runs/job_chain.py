@@ -23,11 +23,23 @@ FOLDER = "job"
 
 SCRIPT = f"{FOLDER}/job.sh"
 
+FUNCTIONS = f"{FOLDER}/functions.sh"
+"""What the script reads; scripts of older versions have their functions themselves."""
+
 QUEUED, CANCELLED = "ids", "cancelled"
 """Files with the numbers of jobs, beside the script: a batch system soon knows them no more."""
 
 ExitStatus = Annotated[int, Field(strict=True, ge=0, le=255)]
 Step = Annotated[int, Field(strict=True, ge=0, le=10**12)]
+
+
+_READS = re.compile(rb"^functions_sha256=([0-9a-f]{64})$", re.M)
+
+
+def functions_sha256(script: bytes) -> str | None:
+    """Return the SHA-256 of the functions that a script reads; None: it has them itself."""
+    found = _READS.search(script)
+    return found and found[1].decode()
 
 
 class End(BaseModel):

@@ -1,45 +1,45 @@
 """Shell scripts that record a run where no Python of ours is: filled templates, shared functions.
 
-The functions are in `templates/functions.sh.j2`: they find Apptainer, tell facts of the machine
-and write JSON, with sh and coreutils only.
+The functions are in `functions.sh`: they find Apptainer, find out facts of the machine and write
+JSON, with sh and coreutils only. They are the same in every script.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from trimaran import hostfacts
 from trimaran.engines import commands, gpu
 from trimaran.launch.apptainer import USERNS
 from trimaran.launch.specification import Node
 from trimaran.launch.words import IfSet, Text, Variable, join, shell_source
-from trimaran.runs.rundir import METRICS, RESULT
 
 
 def fill(package: str, name: str, values: Mapping[str, object]) -> str:
     """Fill the template `name` of `package`; an unknown variable in it is an error."""
-    loader = ChoiceLoader([PackageLoader(package), PackageLoader("trimaran.runs")])
     environment = Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True,
+        loader=PackageLoader(package), undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - no HTML; what reaches the shell is quoted word by word
     )
     return environment.get_template(name).render(values)
 
 
-def values(image: str) -> dict[str, object]:
-    """Return what the shared functions need to know, for a run of `image`."""
+def functions() -> str:
+    """Return the functions that scripts share: plain sh, which no template fills."""
+    return Path(__file__).with_name("functions.sh").read_text(encoding="utf-8")
+
+
+def gpu_device(image: str) -> str:
+    """Return the file by which the driver of the GPUs of `image` is known to be loaded, quoted.
+
+    It is empty for an image that uses none.
+    """
     vendor = gpu.vendor(image)
-    return {
-        "kfd": hostfacts.KFD, "drm": hostfacts.DRM, "amd": hostfacts.AMD,
-        "flags": [flag for flags in hostfacts.FLAGS.values() for flag in flags],
-        "outcome": (METRICS, RESULT),
-        "capability": hostfacts.CAP_SYS_RESOURCE,
-        "device": None if vendor is None else shlex.quote(str(gpu.DEVICES[vendor])),
-    }
+    return "" if vendor is None else shlex.quote(str(gpu.DEVICES[vendor]))
 
 
 def node(image: str) -> Node:
