@@ -101,9 +101,6 @@ def test_a_run_on_two_nodes_is_watched_and_judged(trimaran: Trimaran, tmp_path: 
     again = trimaran("submit", TWO, "--out", str(out))
     assert again.returncode == 2
     assert "a run is never overwritten" in again.stderr
-    busy = trimaran("resume", str(out))
-    assert busy.returncode == 2
-    assert f"job {job} of the run" in busy.stderr
     said = trimaran("logs", "-f", str(out))
     assert said.returncode == 0, said.stderr
     assert said.stdout.count("mounted False") == 2
@@ -122,6 +119,9 @@ def test_what_is_cancelled_says_so(trimaran: Trimaran, tmp_path: Path) -> None:
     out = tmp_path / "run"
     job = submit(trimaran, out, "--set", "sleep=100")
     wait(trimaran, out, lambda row: "mounted" in (out / "log.txt").read_text())
+    busy = trimaran("resume", str(out))
+    assert busy.returncode == 2
+    assert f"job {job} of the run" in busy.stderr
     done = trimaran("cancel", str(out))
     assert done.stdout == f"job {job} cancelled\n", done.stderr
     row = wait(trimaran, out, ended)
