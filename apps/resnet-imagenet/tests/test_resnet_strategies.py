@@ -77,7 +77,7 @@ def test_ranks_that_do_not_average_are_found(tmp_path: Path, tiny: Path) -> None
     program = tmp_path / "broken.py"
     program.write_text(
         "import sys\n"
-        "from trainkit.torch.ddp import Ddp\n"
+        "from trainkit.torch.strategy import Ddp\n"
         "from resnet_imagenet.__main__ import main\n"
         "Ddp.distribute = lambda self, network: network\n"
         "Ddp.backward = lambda self, network, *, last: __import__('contextlib').nullcontext()\n"
