@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -96,9 +95,7 @@ def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
     folder = directory / job_chain.FOLDER
     folder.mkdir()
     (directory / job_chain.FUNCTIONS).write_text(FUNCTIONS)
-    (directory / job_chain.SCRIPT).write_text(
-        f"#!/bin/sh\nfunctions_sha256={hashlib.sha256(FUNCTIONS.encode()).hexdigest()}\n"
-    )
+    (directory / job_chain.SCRIPT).write_text("#!/bin/sh\n")
     (folder / "ids").write_text("41\n42\n")
     for number, status, before, after, why in (
         (1, 75, 0, 2, "its time was over"), (2, 0, 2, 2, "it came to its end"),
@@ -116,7 +113,8 @@ def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
     spec = replace(record.launch, task_starter=("srun",))
     command = record.command.model_copy(update={"argv": list(launching.command(spec).argv)})
     job = JobRecord(scheduler="slurm", cluster="ours",
-                    script_sha256=sha256(directory / job_chain.SCRIPT))
+                    script_sha256=sha256(directory / job_chain.SCRIPT),
+                    functions_sha256=sha256(directory / job_chain.FUNCTIONS))
     submitted = record.model_copy(
         update={"job": job, "status": "queued", "command": command, "launch": spec}
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import signal
@@ -99,8 +100,10 @@ class Place:
             text = re.sub("(?m)^functions_sha256=.*", own, text)
         (self.out / SCRIPT).write_text(text)
         file = self.out / "run.json"
-        file.write_text(re.sub(r'(?<="script_sha256": ")[0-9a-f]*', sha256(self.out / SCRIPT),
-                               file.read_text()))
+        record = json.loads(file.read_text())
+        record["job"] |= {"script_sha256": sha256(self.out / SCRIPT),
+                          "functions_sha256": sha256(self.out / FUNCTIONS)}
+        file.write_text(json.dumps(record, indent=2) + "\n")
 
     def start(
         self, act: str, number: str, script: Path | None = None

@@ -97,10 +97,11 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
     with rundir.claim(request.recipe, request.out) as (directory, lock):
         request, data, built, used = pipeline.prepare(request, STEPS, reporter)
         job = Job(request, cluster, built, data, directory)
-        text = script.render(job)
+        text, functions = script.render(job), script.functions()
         with reporter.step(3, STEPS, f"job: {request.recipe.name}"):
             begun = JobRecord(scheduler=cluster.scheduler, cluster=name,
                               script_sha256=hashlib.sha256(text.encode()).hexdigest(),
+                              functions_sha256=hashlib.sha256(functions.encode()).hexdigest(),
                               name=job.name)
             rundir.start(
                 directory, request.recipe, request.changes, used, data, job.launch(),
@@ -108,7 +109,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
                 job.site_facts(), begun,
             )
             (directory / job_chain.FOLDER).mkdir()
-            write_atomic(directory / FUNCTIONS, script.functions())
+            write_atomic(directory / FUNCTIONS, functions)
             write_atomic(directory / SCRIPT, text)
             touch_plain(directory / "log.txt")
             return _queue(directory, begun, job.scheduler, lock)
@@ -160,8 +161,8 @@ def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
             job, state = active[0]
             raise UsageError(f"job {job} of the run in {directory} is {state.name}",
                              hint=f"trimaran cancel {directory} ends it")
-        if record.job is None or _script_sha256(directory) != record.job.script_sha256:
-            raise UsageError(f"{directory / SCRIPT} has changed since the run was submitted")
+        assert record.job is not None  # noqa: S101 - `submitted` refuses None
+        _check_submitted(directory, record.job)
         return _queue(directory, record.job, scheduler, lock)
 
 
@@ -366,27 +367,22 @@ def _note(directory: Path, file: str, job: str) -> None:
     add_line(job_chain.place(directory) / file, job)
 
 
-def _script_sha256(directory: Path) -> str:
-    """Return the SHA-256 of the script of a run, and make sure that it finds its functions.
+def _check_submitted(directory: Path, job: JobRecord) -> None:
+    """Make sure that a job that is queued now reads what was submitted.
 
     Raises:
-        UsageError: one of the two files is not there, is no plain file, or has changed.
+        UsageError: a file is not there, is no plain file, or has changed.
     """
-    text = _of_the_script(directory / SCRIPT)
-    wanted = job_chain.functions_sha256(text)
-    if wanted is not None:
-        functions = _of_the_script(directory / FUNCTIONS)
-        if hashlib.sha256(functions).hexdigest() != wanted:
-            raise UsageError(f"{directory / FUNCTIONS} has changed since the run was submitted")
-    return hashlib.sha256(text).hexdigest()
-
-
-def _of_the_script(path: Path) -> bytes:
-    try:
-        return read_plain(path)
-    except FileNotFoundError:
-        raise UsageError(f"{path} is not there: the run was not submitted whole",
-                         hint="submit it again, into another folder") from None
+    for name, digest in job_chain.submitted_files(job).items():
+        path = directory / name
+        try:
+            content = read_plain(path)
+        except FileNotFoundError:
+            raise UsageError(f"{path} is not there: the run was not submitted completely",
+                             hint="submit it again, into another folder") from None
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise UsageError(f"{path} has changed since the run was submitted",
+                             hint="submit the recipe again, into another folder")
 
 
 def _digest(path: Path) -> str:

@@ -10,6 +10,7 @@ has the model of such contracts and reads the files.
 from __future__ import annotations
 
 import importlib
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, cast
@@ -80,6 +81,7 @@ class OfFiles(Common):
         """The format that the contract itself says."""
         return self.packing.format
 
+    @abstractmethod
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
         """List the samples in the verified files in `folder`.
 
@@ -91,7 +93,6 @@ class OfFiles(Common):
         Raises:
             RunError: the files are not as the contract says.
         """
-        raise NotImplementedError
 
 
 class Contract(Common, Obtainable):
@@ -123,9 +124,13 @@ class Contract(Common, Obtainable):
 class OfArrays(Contract):
     """Of those whose samples are read from arrays, and packed as PNG files."""
 
+    @abstractmethod
     def read(self, raw: Path, split: str) -> Samples:
-        """Read one split from the verified files in `raw`; RunError if one is not as it says."""
-        raise NotImplementedError
+        """Read one split from the verified files in `raw`.
+
+        Raises:
+            RunError: a file is not as the contract says.
+        """
 
 
 class Published(strict.Model):

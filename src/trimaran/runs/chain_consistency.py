@@ -13,7 +13,7 @@ from trimaran.files import read_plain
 from trimaran.recipes.recipe import Recipe
 from trimaran.runs import job_chain
 from trimaran.runs.job_chain import Link
-from trimaran.runs.record import RunRecord
+from trimaran.runs.record import JobRecord, RunRecord
 from trimaran.runs.rundir import METRICS, RESULT
 
 
@@ -28,7 +28,8 @@ def faults(
         recipe: on as many nodes as were asked for.
         last_step: that of the metrics; None: they tell none.
     """
-    yield from _script(directory, record)
+    if record.job is not None:
+        yield from _script(directory, record.job)
     found = job_chain.read(directory)
     if not found:
         yield f"run.json: {record.status}, but no job has left a link of its chain"
@@ -59,25 +60,16 @@ def notes(directory: Path) -> list[str]:
     ]
 
 
-def _script(directory: Path, record: RunRecord) -> Iterator[str]:
-    try:
-        text = read_plain(directory / job_chain.SCRIPT)
-    except (OSError, UsageError) as error:
-        yield f"{job_chain.SCRIPT} cannot be read: {error}"
-        return
-    digest = hashlib.sha256(text).hexdigest()
-    submitted = record.job.script_sha256 if record.job else None
-    if digest != submitted:
-        yield f"{job_chain.SCRIPT}: SHA-256 {digest}, run.json says that {submitted} was submitted"
-    if (wanted := job_chain.functions_sha256(text)) is None:
-        return
-    try:
-        digest = hashlib.sha256(read_plain(directory / job_chain.FUNCTIONS)).hexdigest()
-    except (OSError, UsageError) as error:
-        yield f"{job_chain.FUNCTIONS} cannot be read: {error}"
-        return
-    if digest != wanted:
-        yield f"{job_chain.FUNCTIONS}: SHA-256 {digest}, {job_chain.SCRIPT} names {wanted}"
+def _script(directory: Path, job: JobRecord) -> Iterator[str]:
+    """Compare the files that the jobs read with those that were submitted."""
+    for name, submitted in job_chain.submitted_files(job).items():
+        try:
+            digest = hashlib.sha256(read_plain(directory / name)).hexdigest()
+        except (OSError, UsageError) as error:
+            yield f"{name} cannot be read: {error}"
+            continue
+        if digest != submitted:
+            yield f"{name}: SHA-256 {digest}, run.json says that {submitted} was submitted"
 
 
 def _link(link: Link, recipe: Recipe, last_step: int | None) -> Iterator[str]:

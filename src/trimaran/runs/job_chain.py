@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 from trimaran.errors import UsageError
 from trimaran.files import read_plain, read_text
 from trimaran.hostfacts import HostFacts
-from trimaran.runs.record import ResumptionRecord, RunRecord, status_after
+from trimaran.runs.record import JobRecord, ResumptionRecord, RunRecord, status_after
 from trimaran.terminal_safety import excerpt
 
 FOLDER = "job"
@@ -24,7 +24,7 @@ FOLDER = "job"
 SCRIPT = f"{FOLDER}/job.sh"
 
 FUNCTIONS = f"{FOLDER}/functions.sh"
-"""What the script reads; scripts of older versions have their functions themselves."""
+"""The functions that the script reads; scripts of older versions contain theirs."""
 
 QUEUED, CANCELLED = "ids", "cancelled"
 """Files with the numbers of jobs, beside the script: a batch system soon knows them no more."""
@@ -33,13 +33,10 @@ ExitStatus = Annotated[int, Field(strict=True, ge=0, le=255)]
 Step = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 
 
-_READS = re.compile(rb"^functions_sha256=([0-9a-f]{64})$", re.M)
-
-
-def functions_sha256(script: bytes) -> str | None:
-    """Return the SHA-256 of the functions that a script reads; None: it has them itself."""
-    found = _READS.search(script)
-    return found and found[1].decode()
+def submitted_files(job: JobRecord) -> dict[str, str]:
+    """Return the SHA-256 of each file that a job reads, by its path in the run directory."""
+    functions = {} if job.functions_sha256 is None else {FUNCTIONS: job.functions_sha256}
+    return {SCRIPT: job.script_sha256, **functions}
 
 
 class End(BaseModel):

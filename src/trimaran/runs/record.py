@@ -97,12 +97,16 @@ class CommandRecord(BaseModel):
 class JobRecord(BaseModel):
     """How a batch system was asked to run it.
 
-    `name` is what its jobs are called there, and no others; a run of an older version has none.
+    Attributes:
+        script_sha256: of the script that was submitted.
+        functions_sha256: of the functions beside it; scripts of older versions contain theirs.
+        name: of its jobs in the batch system, and of no others; older versions recorded none.
     """
 
     scheduler: str
     cluster: str
     script_sha256: str
+    functions_sha256: str | None = None
     name: str | None = None
 
 

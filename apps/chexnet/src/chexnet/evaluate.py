@@ -35,7 +35,7 @@ def main(settings: EvaluateSettings) -> None:
     """Print the scores of a checkpoint on a split; draw them if `settings.plot` is given.
 
     Raises:
-        DataError: there is no checkpoint, or the data has other findings.
+        DataError: the run has no checkpoint, or the data has other findings.
     """
     assert settings.data is not None  # noqa: S101 - `settings.check` refuses None
     ranks = start("single", device=settings.device)

@@ -52,7 +52,7 @@ def main(settings: ExportSettings) -> None:
 
     Raises:
         ArgumentError: a package is missing.
-        DataError: there is no checkpoint, or the exported network differs; nothing is kept.
+        DataError: the run has no checkpoint, or the exported network differs; nothing is kept.
     """
     assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
     need(settings.format)

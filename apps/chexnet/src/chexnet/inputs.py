@@ -215,7 +215,7 @@ def decodable(content: bytes) -> bytes:
     the data set was packed.
 
     Raises:
-        BadImage: the file is no image.
+        BadImage: the file is not an image.
     """
     return content if picturefile.facts(content).plain else picturefile.plain(content)
 

@@ -131,7 +131,7 @@ class Plateau:
         self.factor, self.stopped = 1.0, False
 
     def update(self, auroc: float | None) -> None:
-        """Update with the AUROC of an evaluation; an undefined AUROC is no improvement."""
+        """Update with the AUROC of an evaluation; an undefined one does not count as better."""
         if auroc is not None and (self._best is None or auroc > self._best):
             self._best, self._since_drop, self._since_best = auroc, 0, 0
             return

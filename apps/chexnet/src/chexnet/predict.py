@@ -61,7 +61,7 @@ def main(settings: PredictSettings) -> None:
 
     Raises:
         ArgumentError: the network does not know a finding.
-        DataError: there is no checkpoint, or an image cannot be read.
+        DataError: the run has no checkpoint, or an image cannot be read.
     """
     ranks = start("single", device=settings.device)
     with tf.device(ranks.device):

@@ -63,7 +63,7 @@ def open_network(out: Path | None, file: Path | None) -> Restored:
     """Return the network of the checkpoint `file`, or of the newest one of the run in `out`.
 
     Raises:
-        DataError: there is no checkpoint, or it belongs to another app.
+        DataError: the run has no checkpoint, or it belongs to another app.
     """
     state = outputs.load_trained(out, file)
     about: dict[str, Any] = state.get("about", {})

@@ -27,7 +27,7 @@ def auroc(labels: Array, values: Array) -> float | None:
         values: finite values, (n,).
 
     Returns:
-        None if there is no positive or no negative.
+        None where it is undefined: all labels are equal.
     """
     positive = int(labels.sum())
     negative = len(labels) - positive
@@ -50,7 +50,7 @@ def average_precision(labels: Array, values: Array) -> float | None:
         values: finite values, (n,).
 
     Returns:
-        None if there is no positive.
+        None where it is undefined: no label is positive.
     """
     if not labels.sum():
         return None

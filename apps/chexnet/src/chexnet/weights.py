@@ -58,7 +58,7 @@ def recorded_learning_rate(file: Path) -> float:
     """Return the learning rate of the head that the checkpoint `file` records.
 
     Raises:
-        DataError: the file is no checkpoint of a training, or records no learning rate.
+        DataError: the file is not a checkpoint of a training, or has no learning rate.
     """
     found = outputs.load_trained(None, file)["about"].get("learning_rate")
     if not isinstance(found, float) or not found > 0:

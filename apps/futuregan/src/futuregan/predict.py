@@ -23,7 +23,7 @@ def main(settings: PredictSettings) -> None:
     """Predict the continuation of clips, write the pictures, and print their paths.
 
     Raises:
-        DataError: there is no checkpoint, or the data cannot be decoded, or is too short.
+        DataError: the run has no checkpoint, or the data cannot be decoded, or is too short.
     """
     assert settings.data is not None  # noqa: S101 - `settings.check` refuses None
     strategy = start("single", device=settings.device)

@@ -61,7 +61,7 @@ def open_generator(out: Path | None, file: Path | None, device: torch.device) ->
     It is the moving average if the training kept one.
 
     Raises:
-        DataError: there is no checkpoint, or it belongs to another app.
+        DataError: the run has no checkpoint, or it belongs to another app.
     """
     state = outputs.load_trained(out, file)
     about: dict[str, Any] = state["about"]

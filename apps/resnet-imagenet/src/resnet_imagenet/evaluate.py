@@ -102,7 +102,7 @@ def main(settings: EvaluateSettings) -> None:
     """Print the scores of a checkpoint on a split.
 
     Raises:
-        DataError: there is no checkpoint, or the data has other classes.
+        DataError: the run has no checkpoint, or the data has other classes.
     """
     assert settings.data is not None  # noqa: S101 - `settings.check` refuses None
     dataset = open_dataset(settings.data)

@@ -264,7 +264,7 @@ def load_trained(out: Path | None, file: Path | None) -> State:
     The state describes its network under `about` and has its `parts`. No file is renamed.
 
     Raises:
-        DataError: there is no checkpoint, or it belongs to another app.
+        DataError: the run has no checkpoint, or it belongs to another app.
     """
 
     def warn(text: str) -> None:
