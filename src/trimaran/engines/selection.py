@@ -34,7 +34,7 @@ class Row(NamedTuple):
         """Return the command of `spec`.
 
         Raises:
-            ValueError: the image has no app to launch.
+            UsageError: the image has no app to launch.
         """
         line: CommandLine = pkgutil.resolve_name(self.renderer)(spec)
         return line

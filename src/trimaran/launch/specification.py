@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from trimaran.errors import UsageError
 from trimaran.images.reference import ImageReference
 from trimaran.launch.words import Text, Word, plain, shell_source
 
@@ -90,12 +91,12 @@ class LaunchSpec:
         """The words that the launcher runs inside the container; () without a launcher.
 
         Raises:
-            ValueError: the image has no app to launch.
+            UsageError: the image has no app to launch.
         """
         if not self.launcher:
             return ()
         if self.module is None:
-            raise ValueError(f"{self.image.name} has no app to launch")
+            raise UsageError(f"{self.image.name} has no app to launch")
         return (*self.launcher, "-m", self.module)
 
 

@@ -91,8 +91,6 @@ def command(spec: LaunchSpec) -> Command:
         UsageError: the image has no app to launch.
         ValueError: a part is known only to a script.
     """
-    if spec.launcher and spec.module is None:
-        raise UsageError(f"{spec.image.name} has no app to launch")
     return selection.row(spec.image.engine).render(spec).command()
 
 
