@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def recipe(checkout: Path) -> RecipeFile:
     """The recipe GOOD of the small checkout."""
     return write_recipe(checkout)
+
+
+@pytest.fixture(scope="module")
+def collected_sockets() -> Iterator[None]:
+    """Collect the sockets that urllib3 leaves when a server cuts it off, before other tests run.
+
+    Where one is collected decides which test fails for it. A module that uses this fixture
+    ignores pytest's warnings of unraisable exceptions.
+    """
+    yield
+    gc.collect()

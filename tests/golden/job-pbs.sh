@@ -22,7 +22,7 @@ unset CDPATH
 scheduler=pbs
 job=${PBS_JOBID:?not in a job of PBS: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=18ac3d338bfd95eb883f3f325fef0052a293d42ba3937d16ba390e887a7db5cb
+functions_sha256=372f2d202ac016365e57ba47b12a1d6c3bc459a8d941eb01c32f84847b8fcf12
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 data1=/example/data

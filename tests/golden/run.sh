@@ -48,6 +48,14 @@ replace() {
     printf '%s' "$made$rest"
 }
 
+# csv_field TEXT: print TEXT as a field of comma-separated values, quoted only if need be.
+csv_field() {
+    case $1 in
+    *[,\"]*) printf '"%s"' "$(replace "$1" '"' '""')" ;;
+    *) printf '%s' "$1" ;;
+    esac
+}
+
 # json TEXT: print TEXT as a JSON string, without its control characters (no path here has any).
 json() {
     text=$(printf '%s' "$1" | tr -d '\000-\037\177')
@@ -449,9 +457,6 @@ engine_folder=$(dirname -- "$engine")
 machine_flags
 
 # The exact command that `trimaran run` gives: first the whole environment, then the words.
-# A path in --mount is quoted as CSV wants it.
-data_csv=$(replace "$data" '"' '""')
-out_csv=$(replace "$out" '"' '""')
 set -- PATH="$engine_folder":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 if [ -n "${HOME+set}" ]; then set -- "$@" "HOME=$HOME"; fi
 if [ -n "${LANG+set}" ]; then set -- "$@" "LANG=$LANG"; fi
@@ -481,9 +486,9 @@ set -- "$@" \
     --pwd \
     /out \
     --mount \
-    'type=bind,"source='"$data_csv"'",destination=/data,ro' \
+    type=bind,"$(csv_field source="$data")",destination=/data,ro \
     --mount \
-    'type=bind,"source='"$out_csv"'",destination=/out' \
+    type=bind,"$(csv_field source="$out")",destination=/out \
     "$image" \
     train \
     --data=/data \

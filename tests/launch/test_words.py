@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trimaran.errors import UsageError
@@ -23,6 +23,7 @@ from trimaran.launch.words import (
     plain,
     shell_source,
 )
+from trimaran.runs.shell import functions
 
 VALUE = "a b'\"$(touch owned)`;*\\"
 PRINTABLE = st.text(
@@ -31,9 +32,9 @@ PRINTABLE = st.text(
 )
 
 
-def words(source: str, **variables: str) -> list[str]:
-    """Return the words that a shell makes of `source`."""
-    script = f'printf "%s\\0" {source}'
+def words(source: str, before: str = "", **variables: str) -> list[str]:
+    """Return the words that a shell makes of `source`, after the lines `before`."""
+    script = f'{before}\nprintf "%s\\0" {source}'
     done = subprocess.run(["sh", "-c", script], env={"LC_ALL": "C.UTF-8", **variables},
                           capture_output=True, text=True, check=True)
     return done.stdout.split("\0")[:-1]
@@ -85,10 +86,17 @@ def test_a_document_comes_out_of_a_here_document_as_it_was(document: object) -> 
     assert json.loads(done.stdout) == {"known": document, "open": ["$x"]}
 
 
-def test_a_mount_of_a_variable_is_quoted_as_csv() -> None:
-    _, value = mount_options([Mount(join(Variable("data"), '/a"b'), "/data")])
-    assert words(shell_source(value), data_csv="/x,y") == [
-        'type=bind,"source=/x,y/a""b",destination=/data,ro'
-    ]
-    _, simple = mount_options([Mount(Variable("DATA", simple=True), "/data", writable=True)])
-    assert words(shell_source(simple), DATA="/d") == ["type=bind,source=/d,destination=/data"]
+@settings(max_examples=40, deadline=None)
+@given(path=PRINTABLE, below=PRINTABLE)
+@example(path="/plain", below="")
+@example(path="/x,y", below='/a"b')
+def test_a_script_mounts_as_a_command_does(path: str, below: str) -> None:
+    """A run in a bundle is judged by the command that its launch specification renders to."""
+    [_, value] = mount_options([Mount(join(Variable("data"), below), "/data")])
+    [_, wanted] = mount_options([Mount(path + below, "/data")])
+    assert words(shell_source(value), functions(), data=path) == [wanted]
+
+
+def test_a_mount_of_a_simple_variable_needs_no_function() -> None:
+    [_, value] = mount_options([Mount(Variable("DATA", simple=True), "/data", writable=True)])
+    assert words(shell_source(value), DATA="/d") == ["type=bind,source=/d,destination=/data"]

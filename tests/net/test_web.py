@@ -17,7 +17,10 @@ from rawserver import RawServer, Reply, endless, ok, serving
 from trimaran.net import web
 
 # A server that is cut off leaves a socket of urllib3's to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("collected_sockets"),
+]
 
 MOST = 100_000
 ZEROS = gzip.compress(bytes(200 * 1000 * 1000), 1)

@@ -34,7 +34,10 @@ from trimaran.site_file import Site
 from trimaran.terminal_safety import message
 
 # A server that is cut off leaves a socket of urllib3's to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("collected_sockets"),
+]
 
 BASIC = base64.b64encode(b"sailor:secret").decode()
 LAYER = "sha256:" + "1" * 64

@@ -347,13 +347,9 @@ stage() {
 }
 
 # use_copy NAME: have the rank read a data set from its copy, if there is one. NAME is the variable
-# of job.sh with its folder, such as data1. NAME_csv gets the folder as Apptainer's --mount wants it.
+# of job.sh with its folder, such as data1.
 use_copy() {
-    eval "place=\$$1"
-    if [ -e "$staged/$1" ]; then place=$staged/$1; fi
-    # shellcheck disable=SC2034 # eval reads it
-    place_csv=$(replace "$place" '"' '""')
-    eval "$1=\$place ${1}_csv=\$place_csv"
+    if [ -e "$staged/$1" ]; then eval "$1=\$staged/$1"; fi
 }
 
 # attend WORD...: run a rank, and remove the copies if the rank is told to end and is the last one

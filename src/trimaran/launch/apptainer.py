@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping
 
 from trimaran.launch.specification import CommandLine, LaunchSpec, Mount
-from trimaran.launch.words import Text, Variable, Word, join, pieces
+from trimaran.launch.words import CsvField, Text, Variable, Word, join, pieces
 
 ISOLATION = ("--containall", "--no-home", "--cleanenv", "--no-eval")
 """Options of every run.
@@ -60,11 +60,7 @@ def mount_options(mounts: Iterable[Mount]) -> list[Word]:
 
 
 def _mount(mount: Mount) -> Text:
-    """Return the value of `--mount`: fields between commas, quoted as in a CSV file.
-
-    A source with variables is quoted, unless their values are simple. In it a variable NAME
-    stands for the value of NAME_csv, in which the script doubles each quotation mark.
-    """
+    """Return the value of `--mount`: fields between commas, quoted as in a CSV file."""
     ending = [f"destination={mount.target}"]
     if mount.image:
         ending.append("image-src=/")
@@ -72,14 +68,9 @@ def _mount(mount: Mount) -> Text:
         ending.append("ro")
     if isinstance(mount.source, str):
         return csv_line(["type=bind", f"source={mount.source}", *ending])
-    parts = pieces(mount.source)
-    if all(part.simple for part in parts if isinstance(part, Variable)):
-        return join("type=bind,source=", *parts, ",", csv_line(ending))
-    escaped = [
-        Variable(f"{part.name}_csv") if isinstance(part, Variable) else part.replace('"', '""')
-        for part in parts
-    ]
-    return join('type=bind,"source=', *escaped, '",', csv_line(ending))
+    source = join("source=", mount.source)
+    unsafe = any(isinstance(part, Variable) and not part.simple for part in pieces(source))
+    return join("type=bind,", CsvField(source) if unsafe else source, ",", csv_line(ending))
 
 
 def csv_line(fields: Iterable[str]) -> str:

@@ -31,13 +31,26 @@ class Variable:
 
 
 @dataclass(frozen=True)
+class CsvField:
+    """A text with variables as a field of comma-separated values, quoted where the values need it.
+
+    A script with such a word needs the function `csv_field` of `runs/functions.sh`.
+    """
+
+    text: Text
+
+
+Part: TypeAlias = str | Variable | CsvField
+
+
+@dataclass(frozen=True)
 class Joined:
-    """Strings and variables, one after the other, as one word."""
+    """Strings, variables and fields, one after the other, as one word."""
 
-    parts: tuple[str | Variable, ...]
+    parts: tuple[Part, ...]
 
 
-Text: TypeAlias = str | Variable | Joined
+Text: TypeAlias = Part | Joined
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,7 @@ class ShellJson:
 
 def join(*texts: Text) -> Text:
     """Return the concatenation of `texts`: a string where none of them has a variable."""
-    parts: list[str | Variable] = []
+    parts: list[Part] = []
     for text in texts:
         for part in pieces(text):
             if isinstance(part, str) and parts and isinstance(parts[-1], str):
@@ -72,8 +85,8 @@ def join(*texts: Text) -> Text:
     return parts[0] if len(parts) == 1 else Joined(tuple(parts))
 
 
-def pieces(text: Text) -> tuple[str | Variable, ...]:
-    """Return the strings and variables that `text` consists of, in order."""
+def pieces(text: Text) -> tuple[Part, ...]:
+    """Return the parts that `text` consists of, in order."""
     return text.parts if isinstance(text, Joined) else (text,)
 
 
@@ -97,11 +110,16 @@ def shell_source(word: Word) -> str:
     if isinstance(word, IfSet):
         source = shell_source(word.word)
         return f"${{{word.variable}:+{source}}}"
-    source = "".join(
-        f'"${part.name}"' if isinstance(part, Variable) else quote(part)
-        for part in pieces(word) if part != ""
-    )
-    return source or "''"
+    return "".join(_part_source(part) for part in pieces(word) if part != "") or "''"
+
+
+def _part_source(part: Part) -> str:
+    """Return one part of a word as shell source."""
+    if isinstance(part, Variable):
+        return f'"${part.name}"'
+    if isinstance(part, CsvField):
+        return f'"$(csv_field {shell_source(part.text)})"'
+    return quote(part)
 
 
 def quote(word: object) -> str:

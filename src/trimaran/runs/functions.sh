@@ -24,6 +24,14 @@ replace() {
     printf '%s' "$made$rest"
 }
 
+# csv_field TEXT: print TEXT as a field of comma-separated values, quoted only if need be.
+csv_field() {
+    case $1 in
+    *[,\"]*) printf '"%s"' "$(replace "$1" '"' '""')" ;;
+    *) printf '%s' "$1" ;;
+    esac
+}
+
 # json TEXT: print TEXT as a JSON string, without its control characters (no path here has any).
 json() {
     text=$(printf '%s' "$1" | tr -d '\000-\037\177')
