@@ -26,7 +26,7 @@ from sidebyside.report import Comparison, Plan
 from sidebyside.runner import UNAVAILABLE, BenchmarkError
 
 if TYPE_CHECKING:
-    from trimaran.runs.record import JobRecord, RunRecord
+    from trimaran.run.record import JobRecord, RunRecord
 
 EACH, FEW = "report, each step logged", "report, every 50th step logged"
 SCRIPT, STATUS = "batch script: submit --dry-run", "status of {} submitted runs"
@@ -80,32 +80,33 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 def begin(directory: Path, recipe_name: str, engine: str, job: JobRecord | None) -> RunRecord:
     """Begin a run that nothing runs."""
+    from trimaran.run.specify import Places
+
     from trimaran.launch.specification import Node
     from trimaran.recipes import library
-    from trimaran.runs import inputs, launching, rundir
-    from trimaran.runs.extending import Extension
-    from trimaran.runs.launching import Places
-    from trimaran.runs.record import DataRecord, ImageRecord
-    from trimaran.runs.sitefacts import SiteFacts
+    from trimaran.run import inputs, run_directory, specify
+    from trimaran.run.extensions import Extension
+    from trimaran.run.record import DataRecord, ImageRecord
+    from trimaran.run.site_settings import SiteFacts
 
     recipe = library.load(recipe_name)
     data = [DataRecord(name=name, path="/data", sha256="0" * 64) for name in recipe.recipe.data]
     image = ImageRecord(name=recipe.recipe.image.name, engine=engine, reference="/none",
                         digest=None, inputs="0" * 64)
-    spec = launching.specification(
+    spec = specify.specification(
         recipe.recipe, {}, image.image, Node("python", "/none"),
         Places({one.name: inputs.mount(recipe.recipe, one.name, one.path) for one in data},
                str(directory)),
         module="resnet_imagenet", extension=Extension(), site=SiteFacts(),
     )
-    return rundir.start(directory, recipe, {}, image, data, spec, job=job)
+    return run_directory.start(directory, recipe, {}, image, data, spec, job=job)
 
 
 def submitted(folder: Path, count: int) -> None:
     """Leave directories of submitted runs that have ended."""
     try:
         from trimaran.hostfacts import host_facts
-        from trimaran.runs.record import JobRecord
+        from trimaran.run.record import JobRecord
     except ImportError as error:
         raise BenchmarkError(f"{sys.executable} has no trimaran: make dev", UNAVAILABLE) from error
     first = folder / "0"
@@ -124,7 +125,7 @@ def submitted(folder: Path, count: int) -> None:
 def reported(directory: Path, steps: int, every: int) -> Path:
     """Leave the directory of a run that logged every so many steps; numbers are made up."""
     from trimaran.recipes import library
-    from trimaran.runs import rundir
+    from trimaran.run import run_directory
 
     record = begin(directory, RECIPE, "host", None)
     recipe = library.load(RECIPE).recipe
@@ -136,7 +137,7 @@ def reported(directory: Path, steps: int, every: int) -> Path:
     scores = {"top1": 0.9, "top5": 0.99, "loss": 0.3}
     result = {"status": "success", "steps": steps, "evaluation": scores}
     (directory / "result.json").write_text(json.dumps(result), encoding="utf-8")
-    rundir.finish(directory, record, "completed", 0)
+    run_directory.finish(directory, record, "completed", 0)
     return directory
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trimaran import paths
 from trimaran.engines import BuiltImage, Condition, Description, Setting
-from trimaran.engines.building import Container, Job
+from trimaran.engines.build_steps import Container, Job
 from trimaran.engines.selection import Row
 from trimaran.engines.store import Record
 from trimaran.files import sha256

@@ -19,7 +19,7 @@ from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition, identity
 from trimaran.recipes import library
-from trimaran.runs.pipeline import Request
+from trimaran.run.pipeline import Request
 
 NAME = "resnet-imagenet/cpu-smoke"
 SIF = b"a SIF" * 1000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trimaran.engines import BuiltImage, Engine, selection
 from trimaran.launch.specification import Command, LaunchSpec, Mount
-from trimaran.runs import launching, pipeline
+from trimaran.run import launch_spec, pipeline
 
 
 def command(
@@ -27,4 +27,4 @@ def of_run(
     request: pipeline.Request, built: BuiltImage, folders: Mapping[str, Path], directory: Path
 ) -> Command:
     """Return the command of a run, as `trimaran run` executes it."""
-    return launching.command(pipeline.specification(request, built, folders, directory))
+    return launch_spec.command(pipeline.specification(request, built, folders, directory))

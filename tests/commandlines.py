@@ -20,7 +20,7 @@ from trimaran.images import definition
 from trimaran.inventory import catalog
 from trimaran.recipes import library, options
 from trimaran.recipes.command import parse_changes
-from trimaran.runs import inputs
+from trimaran.run import inputs
 
 QUOTED = r"""'[^'\n]*'|"[^"\n]*\""""
 COMMAND = re.compile(

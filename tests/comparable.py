@@ -11,7 +11,9 @@ from typing import Any, Protocol
 from finished import SIF, start
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import report, rundir
+from trimaran.report import report
+from trimaran.run import run_directory
+from trimaran.verdict import run_verdict
 
 
 class Make(Protocol):
@@ -36,7 +38,7 @@ def leave(
         told = {"strategy": {"size": size}}
         (directory / "environment.json").write_text(json.dumps(told))
     _write(directory, accuracies, speeds, changed.get("seed"))
-    rundir.finish(directory, record, "completed", 0)
+    run_directory.finish(directory, record, "completed", 0)
     return directory
 
 
@@ -65,7 +67,7 @@ def _write(
 
 def publish(directory: Path) -> Path:
     """Return the evidence of a run, beside it."""
-    file, judged = directory.with_suffix(".json"), report.judge(directory)
+    file, judged = directory.with_suffix(".json"), run_verdict.judge(directory)
     report.write_evidence(directory, judged.record, judged.verdict, file)
     return file
 

@@ -13,9 +13,9 @@ import pytest
 from finished import write_recipe
 from trimaran import paths
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import curves
-from trimaran.runs.curves import Picture
-from trimaran.runs.panels import Panel
+from trimaran.report import curves
+from trimaran.report.curves import Picture
+from trimaran.report.panels import Panel
 
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

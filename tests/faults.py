@@ -23,7 +23,7 @@ import cluster
 import tinyapp
 from trimaran import paths
 from trimaran.cli import app
-from trimaran.runs import job_chain
+from trimaran.run import job_chain
 
 NAME = "resnet-imagenet/cpu-2node-faults-smoke"
 STEPS = 48

@@ -16,11 +16,11 @@ from trimaran.launch.specification import LaunchSpec, Node
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import inputs, job_chain, launching, rundir
-from trimaran.runs.extending import Extension
-from trimaran.runs.launching import Places
-from trimaran.runs.record import DataRecord, ImageRecord, JobRecord, RunRecord
-from trimaran.runs.sitefacts import SiteFacts
+from trimaran.run import inputs, job_chain, launch_spec, run_directory
+from trimaran.run.extensions import Extension
+from trimaran.run.launch_spec import Places
+from trimaran.run.record import DataRecord, ImageRecord, JobRecord, RunRecord
+from trimaran.run.site_settings import SiteSettings
 
 IMAGE = ImageRecord(
     name="resnet-imagenet-torch-cpu", engine="host", reference="/venv", digest=None,
@@ -48,16 +48,17 @@ def write_recipe(checkout: Path, **more: object) -> RecipeFile:
 
 def launch(
     recipe: RecipeFile, changed: dict[str, Argument], image: ImageRecord,
-    data: DataRecord = DATA, *, extension: Extension | None = None, site: SiteFacts | None = None,
+    data: DataRecord = DATA, *, extension: Extension | None = None,
+    site: SiteSettings | None = None,
 ) -> LaunchSpec:
     """Return the launch specification of a run in /somewhere."""
     program = "/venv/bin/python" if image.engine == "host" else f"/usr/bin/{image.engine}"
     places = Places(
         {data.name: inputs.mount(recipe.recipe, data.name, data.path)}, "/somewhere/run"
     )
-    return launching.specification(
+    return launch_spec.specification(
         recipe.recipe, changed, image.image, Node(program, image.reference, environment={"K": "v"}),
-        places, module="app", extension=extension or Extension(), site=site or SiteFacts(),
+        places, module="app", extension=extension or Extension(), site=site or SiteSettings(),
     )
 
 
@@ -68,7 +69,7 @@ def start(
     image: ImageRecord = IMAGE,
 ) -> RunRecord:
     spec = launch(recipe, changed or {}, image)
-    return rundir.start(directory, recipe, changed or {}, image, [DATA], spec)
+    return run_directory.start(directory, recipe, changed or {}, image, [DATA], spec)
 
 
 def finish(
@@ -82,7 +83,7 @@ def finish(
     record = start(directory, recipe, changed, image)
     [use] = recipe.recipe.data.values()
     write_outcome(directory, accuracy, counts=use.samples)
-    return rundir.finish(directory, record, "completed", 0)
+    return run_directory.finish(directory, record, "completed", 0)
 
 
 def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
@@ -107,16 +108,16 @@ def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
         }))
         (folder / f"{name}.end.json").write_text(json.dumps({
             "ended": f"2026-01-01T0{number}:30:00Z", "exit_status": status, "step": after,
-            "reason": why, "files": rundir.hashes(directory) if status == 0 else {},
+            "reason": why, "files": run_directory.hashes(directory) if status == 0 else {},
         }))
     assert record.launch is not None
     spec = replace(record.launch, task_starter=("srun",))
-    command = record.command.model_copy(update={"argv": list(launching.command(spec).argv)})
+    command = record.command.model_copy(update={"argv": list(launch_spec.command(spec).argv)})
     job = JobRecord(scheduler="slurm", cluster="ours",
                     script_sha256=sha256(directory / job_chain.SCRIPT),
                     functions_sha256=sha256(directory / job_chain.FUNCTIONS))
     submitted = record.model_copy(
         update={"job": job, "status": "queued", "command": command, "launch": spec}
     )
-    rundir._write(directory, submitted)
+    run_directory._write(directory, submitted)
     return submitted

@@ -20,9 +20,9 @@ from trimaran.files import sha256
 from trimaran.recipes import library
 from trimaran.recipes.options import Argument
 from trimaran.recipes.recipe import Resources
-from trimaran.runs import job_chain, rundir
-from trimaran.runs.pipeline import Request
-from trimaran.runs.record import DataRecord, ImageRecord, JobRecord
+from trimaran.run import job_chain, run_directory
+from trimaran.run.pipeline import Request
+from trimaran.run.record import DataRecord, ImageRecord, JobRecord
 from trimaran.site_file import Cluster
 
 RECIPE = "resnet-imagenet/cpu-2node-smoke"
@@ -178,8 +178,8 @@ def make(
     text = script.render(job)
     begun = JobRecord(scheduler=job.cluster.scheduler, cluster="test", name=job.name,
                       script_sha256=hashlib.sha256(text.encode()).hexdigest())
-    rundir.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
-                 job.launch(), site=job.site_facts(), job=begun)
+    run_directory.start(job.directory, job.request.recipe, dict(job.request.changes), used, data,
+                 job.launch(), site=job.site_settings(), job=begun)
     (job.directory / "log.txt").touch()
     place = Place(root, job)
     place.install(script.render(job))

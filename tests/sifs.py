@@ -12,7 +12,7 @@ import pytest
 from trimaran import paths
 from trimaran.engines import BuiltImage, image_contents
 from trimaran.engines.apptainer import Apptainer
-from trimaran.engines.building import Job
+from trimaran.engines.build_steps import Job
 from trimaran.images import definition, render, wheelhouse
 from trimaran.images.bases import Base
 

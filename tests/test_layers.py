@@ -27,9 +27,9 @@ for name, *below in (
     ("net", "ground"),
     ("data", "net"), ("recipes", "data"),
     ("images", "net"), ("launch", "images"), ("engines", "launch"), ("provenance", "engines"),
-    ("runs", "provenance", "recipes"),
-    ("bundles", "runs"), ("cluster", "runs"), ("compare", "runs"), ("evidence", "runs"),
-    ("inventory", "runs"), ("cli", "bundles", "cluster", "compare", "evidence", "inventory"),
+    ("run", "provenance", "recipes"), ("verdict", "run"), ("report", "verdict"),
+    ("bundles", "run"), ("cluster", "report"), ("compare", "report"), ("evidence", "report"),
+    ("inventory", "report"), ("cli", "bundles", "cluster", "compare", "evidence", "inventory"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 
@@ -189,12 +189,12 @@ def test_the_ground_is_small() -> None:
         ("images/lock.py", "from trimaran.engines import store"),
         ("data/cache.py", "from trimaran.recipes.library import load"),
         ("bundles/pack.py", "from trimaran.inventory import doctor"),
-        ("provenance/audit.py", "from trimaran.runs import report"),
+        ("provenance/audit.py", "from trimaran.report import report"),
         ("recipes/library.py", "from trimaran.images.definition import Image"),
         ("files.py", "from trimaran.net import web"),
         ("engines/store.py", "if TYPE_CHECKING:\n    from trimaran.cli import common"),
         ("engines/store.py", "from ..cli import common"),
-        ("data/packing/packer.py", "from ...runs.report import write"),
+        ("data/packing/packer.py", "from ...report.report import write"),
         ("files.py", "from .net import web"),
     ],
 )

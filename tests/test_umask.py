@@ -24,8 +24,8 @@ from trimaran.files import write_atomic
 from trimaran.launch.specification import LaunchSpec, Node
 from trimaran.recipes import library
 from trimaran.reporting import Silent
-from trimaran.runs import rundir
-from trimaran.runs.record import DataRecord, ImageRecord
+from trimaran.run import run_directory
+from trimaran.run.record import DataRecord, ImageRecord
 
 
 @pytest.fixture(params=[0o077, 0o022], ids=oct)
@@ -89,8 +89,8 @@ def test_a_run_directory(checkout: Path, tmp_path: Path, umask: int) -> None:
     )
     used = DataRecord(name="fashion-mnist", path="/data", sha256="cd" * 32)
     recipe = library.load("resnet-imagenet/cpu-smoke")
-    record = rundir.start(directory, recipe, {}, image, [used],
+    record = run_directory.start(directory, recipe, {}, image, [used],
                          LaunchSpec(image.image, Node("app", "/venv")))
-    with rundir.alone(directory):
-        rundir.finish(directory, record, "completed", 0)
+    with run_directory.alone(directory):
+        run_directory.finish(directory, record, "completed", 0)
     assert other_rights(directory, umask) == []

@@ -22,7 +22,7 @@ from trimaran.errors import UsageError
 from trimaran.evidence import recipe_status
 from trimaran.evidence.records import Ratio, Spread
 from trimaran.evidence.store import Piece
-from trimaran.runs.evidence import RunEvidence
+from trimaran.report.run_evidence import RunEvidence
 
 _HOW = re.compile(r"^<!-- (?:real|small|given).*?-->\n", re.MULTILINE)
 """What says of a block of commands how a test tries it; no part of the page."""

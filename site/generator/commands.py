@@ -14,9 +14,9 @@ from trimaran.evidence.recipe_status import Standing
 from trimaran.launch import apptainer
 from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
 from trimaran.launch.words import Variable, Word, join, shell_source
-from trimaran.runs import initial, inputs, pipeline
-from trimaran.runs.launching import Places
-from trimaran.runs.pipeline import Request
+from trimaran.run import initial, inputs, pipeline
+from trimaran.run.launch_spec import Places
+from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
 
 WIDTH = 96

@@ -9,7 +9,7 @@ from typing import Any
 from generator.plots import Plot, encoding
 from trimaran.evidence.recipe_status import Standing
 from trimaran.evidence.store import Piece
-from trimaran.runs.evidence import RunEvidence
+from trimaran.report.run_evidence import RunEvidence
 
 MARKED = 40
 """Points up to which each is marked."""

@@ -10,7 +10,7 @@ from statistics import median
 from trimaran.evidence import recipe_status
 from trimaran.evidence.recipe_status import Standing
 from trimaran.evidence.store import Piece
-from trimaran.runs.evidence import JudgedRow, RunEvidence
+from trimaran.report.run_evidence import JudgedRow, RunEvidence
 
 METRIC = "throughput"
 

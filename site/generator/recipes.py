@@ -15,7 +15,7 @@ from trimaran.evidence import recipe_status
 from trimaran.evidence.recipe_status import STATUS, Standing
 from trimaran.evidence.store import Piece
 from trimaran.recipes import targets
-from trimaran.runs.evidence import RunEvidence
+from trimaran.report.run_evidence import RunEvidence
 
 FOLDER = "recipes"
 INDEX = f"{FOLDER}/index.md"

@@ -11,7 +11,7 @@ from generator.recipes import place as recipe_page
 from generator.sources import Sources
 from trimaran.evidence import recipe_status
 from trimaran.evidence.recipe_status import Standing
-from trimaran.runs.evidence import JudgedRow
+from trimaran.report.run_evidence import JudgedRow
 
 FOLDER = "results"
 

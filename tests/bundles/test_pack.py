@@ -20,8 +20,8 @@ from trimaran.data import cache, contracts
 from trimaran.engines.host import Host
 from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Silent
-from trimaran.runs import rundir
-from trimaran.runs.pipeline import Request
+from trimaran.run import run_directory
+from trimaran.run.pipeline import Request
 
 ALWAYS = ["README.txt", "bundle.json", "run.sh", "recipe.yaml", "app.yaml", "target.yaml",
           "contract.yaml", "data.sha256", "data/dataset.json"]
@@ -100,7 +100,7 @@ def test_a_damaged_bundle_leaves_nothing(request_: Request, own_place: Path) -> 
 def test_an_image_that_changed_in_the_cache_is_not_packed(
     request_: Request, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trimaran.runs.pipeline.prepare_image", spoil(request_))
+    monkeypatch.setattr("trimaran.run.pipeline.prepare_image", spoil(request_))
     with pytest.raises(RunError, match=r"tiny-0\.sif changed while it was packed"):
         bundled(request_, own_place / "b.tar")
     assert list(own_place.iterdir()) == []
@@ -190,4 +190,4 @@ def test_run_json_with_a_foreign_name_of_a_folder_is_read(own_place: Path) -> No
     record["command"] = {"argv": [], "env": {}, "shell": ""}
     content = json.dumps(record).encode().replace(b"FOLDER", b"/caf\xe9")
     (own_place / "run.json").write_bytes(content)
-    assert rundir.load(own_place).image.reference == "/caf\N{REPLACEMENT CHARACTER}"
+    assert run_directory.load(own_place).image.reference == "/caf\N{REPLACEMENT CHARACTER}"

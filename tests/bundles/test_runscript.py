@@ -29,8 +29,8 @@ from trimaran.files import sha256
 from trimaran.hostfacts import host_facts
 from trimaran.recipes import library
 from trimaran.recipes.options import Argument
-from trimaran.runs import pipeline, rundir, shell
-from trimaran.runs.record import GitRecord, RunRecord
+from trimaran.run import node_scripts, pipeline, run_directory
+from trimaran.run.record import GitRecord, RunRecord
 
 GOLDEN = Path(__file__).parents[1] / "golden/run.sh"
 RECIPE = "resnet-imagenet/cpu-quickstart"
@@ -204,7 +204,7 @@ def test_it_leaves_a_run_directory_that_trimaran_reads(place: Place) -> None:
     out = place.root / "out"
     assert (out / "log.txt").read_text() == "to the log\n"
     assert sha256(out / "recipe.yaml") == sha256(library.load(RECIPE).path)
-    found = rundir.load(out)
+    found = run_directory.load(out)
     assert (found.status, found.exit_status) == ("completed", 0)
     assert found.ended is not None
     assert found.ended >= found.started
@@ -237,9 +237,9 @@ def test_the_script_finds_amds_gpus_as_the_tool_does(
         )
     (drm / "renderD128/device").mkdir(parents=True)
     (drm / "renderD128/device/product_name").write_text("Instinct MI250X\n")
-    text = shell.functions().replace(str(hostfacts.KFD), str(kfd)).replace(
+    text = node_scripts.functions().replace(str(hostfacts.KFD), str(kfd)).replace(
         str(hostfacts.DRM), str(drm))
-    monkeypatch.setattr(shell, "functions", lambda: text)
+    monkeypatch.setattr(node_scripts, "functions", lambda: text)
     place = make(tmp_path / "place", contents({}))
     place.run("--data", place.data.name, "--out", "out")
     found = record(place.root / "out")["host"]["accelerators"]
@@ -252,7 +252,7 @@ def test_run_json_has_the_hashes_of_what_the_app_left(place: Place) -> None:
     act = "cp ../metrics.jsonl ../result.json ."
     assert place.run("--data", place.data.name, "--out", "out", act=act).returncode == 0
     out = place.root / "out"
-    assert rundir.load(out).files == {
+    assert run_directory.load(out).files == {
         name: sha256(place.root / name) for name in ("metrics.jsonl", "result.json")
     }
 

@@ -18,7 +18,7 @@ from trimaran import cli, process
     [
         ("data verify .", "trimaran.data.cache.verify_folder"),
         ("data pack . -o packed", "trimaran.data.packing.class_folders.listing"),
-        ("report .", "trimaran.runs.report.write"),
+        ("report .", "trimaran.report.report.write"),
         ("fetch torch-cpu --offline", "trimaran.images.wheelhouse.fetch"),
         ("build torch-cpu --engine host", "trimaran.engines.host.Host.build"),
         ("unbundle b.tar", "trimaran.bundles.unpack.extract"),

@@ -13,8 +13,9 @@ from jobplaces import write_program
 from trimaran import cli
 from trimaran.errors import UsageError
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import rundir, scaling
-from trimaran.runs.record import JobRecord
+from trimaran.report import scaling
+from trimaran.run import run_directory
+from trimaran.run.record import JobRecord
 
 
 @pytest.fixture
@@ -25,7 +26,8 @@ def series(recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch)
     for nodes in (1, 2, 4):
         record = start(places[nodes], recipe)
         job = JobRecord(scheduler="slurm", cluster="ours", script_sha256="ab" * 32)
-        rundir._write(places[nodes], record.model_copy(update={"job": job, "status": "queued"}))
+        queued = record.model_copy(update={"job": job, "status": "queued"})
+        run_directory._write(places[nodes], queued)
         (places[nodes] / "job").mkdir()
         (places[nodes] / "job/ids").write_text(f"{nodes}\n")
         (places[nodes] / "log.txt").touch()

@@ -14,8 +14,8 @@ from finished import start
 from trimaran import cli
 from trimaran.cli.cluster import LAST
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import job_chain, rundir
-from trimaran.runs.record import JobRecord
+from trimaran.run import job_chain, run_directory
+from trimaran.run.record import JobRecord
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def runs(recipe: RecipeFile, own_place: Path) -> Path:
     first = folder / "000"
     record = start(first, recipe)
     job = JobRecord(scheduler="slurm", cluster="ours", script_sha256="ab" * 32)
-    rundir._write(first, record.model_copy(update={"job": job, "status": "queued"}))
+    run_directory._write(first, record.model_copy(update={"job": job, "status": "queued"}))
     inside = first / job_chain.FOLDER
     inside.mkdir()
     (inside / "job.sh").touch()

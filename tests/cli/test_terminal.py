@@ -10,8 +10,8 @@ import hostile
 from trimaran.cli.common import say
 from trimaran.cli.terminal import Screen, Terminal, show_error, show_table, show_verdict
 from trimaran.errors import UsageError
-from trimaran.runs.verdict import Row, Verdict
 from trimaran.terminal_safety import message
+from trimaran.verdict.rules import Row, Verdict
 
 
 def test_a_terminal_that_is_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from jobplaces import CHECKPOINT, SRUN, Place, make, noting, shaped, warn, write_program
 from trimaran.cluster import script
-from trimaran.runs import job_chain, rundir
+from trimaran.run import job_chain, run_directory
 from trimaran.site_file import Cluster
 
 STOPPED = f"sleep 1; {CHECKPOINT.format(step=12)}; exit 75"
@@ -140,7 +140,7 @@ def test_a_job_of_pbs_keeps_the_time_itself_and_queues_another(tmp_path: Path) -
     code, said = place.run(number="8.server")
     assert code == 0, said
     assert place.recorded("argv")[-1] == "--resume=auto"
-    assert rundir.load(place.out).status == "completed"
+    assert run_directory.load(place.out).status == "completed"
 
 
 def test_a_job_of_lsf_is_queued_again_with_its_number(tmp_path: Path) -> None:

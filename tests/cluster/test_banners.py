@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobplaces import CHECKPOINT, Place, make, warn, write_program
-from trimaran.cluster import detect, jobs, watch
+from trimaran.cluster import detect_site, jobs, watch
 from trimaran.cluster.lsf import Lsf
 from trimaran.cluster.pbs import Pbs
 from trimaran.cluster.scheduler import Scheduler
@@ -245,8 +245,9 @@ def test_the_default_queue_is_told_or_left_out(
 ) -> None:
     stand_in(tmp_path, monkeypatch, qsub="", qdel="", qstat=json.dumps(said))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(detect, "SCHEDULERS", {"pbs": Pbs()})
-    assert detect.found().get("partition") == ("workq" if "workq" in json.dumps(said) else None)
+    monkeypatch.setattr(detect_site, "SCHEDULERS", {"pbs": Pbs()})
+    wanted = "workq" if "workq" in json.dumps(said) else None
+    assert detect_site.found().get("partition") == wanted
 
 
 def test_names_of_a_site_file_are_found_below_a_banner(
@@ -255,7 +256,7 @@ def test_names_of_a_site_file_are_found_below_a_banner(
     banner = "*** Welcome, 3 nodes are down ***\n"
     stand_in(tmp_path, monkeypatch, sbatch="", scancel="", squeue="", srun="none",
              sinfo=f"{banner}debug\nmain*\n", sacctmgr=f"{banner}project-1\n")
-    facts = detect.found()
+    facts = detect_site.found()
     assert (facts["partition"], facts["account"]) == ("main", "project-1")
 
 

@@ -17,8 +17,9 @@ from jobplaces import write_program
 from trimaran.cluster import jobs, watch
 from trimaran.compare import comparison
 from trimaran.errors import ExitCode, TrimaranError, UsageError
-from trimaran.runs import report, rundir
+from trimaran.run import run_directory
 from trimaran.terminal_safety import message
+from trimaran.verdict import run_verdict
 
 pytestmark = pytest.mark.timeout(60)  # a FIFO would be waited for
 
@@ -28,7 +29,7 @@ SECONDS = 5.0
 SMALL = 1 << 20
 
 CALLS: dict[str, Callable[[Path], object]] = {
-    "report": report.judge,
+    "report": run_verdict.judge,
     "compare": lambda run: comparison.compare([run, run.with_name("sound")], []),
     "status": lambda run: watch.look([run]),
     "cancel": lambda run: jobs.cancel([run]),
@@ -225,4 +226,4 @@ def test_the_script_of_a_run_is_touched_through_no_link(run: Path) -> None:
     slurm(run, "FAILED")
     (run / "job/.step").symlink_to(run.parent / "precious")
     with pytest.raises(UsageError, match=r"\.step (leads out|is no plain file)"):
-        rundir.refuse_foreign(run)
+        run_directory.refuse_foreign(run)

@@ -13,7 +13,7 @@ from trimaran.cluster import jobs
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
-from trimaran.runs.pipeline import Request
+from trimaran.run.pipeline import Request
 
 SITE = site_file.load(paths.repository() / "site/docs/tutorials/example-site.yaml")
 

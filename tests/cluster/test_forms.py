@@ -19,7 +19,7 @@ from trimaran.cluster import forms
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.recipes import library
-from trimaran.runs.pipeline import Request
+from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster, Site
 
 GOLDEN = Path(__file__).parents[1] / "golden"

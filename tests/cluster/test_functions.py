@@ -14,7 +14,7 @@ from jobplaces import SRUN, Place, make, noting, write_program
 from trimaran.cluster import jobs, script
 from trimaran.cluster.script import FUNCTIONS, SCRIPT
 from trimaran.errors import UsageError
-from trimaran.runs import job_chain
+from trimaran.run import job_chain
 from trimaran.site_file import Cluster
 
 pytestmark = pytest.mark.timeout(120)  # a FIFO would be waited for

@@ -9,7 +9,7 @@ import pytest
 
 from jobplaces import SRUN, Place, make, write_program
 from trimaran.cluster.script import SCRIPT
-from trimaran.runs import job_chain, rundir
+from trimaran.run import job_chain, run_directory
 from trimaran.site_file import Cluster
 
 pytestmark = pytest.mark.timeout(120)  # a FIFO would be waited for
@@ -111,7 +111,7 @@ def test_a_link_that_comes_while_the_nodes_are_looked_at_is_replaced(
     code, said = place.run()
     assert code == 0, said
     assert precious.read_text() == PRECIOUS
-    assert rundir.load(place.out).exit_status == 0
+    assert run_directory.load(place.out).exit_status == 0
     assert not (place.out / "job/link-0001.end.json").is_symlink()
 
 

@@ -26,8 +26,9 @@ from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
 from trimaran.launch.words import quote
 from trimaran.recipes import library
-from trimaran.runs import consistency, job_chain, rundir
+from trimaran.run import job_chain, run_directory
 from trimaran.site_file import Cluster
+from trimaran.verdict import consistency
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SITE = Cluster(
@@ -100,7 +101,7 @@ def test_the_functions_have_the_values_of_the_tool() -> None:
     assert f"{hostfacts.DRM}/renderD$minor/" in text
     assert f'"$vendor" = {hostfacts.AMD} ]' in text
     assert f">> {hostfacts.CAP_SYS_RESOURCE} & 1" in text
-    assert f"for file in {rundir.METRICS} {rundir.RESULT}; do" in text
+    assert f"for file in {run_directory.METRICS} {run_directory.RESULT}; do" in text
     for name in commands.PASSED_ON:
         assert f'if [ -n "${{{name}+set}}" ]; then set -- "$@" "{name}=${name}"; fi' in text
     facts = [f'"{name}": ${name}' for name in HostFacts.model_fields if name != "python"]
@@ -136,9 +137,9 @@ def test_each_rank_gets_the_exact_command_and_what_its_launcher_says(place: Plac
 
 
 def test_a_run_says_queued_then_on_which_nodes_it_was_and_how_it_ended(place: Place) -> None:
-    assert rundir.load(place.out).status == "queued"
+    assert run_directory.load(place.out).status == "queued"
     place.run('echo "{}" >metrics.jsonl')
-    found = rundir.load(place.out)
+    found = run_directory.load(place.out)
     assert (found.status, found.exit_status) == ("completed", 0)
     assert len(found.hosts) == 2
     assert found.command.argv[0] == "srun"
@@ -150,7 +151,7 @@ def test_a_run_says_queued_then_on_which_nodes_it_was_and_how_it_ended(place: Pl
 @pytest.mark.parametrize(("code", "status"), [(4, "failed"), (75, "interrupted"), (1, "failed")])
 def test_another_end_is_told_and_not_gone_on_with(place: Place, code: int, status: str) -> None:
     ended, _said = place.run(f"exit {code}")
-    found = rundir.load(place.out)
+    found = run_directory.load(place.out)
     assert (ended, found.exit_status, found.status) == (code, code, status)
     assert not place.requeued
 
@@ -162,7 +163,7 @@ def test_the_first_rank_that_ended_badly_is_the_cause(place: Place) -> None:
         echo 'srun: error: n2: task 1: Exited with exit code 143'
         exit 143""")
     assert code == 3, said
-    assert rundir.load(place.out).exit_status == 3
+    assert run_directory.load(place.out).exit_status == 3
 
 
 def test_what_slurm_has_ended_is_queued_again(place: Place) -> None:
@@ -207,7 +208,7 @@ def test_an_elastic_run_goes_on_with_the_nodes_that_are_left(tmp_path: Path) -> 
     assert "--nodes=2" in launches[0]
     assert "--exclude=n2" in launches[1]
     assert "--nodes=1 --ntasks=1" in launches[1]
-    assert len(rundir.load(place.out).resumed) == 1
+    assert len(run_directory.load(place.out).resumed) == 1
 
 
 def test_before_its_time_limit_it_is_requeued_and_goes_on(place: Place) -> None:
@@ -221,7 +222,7 @@ def test_before_its_time_limit_it_is_requeued_and_goes_on(place: Place) -> None:
     code, said = place.run()
     assert code == 0, said
     assert place.recorded("argv")[-1] == "--resume=auto"
-    found = rundir.load(place.out)
+    found = run_directory.load(place.out)
     assert found.status == "completed"
     assert len(found.resumed) == 1
     assert len(found.hosts) == 4
@@ -237,7 +238,7 @@ def test_the_clock_of_another_node_may_be_an_hour_behind(place: Place) -> None:
     first, second = job_chain.read(place.out)
     assert second.end is not None
     assert second.end.ended < first.started
-    found = rundir.load(place.out)
+    found = run_directory.load(place.out)
     assert (found.status, found.exit_status) == ("completed", 0)
     assert 0 < found.seconds < 60
     assert not list(consistency.ended(found))
@@ -248,7 +249,7 @@ def test_a_signal_that_the_engine_passes_on_is_no_failure_where_there_is_a_check
 ) -> None:
     _code, said = warn(place, f"sleep 1; {CHECKPOINT.format(step=3)}; exit 138")
     assert place.requeued, said
-    assert rundir.load(place.out).status == "interrupted"
+    assert run_directory.load(place.out).status == "interrupted"
 
 
 def test_a_chain_without_progress_stops_with_the_reason(place: Place) -> None:
@@ -275,7 +276,7 @@ def test_a_changed_image_or_other_data_start_no_rank(place: Place) -> None:
     code, said = place.run(number="9")
     assert code == 66
     assert "is not there" in said
-    assert rundir.load(place.out).status == "queued"
+    assert run_directory.load(place.out).status == "queued"
     assert not (place.root / "bin/argv").exists()
 
 

@@ -9,7 +9,7 @@ import pytest
 from jobplaces import MPS, Place, make, noting, sharing, write_program
 from trimaran.cluster import script
 from trimaran.cluster.script import SCRIPT
-from trimaran.runs import job_chain, rundir
+from trimaran.run import job_chain, run_directory
 from trimaran.site_file import Cluster
 
 MODULES = Path("/etc/profile.d/lmod.sh")
@@ -35,7 +35,7 @@ def test_without_the_service_no_rank_is_started(tmp_path: Path) -> None:
     assert code == 69
     assert "Multi-Process Service does not start" in said
     assert "no nvidia-cuda-mps-control on PATH" in (place.out / "log.txt").read_text()
-    assert rundir.load(place.out).status == "failed"
+    assert run_directory.load(place.out).status == "failed"
     assert not (place.root / "bin/argv").exists()
 
 

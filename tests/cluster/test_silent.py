@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from jobplaces import Place, make, write_program
 from trimaran import cli, site_file
-from trimaran.cluster import detect, jobs, scheduler
+from trimaran.cluster import detect_site, jobs, scheduler
 from trimaran.errors import TrimaranError
 from trimaran.site_file import Cluster
 
@@ -24,7 +24,7 @@ QUEUES = {"slurm": "sbatch", "pbs": "qsub", "lsf": "bsub"}
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(detect, "SECONDS", 0.5)
+    monkeypatch.setattr(detect_site, "SECONDS", 0.5)
 
 
 def ask(*words: object) -> Any:

@@ -14,8 +14,8 @@ from jobplaces import make, write_program
 from trimaran.cluster import jobs, script
 from trimaran.engines.apptainer import Apptainer
 from trimaran.reporting import Silent
-from trimaran.runs import pipeline, rundir
-from trimaran.runs.record import ImageRecord
+from trimaran.run import pipeline, run_directory
+from trimaran.run.record import ImageRecord
 from trimaran.site_file import Cluster, Site
 
 FABRICS = re.compile(r"(?m)^fabrics='[^']*'$")
@@ -31,7 +31,7 @@ def test_the_command_in_the_record_is_that_of_the_ranks(tmp_path: Path) -> None:
     place = make(tmp_path / "p", cluster=CLUSTER)
     code, said = place.run()
     assert code == 0, said
-    record = rundir.load(place.out)
+    record = run_directory.load(place.out)
     line = record.command.argv
     assert place.recorded("argv") == line[line.index(str(place.root / "bin/apptainer")) + 1 :]
     assert "--bind=/w:/usr/lib" in line
@@ -80,7 +80,7 @@ def test_devices_of_the_network_are_shown_and_none_is_missed_in_silence(
     assert str(cards["shown"]) not in log
     assert "/dev/never" not in log
     assert "no /dev/zer" not in log
-    record = rundir.load(place.out)
+    record = run_directory.load(place.out)
     assert record.site is not None
     assert record.site.devices == list(cluster.devices)
     assert record.site_changes == []
@@ -117,7 +117,7 @@ def test_submit_writes_it_down(
     )
     jobs.submit(request, "here", CLUSTER, Silent())
     assert (place.root / "bin/sbatch.saw").read_text() == script.functions()
-    record = rundir.load(own_place / "run")
+    record = run_directory.load(own_place / "run")
     assert record.site is not None
     assert record.site.flags == list(CLUSTER.flags)
     assert record.site.binds == {"/mnt/licences": str(tmp_path / "licences")}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobplaces import CHECKPOINT, MPS, RANKS, SRUN, Place, make, sharing, write_program
-from trimaran.runs import job_chain
+from trimaran.run import job_chain
 from trimaran.site_file import Cluster
 
 STEP = SRUN.replace("for word; do", "SLURM_STEP_ID=5; export SLURM_STEP_ID\nfor word; do", 1)

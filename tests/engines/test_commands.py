@@ -13,7 +13,7 @@ import pytest
 
 from commandline import command
 from trimaran import hostfacts, paths
-from trimaran.engines import BuiltImage, commands, oci, store
+from trimaran.engines import BuiltImage, commands, podman, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import archives, bases, definition, identity
@@ -48,10 +48,10 @@ def test_the_command_is_exact(engine: Apptainer) -> None:
 
 
 def test_the_command_of_podman_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oci, "_missing", list)
-    monkeypatch.setattr(oci, "_runtime", list)
+    monkeypatch.setattr(podman, "_missing", list)
+    monkeypatch.setattr(podman, "_runtime", list)
     exact = command(
-        oci.Podman(), replace(BUILT, reference="localhost/trimaran/tiny:0"), ["train"],
+        podman.Podman(), replace(BUILT, reference="localhost/trimaran/tiny:0"), ["train"],
         [Mount("/d", "/data"), Mount("/r", "/out", True)], {"A": "b c"}, "/out",
     )
     assert exact.argv == (

@@ -10,7 +10,7 @@ from commandline import command
 from trimaran import hostfacts
 from trimaran.engines import BuiltImage, gpu
 from trimaran.engines.apptainer import Apptainer
-from trimaran.engines.oci import Podman
+from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError
 from trimaran.images import definition
 from trimaran.images.parts import Gpu

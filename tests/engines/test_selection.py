@@ -15,7 +15,7 @@ from commandline import command
 from finished import DATA, launch
 from samples import GOOD, write_outcome
 from trimaran import cli
-from trimaran.engines import BuiltImage, Condition, image_contents, oci, selection
+from trimaran.engines import BuiltImage, Condition, image_contents, podman, selection
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.local_images import here
 from trimaran.errors import BuildError, RunError, UsageError
@@ -25,11 +25,12 @@ from trimaran.launch.specification import Mount
 from trimaran.provenance.registry import forms
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
+from trimaran.report import report
+from trimaran.report.run_evidence import RunEvidence
 from trimaran.reporting import Silent
-from trimaran.runs import pipeline, report, rundir
-from trimaran.runs.evidence import RunEvidence
-from trimaran.runs.extending import VENV_INSIDE
-from trimaran.runs.record import ImageRecord
+from trimaran.run import pipeline, run_directory
+from trimaran.run.extensions import VENV_INSIDE
+from trimaran.run.record import ImageRecord
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
 
@@ -115,9 +116,9 @@ def finish(directory: Path, recipe: RecipeFile, engine: barge.Barge, *more: Moun
                         reference=built.reference, digest=built.digest)
     spec = launch(recipe, {}, image)
     spec = replace(spec, node=engine.node(built), mounts=(*spec.mounts, *more))
-    record = rundir.start(directory, recipe, {}, image, [DATA], spec)
+    record = run_directory.start(directory, recipe, {}, image, [DATA], spec)
     write_outcome(directory, 0.95)
-    rundir.finish(directory, record, "completed", 0)
+    run_directory.finish(directory, record, "completed", 0)
 
 
 def test_a_run_of_a_new_engine_is_judged_and_evidence(
@@ -148,7 +149,7 @@ def test_a_run_of_a_new_engine_is_not_judged_if_its_files_disagree(
 def test_the_row_of_an_engine_names_the_program_that_it_runs(
     engine: barge.Barge, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(oci, "_missing", list)
+    monkeypatch.setattr(podman, "_missing", list)
     monkeypatch.setattr("trimaran.engines.apptainer.program", lambda: "/opt/bin/apptainer")
     argv = command(selection.select(name), build(engine), []).argv
     assert Path(argv[0]).name in selection.row(name).programs

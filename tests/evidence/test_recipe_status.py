@@ -16,7 +16,7 @@ from trimaran.errors import UsageError
 from trimaran.evidence import recipe_status, store
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import report
+from trimaran.report import report
 
 MEASURED = {"date": "2026-11-01", "host": "a host", "command": "c", "seeds": {1: 90.0},
             "image_digest": None}

@@ -20,7 +20,7 @@ import cluster
 import tinyapp
 from trimaran import hostfacts, paths
 from trimaran.engines import apptainer
-from trimaran.engines.oci import STORAGE
+from trimaran.engines.podman import STORAGE
 from trimaran.errors import UsageError
 from trimaran.images import definition
 

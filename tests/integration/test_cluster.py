@@ -17,7 +17,7 @@ import yaml
 import cluster
 import tinyapp
 from trimaran.cluster.script import SCRIPT
-from trimaran.runs import rundir
+from trimaran.run import run_directory
 
 pytestmark = [
     pytest.mark.engine("apptainer"), pytest.mark.engine("slurm"), pytest.mark.timeout(280)
@@ -110,7 +110,7 @@ def test_a_run_on_two_nodes_is_watched_and_judged(trimaran: Trimaran, tmp_path: 
     assert judged.returncode == 0, judged.stdout + judged.stderr
     assert "VERDICT PASS" in judged.stdout
     assert f"| 1 | {job} | 2 ({os.uname().nodename}) | 0 | 2 |" in (out / "report.md").read_text()
-    assert [host.hostname for host in rundir.load(out).hosts] == [os.uname().nodename] * 2
+    assert [host.hostname for host in run_directory.load(out).hosts] == [os.uname().nodename] * 2
     assert trimaran("status", str(out)).returncode == 0
     assert not list(tmp_path.rglob("owned"))
 
@@ -138,7 +138,7 @@ def test_an_image_that_changed_after_submission_starts_no_rank(
                           env=env, capture_output=True, text=True, check=True, cwd=tmp_path)
     out = tmp_path / "run"
     submit(trimaran, out)
-    image = Path(rundir.load(out).image.reference)
+    image = Path(run_directory.load(out).image.reference)
     content = image.read_bytes()
     try:
         image.write_bytes(content + b"x")

@@ -22,7 +22,7 @@ import yaml
 import cluster
 from faults import RECIPE, STEPS, Place, Run, lose, ranks, revive, small_disk
 from trimaran.recipes import library
-from trimaran.runs import rundir
+from trimaran.run import run_directory
 
 pytestmark = [
     pytest.mark.engine("apptainer"), pytest.mark.engine("slurm"), pytest.mark.trains,
@@ -180,7 +180,7 @@ def test_three_time_limits_are_one_run_with_one_verdict(place: Place) -> None:
     run.check_whole(undisturbed)
     judged = place.trimaran("report", str(run.out))
     assert judged.stdout.count("VERDICT PASS") == 1
-    assert len(rundir.load(run.out).resumed) == 3
+    assert len(run_directory.load(run.out).resumed) == 3
     shown = (run.out / "report.md").read_text()
     for link in run.links():
         row = rf"^\| {link.number} \| {link.job} \| 2 .*\| {link.step} "
@@ -339,7 +339,7 @@ def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
     place.slurm("scancel", hold)
     row = run.finish()
     assert row["state"] == "failed"
-    assert rundir.load(run.out).exit_status == 3, run.log
+    assert run_directory.load(run.out).exit_status == 3, run.log
     (met,) = re.findall(r"rank ([01]): \S*train-\d+\.tar: record ", run.log)
     assert f"rank {1 - int(met)}: another rank ended" in run.log
 
@@ -375,7 +375,7 @@ def test_the_same_run_is_submitted_twice(place: Place, undisturbed: Run) -> None
 def test_the_image_is_gone(place: Place, tmp_path: Path) -> None:
     hold = place.slurm("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60")
     run = place.submit()
-    image = Path(rundir.load(run.out).image.reference)
+    image = Path(run_directory.load(run.out).image.reference)
     aside = image.with_suffix(".aside")
     image.rename(aside)
     try:

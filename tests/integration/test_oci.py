@@ -11,7 +11,7 @@ import pytest
 
 from commandline import command
 from trimaran.engines import BuiltImage, store
-from trimaran.engines.oci import Podman
+from trimaran.engines.podman import Podman
 from trimaran.images import debian, definition
 from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent

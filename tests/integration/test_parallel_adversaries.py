@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from inside import MPIRUN, TORCHRUN, run_inside
-from trimaran.data.packing import layouts, packer
+from trimaran.data.packing import image_folders, packer
 from trimaran.data.packing.plan import Options
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
@@ -45,7 +45,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 noise = draw.integers(0, 256, (16, 16, 3), np.uint8)
                 Image.fromarray(noise).save(folder / f"{at}.png")
     out = tmp_path_factory.mktemp("packed") / "noise"
-    found = layouts.listing_of(
+    found = image_folders.listing_of(
         root, out, labels=None, in_sequences=True, untrained=False, workers=1, reporter=Silent()
     )
     packer.pack(found, out, Options("noise", "webdataset"), workers=1, skip_bad=False,

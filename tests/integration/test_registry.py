@@ -22,14 +22,14 @@ from registries import PASSWORD, USER, DockerRegistry, relayed, running
 from trimaran import paths
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
-from trimaran.engines.oci import Podman
+from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, RunError
 from trimaran.files import sha256
 from trimaran.images import definition
 from trimaran.provenance import digests, registry
 from trimaran.recipes import cards, library
 from trimaran.reporting import Advance, Silent
-from trimaran.runs import pipeline
+from trimaran.run import pipeline
 from trimaran.site_file import Site
 
 pytestmark = [pytest.mark.engine("registry"), pytest.mark.timeout(280)]

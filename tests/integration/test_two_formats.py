@@ -21,7 +21,7 @@ from commandline import command
 from trimaran.engines import BuiltImage, Engine, image_contents
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.image_contents import Inventory, Reasons
-from trimaran.engines.oci import STORAGE, Podman
+from trimaran.engines.podman import STORAGE, Podman
 from trimaran.files import sha256
 from trimaran.images import debian, definition
 from trimaran.provenance import rebuild, sbom

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from trimaran import cli, locks, paths
 from trimaran.cli import cache as commands
 from trimaran.engines import build_dir, host, store
-from trimaran.engines.oci import Podman
+from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, TrimaranError
 from trimaran.images import definition, identity
 from trimaran.images.bases import assembled_at

@@ -23,7 +23,7 @@ from trimaran.launch.words import (
     plain,
     shell_source,
 )
-from trimaran.runs.shell import functions
+from trimaran.run.node_scripts import functions
 
 VALUE = "a b'\"$(touch owned)`;*\\"
 PRINTABLE = st.text(

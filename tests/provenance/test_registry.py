@@ -22,7 +22,7 @@ from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.local_images import here
-from trimaran.engines.oci import Podman
+from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition, identity
 from trimaran.provenance import registry

@@ -13,7 +13,7 @@ from trimaran.errors import UsageError
 from trimaran.launch.specification import Command
 from trimaran.recipes.command import app_arguments, launcher, parse_changes, real_changes
 from trimaran.recipes.recipe import Recipe
-from trimaran.runs.rundir import paste_line
+from trimaran.run.run_directory import paste_line
 
 RECIPE = Recipe.model_validate(
     {**GOOD, "args": {"model": "resnet20", "epochs": 2, "base-lr": 0.1, "nesterov": True,

@@ -14,7 +14,7 @@ from trimaran.engines.host import Host
 from trimaran.errors import UsageError
 from trimaran.inventory import catalog
 from trimaran.recipes import library, recipe
-from trimaran.runs import pipeline
+from trimaran.run import pipeline
 
 MEASURED = {"date": "2026-01-01", "host": "a machine", "command": "trimaran run it",
             "image_digest": None}

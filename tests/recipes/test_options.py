@@ -15,7 +15,7 @@ from trimaran.engines.host import Host
 from trimaran.errors import UsageError
 from trimaran.recipes import library, options
 from trimaran.reporting import Silent
-from trimaran.runs import inputs, pipeline
+from trimaran.run import inputs, pipeline
 
 APP = "resnet-imagenet"
 

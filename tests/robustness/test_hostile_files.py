@@ -28,8 +28,10 @@ from trimaran.provenance.registry import logins
 from trimaran.recipes import cards, library, options, targets
 from trimaran.recipes.command import parse_changes
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import curves, report, rundir, verdict
-from trimaran.runs.evidence import RunEvidence
+from trimaran.report import curves, report
+from trimaran.report.run_evidence import RunEvidence
+from trimaran.run import run_directory
+from trimaran.verdict import metrics_log
 
 REPOSITORY = paths.repository()
 HASH = "sha256:" + "a" * 64
@@ -210,11 +212,11 @@ def test_a_run_with_any_value_in_its_record_is_one_error(
     @given(seed=hostile.places, value=hostile.json_values, key=hostile.more_keys)
     def spoiled(seed: int, value: object, key: str | None) -> None:
         content = json.dumps(hostile.spoil(sound, seed, value, key))
-        check(directory / "run.json", content, lambda path: rundir.load(directory))
+        check(directory / "run.json", content, lambda path: run_directory.load(directory))
 
     spoiled()
     for text in hostile.JSON:
-        check(directory / "run.json", text, lambda path: rundir.load(directory))
+        check(directory / "run.json", text, lambda path: run_directory.load(directory))
     shutil.rmtree(directory)
 
 
@@ -244,7 +246,7 @@ def test_a_report_of_any_metrics_is_one_or_one_error(
     monkeypatch.setattr(curves, "draw", lambda *_: None)
     directory = tmp_path / "run"
     record = finished.finish(directory, recipe)
-    rundir._write(directory, record.model_copy(update={"files": {}, "seconds": 9.0}))
+    run_directory._write(directory, record.model_copy(update={"files": {}, "seconds": 9.0}))
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     more = ("training_seconds", "data_wait_fraction", "eval_start", "eval_stop")
     added = [{**lines[5], "key": key, "value": 1.5} for key in more]
@@ -266,7 +268,7 @@ def test_a_report_of_any_metrics_is_one_or_one_error(
 @given(text=hostile.json_texts, value=hostile.json_values)
 def test_metrics_of_any_kind_are_one_error(tmp_path: Path, text: str, value: object) -> None:
     event = json.dumps({"time_ms": 1, "key": "a", "value": value, "metadata": {"step": value}})
-    check(tmp_path / "metrics.jsonl", f"{event}\n{text}\n{event}\n", verdict.read_events)
+    check(tmp_path / "metrics.jsonl", f"{event}\n{text}\n{event}\n", metrics_log.read_events)
 
 
 @hostile.quick

@@ -25,10 +25,10 @@ from trimaran.data.contracts import Contract
 from trimaran.errors import ExitCode, RunError, TrimaranError
 from trimaran.files import sha256
 from trimaran.recipes.library import RecipeFile
+from trimaran.report import curves, report
+from trimaran.report.curves import Picture
 from trimaran.reporting import Silent
-from trimaran.runs import curves, report
-from trimaran.runs.curves import Picture
-from trimaran.runs.verdict import Verdict
+from trimaran.verdict.rules import Verdict
 
 FOREIGN = b"Dear reader,\nthis is something else.\n"
 Damage = Callable[[Path, Path], object]

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from served import KINDS, Open, darken
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
-from trimaran.runs import pipeline
+from trimaran.run import pipeline
 
 
 @pytest.mark.parametrize("place", KINDS)

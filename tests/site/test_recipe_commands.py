@@ -16,9 +16,9 @@ from trimaran import cli
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import USERNS, Apptainer
 from trimaran.evidence.recipe_status import Standing
-from trimaran.runs import initial as first
-from trimaran.runs import inputs, launching
-from trimaran.runs.launching import Places
+from trimaran.run import initial as first
+from trimaran.run import inputs, launch_spec
+from trimaran.run.launch_spec import Places
 
 READ = sources.read()
 STANDINGS = READ.standings
@@ -51,7 +51,7 @@ def test_apptainer_alone_gets_the_words_of_a_run(name: str, own_place: Path) -> 
     engine = Apptainer("apptainer")
     built = BuiltImage(recipe.image.name, "apptainer", "/images/a.sif", None, "", 0)
     places = Places(inputs.mounts(recipe, folders), str(own_place / "run"), first.mounts(initial))
-    exact = launching.command(commands.launch(one, engine.node(built), places))
+    exact = launch_spec.command(commands.launch(one, engine.node(built), places))
     given = [f"{key}={value}" for key, value in exact.env.items() if key.startswith("APPTAINERENV")]
     wanted = [*given, *exact.argv]
     own = [word for word in found if word not in ("--nv", "--rocm")]

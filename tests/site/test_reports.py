@@ -15,7 +15,7 @@ import nodemodules
 from trimaran.compare import comparison
 from trimaran.compare import page as comparison_page
 from trimaran.recipes.library import RecipeFile
-from trimaran.runs import report
+from trimaran.report import report
 
 LOCK = Path(__file__).with_name("package-lock.json")
 PHONE = {"width": 360, "height": 740}

@@ -28,9 +28,9 @@ from trimaran.files import sha256
 from trimaran.images import definition
 from trimaran.recipes import targets
 from trimaran.reporting import Reporter
-from trimaran.runs import inputs, pipeline, rundir, shell
-from trimaran.runs.pipeline import Request
-from trimaran.runs.record import DataRecord, GitRecord, RecipeRecord, SignatureRecord, as_list
+from trimaran.run import inputs, node_scripts, pipeline, run_directory
+from trimaran.run.pipeline import Request
+from trimaran.run.record import DataRecord, GitRecord, RecipeRecord, SignatureRecord, as_list
 from trimaran.strict import Digest, Sha256
 
 MANIFEST = "bundle.json"
@@ -109,7 +109,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
             created=commands.created(),
             trimaran=__version__,
             apptainer=engine.version(),
-            recipe=rundir.recipe_record(recipe, request.changes),
+            recipe=run_directory.recipe_record(recipe, request.changes),
             image=_image(built, signature),
             data=[
                 BundledData(
@@ -118,7 +118,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
                 )
                 for one in data
             ],
-            git=rundir.git_state(recipe.path.parent),
+            git=run_directory.git_state(recipe.path.parent),
         )
         members = _members(request, manifest, built, data)
         digest = archive.write(output, folder, members, reporter)
@@ -165,7 +165,7 @@ def _members(
         {one.name: one.sha256 for one in data}, any(one.included for one in manifest.data),
         manifest.git,
     )
-    readme = shell.fill("trimaran.bundles", "bundle-readme.txt.j2", {
+    readme = node_scripts.fill("trimaran.bundles", "bundle-readme.txt.j2", {
         "manifest": manifest, "recipe": request.recipe.recipe, "target": targets.load(target),
         "contracts": [contracts.load(one.name) for one in data],
         "getting": contents.getting, "included": contents.included,
@@ -180,8 +180,8 @@ def _members(
         text("README.txt", readme),
         text(MANIFEST, manifest.model_dump_json(indent=2, by_alias=True) + "\n"),
         text(SCRIPT, runscript.render(contents), 0o755),
-        copied(rundir.RECIPE, request.recipe.path),
-        copied(rundir.CARD, request.recipe.card.path),
+        copied(run_directory.RECIPE, request.recipe.path),
+        copied(run_directory.CARD, request.recipe.card.path),
         copied("target.yaml", targets.file_of(target)),
         *(
             copied(f"contract{below[one.name] and '-'}{below[one.name]}.yaml",

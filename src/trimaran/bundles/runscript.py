@@ -20,10 +20,10 @@ from trimaran.launch.specification import Command, LaunchSpec
 from trimaran.launch.words import ShellJson, Variable, join, json_source, shell_source
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.options import Argument
-from trimaran.runs import inputs, pipeline, rundir, shell
-from trimaran.runs.launching import Places
-from trimaran.runs.record import DataRecord, GitRecord, ImageRecord, SignatureRecord
-from trimaran.runs.rundir import CARD, LOCK, RECIPE
+from trimaran.run import inputs, node_scripts, pipeline, run_directory
+from trimaran.run.launch_spec import Places
+from trimaran.run.record import DataRecord, GitRecord, ImageRecord, SignatureRecord
+from trimaran.run.run_directory import CARD, LOCK, RECIPE
 
 IMAGE = "image.sif"
 DATA_SUMS = "data.sha256"
@@ -80,18 +80,18 @@ def render(contents: Contents) -> str:
         "image": IMAGE,
         "data_sums": DATA_SUMS,
         "signers": contents.recipe.recipe.image.signed_by,
-        "functions": shell.functions(),
-        "gpu_device": shell.gpu_device(contents.built.name),
+        "functions": node_scripts.functions(),
+        "gpu_device": node_scripts.gpu_device(contents.built.name),
         "passed_on": commands.PASSED_ON,
-        "engine_environment": shell.assignments(own),
+        "engine_environment": node_scripts.assignments(own),
         "engine_options": " ".join(map(shell_source, launch.node.options)),
-        "environment": shell.assignments(given),
+        "environment": node_scripts.assignments(given),
         "words": line.shell_words(),
         "record": _record(contents, launch),
         "copies": (RECIPE, CARD),
         "lock": LOCK,
     }
-    return shell.fill("trimaran.bundles", "run.sh.j2", values)
+    return node_scripts.fill("trimaran.bundles", "run.sh.j2", values)
 
 
 def _launch(contents: Contents) -> LaunchSpec:
@@ -102,9 +102,8 @@ def _launch(contents: Contents) -> LaunchSpec:
         for name in contents.datasets
     }
     request = pipeline.Request(contents.recipe, Apptainer("apptainer"), dict(contents.changes))
-    return pipeline.specify(
-        request, contents.built, shell.node(contents.built.name), Places(data, Variable("out"))
-    )
+    node = node_scripts.node(contents.built.name)
+    return pipeline.specify(request, contents.built, node, Places(data, Variable("out")))
 
 
 def _record(contents: Contents, launch: LaunchSpec) -> str:
@@ -112,7 +111,7 @@ def _record(contents: Contents, launch: LaunchSpec) -> str:
     image = ImageRecord(**vars(contents.built), signature=contents.signature)
     data = [DataRecord(name=name, path="", sha256=digest)
             for name, digest in contents.datasets.items()]
-    record = rundir.new_record(
+    record = run_directory.new_record(
         contents.recipe, dict(contents.changes), image, data, launch, Command((), {}), contents.git
     )
     document = record.model_dump(mode="json")

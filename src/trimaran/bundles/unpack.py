@@ -22,7 +22,7 @@ from trimaran.files import check_space, link_or_copy, writing
 from trimaran.images import definition, identity
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
-from trimaran.runs import rundir
+from trimaran.run import run_directory
 
 
 def verify(file: Path, reporter: Reporter) -> Manifest:
@@ -158,10 +158,10 @@ def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
     """Return the SHA-256 of each file that `bundle.json` or `dataset.json` names."""
     listed = {
         IMAGE: manifest.image.digest.removeprefix("sha256:"),
-        rundir.RECIPE: manifest.recipe.sha256,
+        run_directory.RECIPE: manifest.recipe.sha256,
     }
     if manifest.recipe.card_sha256 is not None:
-        listed[rundir.CARD] = manifest.recipe.card_sha256
+        listed[run_directory.CARD] = manifest.recipe.card_sha256
     for one in manifest.data:
         dataset = f"{one.folder}/{DATASET}"
         listed[dataset] = one.sha256

@@ -39,7 +39,7 @@ def bundle(
     from trimaran.engines.apptainer import Apptainer
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
-    from trimaran.runs.pipeline import Request
+    from trimaran.run.pipeline import Request
 
     request = Request(
         recipe=library.load(recipe), engine=Apptainer(), changes=parse_changes(settings or []),

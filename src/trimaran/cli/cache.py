@@ -87,12 +87,12 @@ def cache_prune(
 
 def _copies(site: Site) -> list[Holding]:
     """Return what jobs have copied to this machine's own disk."""
-    from trimaran.cluster import copies
+    from trimaran.cluster import node_copies
     from trimaran.inventory import cache_usage
 
     return [
         cache_usage.copies_of(one.job, one.path, one.size, ended=one.ended)
-        for one in copies.find(site)
+        for one in node_copies.find(site)
     ]
 
 

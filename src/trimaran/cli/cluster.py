@@ -81,23 +81,23 @@ def init_site(
     Example: trimaran site init --cluster ourcluster
     """
     from trimaran import site_file
-    from trimaran.cluster import detect
+    from trimaran.cluster import detect_site
     from trimaran.terminal_safety import visible
 
     place = file or site_file.default_path()
     if place is None:
         raise UsageError("no home folder is known, and so no place for the site file",
                          hint="set HOME, or name a file: --site FILE")
-    detect.refuse_old(place, name)
-    facts = detect.found(terminal())
+    detect_site.refuse_old(place, name)
+    facts = detect_site.found(terminal())
     if not yes and sys.stdin.isatty():
-        for key, (question, taken) in detect.questions(facts).items():
+        for key, (question, taken) in detect_site.questions(facts).items():
             answer = typer.prompt(question, default=visible(taken), show_default=bool(taken),
                                   err=True)
-            facts = {**facts, key: detect.answered(key, answer)}
-    if most := detect.limit(facts, terminal()):
+            facts = {**facts, key: detect_site.answered(key, answer)}
+    if most := detect_site.limit(facts, terminal()):
         terminal().note(f"a job in {facts['partition']} may take {most} at most")
-    detect.write(place, name, facts)
+    detect_site.write(place, name, facts)
     say(place)
     say(place.read_text(encoding="utf-8").rstrip())
 
@@ -146,8 +146,8 @@ def submit(
     from trimaran.engines import apptainer
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
-    from trimaran.runs import inputs
-    from trimaran.runs.pipeline import Request
+    from trimaran.run import inputs
+    from trimaran.run.pipeline import Request
 
     name, facts = jobs.choose(site, cluster)
     elsewhere = dry_run and apptainer.program() is None
@@ -237,7 +237,7 @@ def logs(
     Example: trimaran logs -f runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
     from trimaran.cluster import watch
-    from trimaran.runs import scaling
+    from trimaran.report import scaling
 
     if points := scaling.folders(run):
         raise UsageError(f"{run} is a scaling series: each of its runs has a log of its own",
@@ -254,14 +254,14 @@ def cancel(site: Site, run: RunDirectory) -> None:
 
     Example: trimaran cancel runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
-    from trimaran.cluster import copies, jobs
+    from trimaran.cluster import jobs, node_copies
 
     runs = _runs_of(run)
     try:
         for job in jobs.cancel(runs, terminal()):
             say(f"job {job} cancelled")
     except UsageError as error:
-        removed = copies.remove_ended(site, runs)
+        removed = node_copies.remove_ended(site, runs)
         if not removed:
             raise
         terminal().note(error.message)
@@ -271,7 +271,7 @@ def cancel(site: Site, run: RunDirectory) -> None:
 
 def _runs_of(run: Path) -> list[Path]:
     """Return the submitted runs of a series, or the one run; tell which were never submitted."""
-    from trimaran.runs import scaling
+    from trimaran.report import scaling
 
     points = scaling.folders(run).values()
     for one in points:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -90,7 +90,7 @@ def _say_version(wanted: bool) -> None:
 def _revision() -> str:
     """Return what is to be said of the checkout: its revision; nothing where there is none."""
     from trimaran import paths
-    from trimaran.runs.rundir import git_state
+    from trimaran.run.run_directory import git_state
 
     state = git_state(paths.repository())
     if state.revision is None:
@@ -262,11 +262,11 @@ def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
     show_table(title, columns, [[str(row[column]) for column in columns] for row in found])
 
 
-def conclude(directory: Path, record: Any, verdict: Any, as_json: bool = False) -> None:
+def conclude(directory: Path, record: Any, verdict: Any, as_json: bool = False) -> NoReturn:
     """Print the verdict of a run and exit with its code."""
     from trimaran.cli.terminal import show_verdict
-    from trimaran.runs import report
-    from trimaran.runs.verdict import EXIT_CODES as VERDICT_CODES
+    from trimaran.report import report
+    from trimaran.verdict.rules import EXIT_CODES as VERDICT_CODES
 
     if as_json:
         say((directory / "verdict.json").read_text(encoding="utf-8"))

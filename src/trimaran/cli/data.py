@@ -178,7 +178,7 @@ def data_pack(
     Example: trimaran data pack photos -o packed --resize 480 --quality 95
     """
     from trimaran import pool
-    from trimaran.data.packing import ilsvrc, labelled, layouts, packer, plan
+    from trimaran.data.packing import ilsvrc, image_folders, labelled, packer, plan
 
     processes, reporter = workers or pool.cores(), terminal()
     if name is None:
@@ -186,7 +186,7 @@ def data_pack(
     options = plan.Options(
         name, kind, plan.resize_of(resize) if resize else None, quality, samples_per_shard
     )
-    found = layouts.listing_of(
+    found = image_folders.listing_of(
         source, out, labels=labels, in_sequences=sequences, untrained=no_train,
         classes=None if classes is None else labelled.classes_of(classes),
         skip_missing=skip_missing, workers=processes, reporter=reporter,

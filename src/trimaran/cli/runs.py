@@ -87,14 +87,15 @@ def run(
     from trimaran.images import definition
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
-    from trimaran.runs import extending, inputs, pipeline
+    from trimaran.report import curves
+    from trimaran.run import extensions, inputs, pipeline
 
     chosen, file = select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=parse_changes(settings or []),
         folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
         offline=offline, site=site,
-        extension=extending.extension(
+        extension=extensions.extension(
             definition.load(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),
     )
@@ -103,8 +104,8 @@ def run(
             planned = pipeline.plan(request)
         say(pipeline.script(planned))
         return
-    directory, record, verdict = pipeline.execute(request, terminal())
-    conclude(directory, record, verdict)
+    curves.get_ready()
+    _judge(pipeline.execute(request, terminal()))
 
 
 @command(app, "resume", network=True)
@@ -117,15 +118,27 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
     Example: trimaran resume runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
     from trimaran.cluster import jobs
-    from trimaran.runs import resume, rundir
+    from trimaran.report import curves
+    from trimaran.run import resume, run_directory
 
-    if rundir.load(run_dir).job is not None:
+    if run_directory.load(run_dir).job is not None:
         done = jobs.again(run_dir, terminal())
         terminal().note(f"job {done.job}")
         say(done.directory)
         return
-    record, verdict = resume.resume(run_dir, site, terminal())
-    conclude(run_dir, record, verdict)
+    curves.get_ready()
+    resume.resume(run_dir, site, terminal())
+    _judge(run_dir)
+
+
+def _judge(directory: Path) -> NoReturn:
+    """Judge a run that has just completed, as the last step of `run` and `resume`, and exit."""
+    from trimaran.report import report
+    from trimaran.run.pipeline import STEPS
+
+    with terminal().step(STEPS, STEPS, "verdict and report"):
+        record, verdict = report.write(directory)
+    conclude(directory, record, verdict)
 
 
 @command(app, "report")
@@ -143,7 +156,7 @@ def report_run(
 
     Example: trimaran report runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
-    from trimaran.runs import report, scaling
+    from trimaran.report import report, scaling
 
     if (run_dir / scaling.FILE).is_file():
         _conclude_series(run_dir, evidence, as_json)
@@ -159,9 +172,9 @@ def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoRe
     Raises:
         UsageError: after the table, where some of its runs have not completed.
     """
-    from trimaran.runs import scaling
-    from trimaran.runs.verdict import EXIT_CODES as VERDICT_CODES
-    from trimaran.runs.verdict import worst
+    from trimaran.report import scaling
+    from trimaran.verdict.rules import EXIT_CODES as VERDICT_CODES
+    from trimaran.verdict.rules import worst
 
     if evidence is not None:
         raise UsageError(f"{folder} is a series: evidence is of a run",

@@ -16,8 +16,8 @@ from rich.text import Text
 from trimaran.cli.progress import Bars
 from trimaran.errors import Interrupted, TrimaranError
 from trimaran.reporting import Advance
-from trimaran.runs.verdict import Outcome, Verdict
 from trimaran.terminal_safety import message
+from trimaran.verdict.rules import Outcome, Verdict
 
 NARROWEST = 12
 """Columns of a table are not made narrower than this on a narrow terminal."""

@@ -16,11 +16,12 @@ from trimaran.cluster.scheduler import Scheduler, State
 from trimaran.cluster.script import FUNCTIONS, SCHEDULERS, SCRIPT, Job
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.files import add_line, read_plain, sha256, touch_plain, write_atomic
+from trimaran.report import scaling
 from trimaran.reporting import Reporter, Silent
-from trimaran.runs import initial, inputs, job_chain, pipeline, rundir, scaling
-from trimaran.runs.job_chain import CANCELLED, QUEUED
-from trimaran.runs.pipeline import Request
-from trimaran.runs.record import DataRecord, JobRecord, RunRecord
+from trimaran.run import initial, inputs, job_chain, pipeline, run_directory
+from trimaran.run.job_chain import CANCELLED, QUEUED
+from trimaran.run.pipeline import Request
+from trimaran.run.record import DataRecord, JobRecord, RunRecord
 from trimaran.site_file import Cluster, Site
 
 STEPS = 3
@@ -64,7 +65,7 @@ def at_home(request: Request, cluster: Cluster) -> Request:
     }
     out = request.out
     if out is None and cluster.scratch is not None:
-        out = rundir.new_directory(request.recipe, None, cluster.scratch)
+        out = run_directory.new_directory(request.recipe, None, cluster.scratch)
     return replace(request, folders={**known, **request.folders}, out=out)
 
 
@@ -94,7 +95,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
     pipeline.check(request)
     _check_place(request.out, cluster)
     SCHEDULERS[cluster.scheduler].check()
-    with rundir.claim(request.recipe, request.out) as (directory, lock):
+    with run_directory.claim(request.recipe, request.out) as (directory, lock):
         request, data, built, used = pipeline.prepare(request, STEPS, reporter)
         job = Job(request, cluster, built, data, directory)
         text, functions = script.render(job), script.functions()
@@ -103,10 +104,10 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
                               script_sha256=hashlib.sha256(text.encode()).hexdigest(),
                               functions_sha256=hashlib.sha256(functions.encode()).hexdigest(),
                               name=job.name)
-            rundir.start(
+            run_directory.start(
                 directory, request.recipe, request.changes, used, data, job.launch(),
                 request.extension.modifications(), initial.record(request.initial),
-                job.site_facts(), begun,
+                job.site_settings(), begun,
             )
             (directory / job_chain.FOLDER).mkdir()
             write_atomic(directory / FUNCTIONS, functions)
@@ -127,7 +128,7 @@ def submit_series(
     """
     first = requests[0]
     name_of_all = first.recipe.name.partition("@")[0]
-    folder = first.out or rundir.new_directory(
+    folder = first.out or run_directory.new_directory(
         replace(first.recipe, name=f"{name_of_all}/scaling"), None, cluster.scratch
     )
     _check_place(folder, cluster)
@@ -155,8 +156,8 @@ def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
     if record.status == "completed":
         raise UsageError(f"the run in {directory} has come to its end",
                          hint=f"trimaran report {directory} judges it")
-    with rundir.alone(directory) as lock, asking(scheduler, reporter):
-        rundir.refuse_foreign(directory)
+    with run_directory.alone(directory) as lock, asking(scheduler, reporter):
+        run_directory.refuse_foreign(directory)
         if active := still_active(directory, record, scheduler):
             job, state = active[0]
             raise UsageError(f"job {job} of the run in {directory} is {state.name}",
@@ -232,8 +233,12 @@ def asking(
 
 
 def submitted(directory: Path, *, chain: bool = True) -> RunRecord:
-    """Return the record of a submitted run, as `rundir.load`; UsageError where it is none."""
-    record = rundir.load(directory, chain=chain)
+    """Return the record of a submitted run.
+
+    Raises:
+        UsageError: `directory` is not the run directory of a job; or see `run_directory.load`.
+    """
+    record = run_directory.load(directory, chain=chain)
     if record.job is None:
         raise UsageError(f"the run in {directory} was not submitted: it ran on this machine",
                          hint=f"trimaran report {directory}")

@@ -21,12 +21,12 @@ from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
 from trimaran.launch.words import IfSet, Text, Variable, Word, join, quote, shell_source
 from trimaran.recipes import options, targets
 from trimaran.recipes.recipe import Recipe
-from trimaran.runs import initial, inputs, job_chain, pipeline, shell
-from trimaran.runs.launching import Places
-from trimaran.runs.pipeline import Request
-from trimaran.runs.record import DataRecord
-from trimaran.runs.resume import OPTION
-from trimaran.runs.sitefacts import SiteFacts
+from trimaran.run import initial, inputs, job_chain, node_scripts, pipeline
+from trimaran.run.launch_spec import Places
+from trimaran.run.pipeline import Request
+from trimaran.run.record import DataRecord
+from trimaran.run.resume import OPTION
+from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import Cluster
 
 SCRIPT, FUNCTIONS = job_chain.SCRIPT, job_chain.FUNCTIONS
@@ -107,15 +107,15 @@ class Job:
         starts = self.scheduler.ranks(
             self.shape, self.cluster, str(self.shape.nodes), str(self.shape.tasks)
         )
-        facts = self.site_facts()
+        facts = self.site_settings()
         return replace(task, task_starter=starts, site_options=tuple(facts.flags),
                        site_environment=facts.env)
 
-    def site_facts(self) -> SiteFacts:
+    def site_settings(self) -> SiteSettings:
         """Return what the site file adds, its cluster's entry included."""
         env = {name: value for name, value in self.cluster.env.items()
                if name not in self.recipe.env}  # the recipe's come later, and win
-        return pipeline.site_facts(self.request).model_copy(update={
+        return pipeline.site_settings(self.request).model_copy(update={
             "flags": list(self.cluster.flags), "env": env,
             "devices": list(self.cluster.devices),
         })
@@ -168,7 +168,7 @@ def render(job: Job) -> str:
     starts = scheduler.ranks(shape, cluster, NODES, TASKS)
     each = scheduler.each_node(NODES)
     alone = elastic and not shape.restarts  # the script itself goes on without lost nodes
-    return shell.fill("trimaran.cluster", "job.sh.j2", {
+    return node_scripts.fill("trimaran.cluster", "job.sh.j2", {
         "version": __version__,
         "recipe": job.request.recipe.name,
         "scheduler": scheduler,
@@ -185,7 +185,7 @@ def render(job: Job) -> str:
         ],
         "modules": [quote(name) for name in cluster.modules],
         "apptainer": quote(cluster.apptainer or job.engine.executable),
-        "gpu_device": shell.gpu_device(job.built.name),
+        "gpu_device": node_scripts.gpu_device(job.built.name),
         "local": quote(cluster.local_storage) if cluster.local_storage else "",
         "stage_data": cluster.stage_data,
         "srun_mpi": quote(cluster.mpi) if by_srun else "",
@@ -204,7 +204,7 @@ def render(job: Job) -> str:
         "starter": starts[0],
         "ranks": _launch(starts, elastic=alone),
         "each_node": _launch(each, elastic=alone, beside=recipe.resources.mps is not None),
-        "environment": _lines(shell.assignments(line.environment)),
+        "environment": _lines(node_scripts.assignments(line.environment)),
         "words": _lines(line.shell_words()),
     })
 
@@ -213,7 +213,7 @@ def render(job: Job) -> str:
 def functions() -> str:
     """Return the text of `functions.sh`, which the script of every job reads."""
     own = Path(__file__).with_name("functions.sh").read_text(encoding="utf-8")
-    return own + shell.functions()
+    return own + node_scripts.functions()
 
 
 def _command(job: Job) -> CommandLine:
@@ -225,7 +225,7 @@ def _command(job: Job) -> CommandLine:
             for number, (name, mount) in enumerate(mounts.items(), 1)
         }
     places = Places(mounts, str(job.directory), job.first)
-    task = job.task(shell.node(job.built.name), places)
+    task = job.task(node_scripts.node(job.built.name), places)
     # The variables of the site file come from the script, before these.
     return apptainer.render(replace(task, site_options=tuple(job.cluster.flags)))
 

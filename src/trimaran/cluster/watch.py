@@ -16,10 +16,10 @@ from trimaran.errors import TrimaranError
 from trimaran.files import open_lines, read_end
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
-from trimaran.runs import job_chain, rundir
-from trimaran.runs.record import RunRecord
-from trimaran.runs.rundir import RUNS
-from trimaran.runs.training import LOG
+from trimaran.run import job_chain, run_directory
+from trimaran.run.app_process import LOG
+from trimaran.run.record import RunRecord
+from trimaran.run.run_directory import RUNS
 from trimaran.site_file import Site
 
 TAIL, LOG_TAIL = 4096, 1 << 20
@@ -208,7 +208,7 @@ def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
 
 def _last_step(directory: Path) -> int | None:
     try:
-        lines = read_end(directory / rundir.METRICS, TAIL).splitlines()
+        lines = read_end(directory / run_directory.METRICS, TAIL).splitlines()
     except FileNotFoundError:
         return None
     for line in reversed(lines):

@@ -13,8 +13,8 @@ from trimaran.compare.noise import METHODS, STRETCHES
 from trimaran.compare.result import Comparison
 from trimaran.compare.sources import Experiment, Side
 from trimaran.errors import UsageError, unknown_name
-from trimaran.runs import scaling
-from trimaran.runs.verdict import Row
+from trimaran.report import scaling
+from trimaran.verdict.rules import Row
 
 Groups = dict[str, list[Side]]
 

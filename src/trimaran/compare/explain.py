@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trimaran.compare import noise
 from trimaran.compare.result import Comparison, Difference, Metric, Summary
-from trimaran.runs.page import duration
+from trimaran.report.page import duration
 
 
 class Table(NamedTuple):

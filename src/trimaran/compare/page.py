@@ -10,8 +10,8 @@ from trimaran.compare import explain
 from trimaran.compare.comparison import Groups, named
 from trimaran.compare.result import Comparison
 from trimaran.files import write_atomic
-from trimaran.runs import charts, page
-from trimaran.runs.panels import Line, Panel, drawable
+from trimaran.report import charts, page
+from trimaran.report.panels import Line, Panel, drawable
 
 
 def write(file: Path, found: Comparison, groups: Groups) -> None:

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from trimaran.compare import noise
 from trimaran.recipes.options import Argument
-from trimaran.runs.verdict import Outcome
+from trimaran.verdict.rules import Outcome
 
 
 class Run(BaseModel):

@@ -13,13 +13,14 @@ from trimaran.recipes import cards
 from trimaran.recipes.cards import Card
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.options import Argument
-from trimaran.runs import curve_points, report, verdict
-from trimaran.runs.curve_points import KeptCurve
-from trimaran.runs.evidence import Machine, RunEvidence, describe
-from trimaran.runs.page import short
-from trimaran.runs.panels import LARGEST
-from trimaran.runs.report import Judged
-from trimaran.runs.verdict import Row, Verdict
+from trimaran.report import curve_points
+from trimaran.report.curve_points import KeptCurve
+from trimaran.report.page import short
+from trimaran.report.panels import LARGEST
+from trimaran.report.run_evidence import Machine, RunEvidence, describe
+from trimaran.verdict import metrics_log, run_verdict
+from trimaran.verdict.rules import Row, Verdict
+from trimaran.verdict.run_verdict import JudgedRun
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def load(path: Path) -> Side:
         RunError: files of the run disagree.
     """
     if path.is_dir():
-        return _of_run(str(path), report.judge(path))
+        return _of_run(str(path), run_verdict.judge(path))
     if path.name == "verdict.json":
         raise UsageError(f"{path} is part of a run", hint=f"name the run directory: {path.parent}")
     try:
@@ -105,7 +106,7 @@ def load(path: Path) -> Side:
         ) from error
 
 
-def _of_run(path: str, judged: Judged) -> Side:
+def _of_run(path: str, judged: JudgedRun) -> Side:
     record, card = judged.record, judged.recipe.card.card
     real = real_changes(judged.recipe.recipe, card, record.recipe.changed)
     machines = [Machine.of(host) for host in (record.host, *record.nodes)]
@@ -123,7 +124,7 @@ def _of_run(path: str, judged: Judged) -> Side:
         ranks=_ranks(record.environment) or asked.nodes * asked.tasks_per_node,
         seconds=record.seconds or 0.0, verdict=judged.verdict,
         windows={
-            row.metric: [value for value in verdict.readings(
+            row.metric: [value for value in metrics_log.readings(
                 judged.events, card.metrics[row.metric], row.at) if abs(value) < LARGEST]
             for row in judged.verdict.rows if row.at.startswith("median")
         },

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from trimaran.reporting import Reporter
 
 READERS = {
-    "idx": "labelled_idx", "moving": "moving", "video": "cameras", "zip": "zipped",
-    "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti", "chestxray14": "chestxray",
+    "idx": "labelled_idx", "moving": "moving_reader", "video": "video_reader", "zip": "zip_reader",
+    "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti_reader", "chestxray14": "chestxray",
 }
 """Reader -> its module below `packing`, whose `MODEL` is that of its contracts."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from trimaran import hostfacts, paths, process
 from trimaran.engines import BuiltImage, Condition, Description, Setting, commands, gpu, sif
 from trimaran.engines.build_dir import workplace
-from trimaran.engines.building import Container, Job
+from trimaran.engines.build_steps import Container, Job
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError, RunError, TrimaranError
 from trimaran.files import set_aside, sha256

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trimaran.engines import selection, store
-from trimaran.engines.building import Container
+from trimaran.engines.build_steps import Container
 from trimaran.engines.store import Record
 from trimaran.images import identity
 from trimaran.images.definition import Image

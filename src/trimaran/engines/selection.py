@@ -14,7 +14,7 @@ from trimaran.errors import UsageError, unknown_name
 from trimaran.launch.specification import CommandLine, LaunchSpec
 
 if TYPE_CHECKING:
-    from trimaran.engines.building import Container
+    from trimaran.engines.build_steps import Container
 
 
 class Row(NamedTuple):
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 ENGINES = {
     "apptainer": Row("trimaran.engines.apptainer:Apptainer", "trimaran.launch.apptainer:render",
                      ("apptainer", "singularity")),
-    "podman": Row("trimaran.engines.oci:Podman", "trimaran.launch.podman:render", ("podman",)),
+    "podman": Row("trimaran.engines.podman:Podman", "trimaran.launch.podman:render", ("podman",)),
     "host": Row("trimaran.engines.host:Host", "trimaran.launch.host:render"),
 }
 """By name. A class is imported when it is asked for: most commands need one, or none."""
@@ -59,7 +59,7 @@ def every() -> dict[str, type[Engine]]:
 
 def containers() -> dict[str, type[Container]]:
     """Return the engines that shield a run from the host, by name: only theirs is evidence."""
-    from trimaran.engines.building import Container
+    from trimaran.engines.build_steps import Container
 
     return {name: found for name, found in every().items() if issubclass(found, Container)}
 

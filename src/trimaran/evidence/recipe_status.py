@@ -20,7 +20,7 @@ from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Expectation
 from trimaran.recipes.targets import Target
-from trimaran.runs.evidence import RunEvidence
+from trimaran.report.run_evidence import RunEvidence
 from trimaran.strict import Sha256
 
 Status = Literal["reproduced", "measured", "published", "open"]

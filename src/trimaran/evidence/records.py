@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from trimaran import strict
 from trimaran.provenance.inspection import Examination
-from trimaran.runs.evidence import Finite, Machine
+from trimaran.report.run_evidence import Finite, Machine
 from trimaran.strict import Digest
 
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2} [+-]\d{4}$")]

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.evidence.records import DATED, Benchmark, ImageEvidence, Suite
-from trimaran.runs.evidence import RunEvidence
-from trimaran.runs.history import RESULTS
+from trimaran.report.history import RESULTS
+from trimaran.report.run_evidence import RunEvidence
 
 D = TypeVar("D", Benchmark, ImageEvidence, RunEvidence, Suite)
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from trimaran import locks, paths
 from trimaran.engines import build_dir, image_contents, selection, store
-from trimaran.engines.building import Storage
+from trimaran.engines.build_steps import Storage
 from trimaran.engines.host import Host
 from trimaran.engines.store import Record
 from trimaran.images import definition, identity, wheelhouse

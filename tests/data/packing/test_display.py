@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trimaran.data.packing import layouts, packer, videos
+from trimaran.data.packing import image_folders, packer, videos
 from trimaran.data.packing.pictures import BadImage
 from trimaran.data.packing.plan import Options
 from trimaran.data.packing.videos import Clip
@@ -131,7 +131,7 @@ def test_a_matrix_that_is_no_orientation_is_refused_by_name(
     path = film(tmp_path / "films/train/a.mp4", matrix)
     with pytest.raises(BadImage, match="frame 0 has a display matrix that scales, skews"):
         list(videos.frames(path, Clip()))
-    found = layouts.listing_of(
+    found = image_folders.listing_of(
         tmp_path / "films", tmp_path / "out", labels=None, in_sequences=True, untrained=False,
         workers=1, reporter=Silent(),
     )

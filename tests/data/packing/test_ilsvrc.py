@@ -14,7 +14,7 @@ from shards.kinds import Kind
 from trimaran import paths
 from trimaran.data import cache, contracts, dataset_json
 from trimaran.data.contracts import Contract
-from trimaran.data.packing import ilsvrc, layouts, listing, pictures
+from trimaran.data.packing import ilsvrc, image_folders, listing, pictures
 from trimaran.data.packing.ilsvrc import ImageNet
 from trimaran.errors import Interrupted, RunError, UsageError
 from trimaran.reporting import Silent
@@ -265,7 +265,7 @@ def test_what_lies_beside_the_tars_is_told(tars: Path) -> None:
     (tars / "packed").mkdir()
     (tars / "packed/train-00000.tar").write_bytes(b"x")
     told = Silent()
-    found = layouts.listing_of(tars, tars / "packed", labels=None, in_sequences=False,
+    found = image_folders.listing_of(tars, tars / "packed", labels=None, in_sequences=False,
                                untrained=False, workers=1, reporter=told)
     assert found.ignored == ["ILSVRC2012_img_test.tar"]
     assert "1 images are left out, because only the tars are read" in told.warnings[0]

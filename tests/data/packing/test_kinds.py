@@ -14,7 +14,7 @@ from shards.description import Dataset
 from shards.kinds import FormatName
 from trimaran import cli
 from trimaran.data import cache, dataset_json
-from trimaran.data.packing import layouts, packer
+from trimaran.data.packing import image_folders, packer
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import Options
 from trimaran.errors import RunError, UsageError
@@ -60,7 +60,7 @@ def listed(
     root: Path, out: Path, labels: Path | None = None, *, sequences: bool = False,
     reporter: Silent | None = None, **more: Any,
 ) -> Listing:
-    return layouts.listing_of(
+    return image_folders.listing_of(
         root, out, labels=labels, in_sequences=sequences, untrained=False, workers=1,
         reporter=reporter or Silent(), **more,
     )

@@ -15,10 +15,10 @@ from shards import formats
 from shards.description import Dataset
 from shards.kinds import Kind
 from trimaran.data import cache, contracts
-from trimaran.data.packing import cameras, layouts, packer, plan, videos
-from trimaran.data.packing.cameras import Videos
+from trimaran.data.packing import image_folders, packer, plan, video_reader, videos
 from trimaran.data.packing.pictures import BadImage
 from trimaran.data.packing.plan import Options
+from trimaran.data.packing.video_reader import Videos
 from trimaran.data.packing.videos import Clip
 from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Silent
@@ -65,7 +65,7 @@ def test_every_frame_comes_once_and_in_order(name: str, codec: str, tmp_path: Pa
 
 
 def pack(root: Path, out: Path, **options: object) -> Dataset:
-    found = layouts.listing_of(
+    found = image_folders.listing_of(
         root, out, labels=None, in_sequences=True, untrained=False, workers=1, reporter=Silent()
     )
     return packer.pack(
@@ -208,7 +208,7 @@ def traffic() -> Videos:
 
 @pytest.mark.parametrize("window", [1, 12, 40])
 def test_no_window_over_a_sequence_crosses_the_split(window: int) -> None:
-    found = cameras.listing(traffic(), Path("raw"))
+    found = video_reader.listing(traffic(), Path("raw"))
     seen: dict[tuple[str, int], str] = {}
     for split, samples in found.splits.items():
         for sample in samples:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trimaran.cluster import jobs
+from trimaran.cluster.forms.common import Parts
 from trimaran.cluster.forms.docker import docker
 from trimaran.cluster.forms.jobs_of_slurm import pyxis, shifter
 from trimaran.cluster.forms.kubernetes import kubernetes
-from trimaran.cluster.forms.parts import Parts
 from trimaran.engines import BuiltImage, gpu
 from trimaran.errors import UsageError, nearest
 from trimaran.images import definition
 from trimaran.launch.specification import Node
-from trimaran.runs import initial, inputs, pipeline, rundir
-from trimaran.runs.launching import Places
-from trimaran.runs.pipeline import Request
+from trimaran.run import initial, inputs, pipeline, run_directory
+from trimaran.run.launch_spec import Places
+from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
 
 FORMS: Mapping[str, Callable[[Parts], str]] = {
@@ -47,7 +47,7 @@ def render(form: str, request: Request, cluster: Cluster) -> str:
     recipe = request.recipe.recipe
     image = definition.load(recipe.image.name)
     built = BuiltImage(image.name, "podman", f"{place}/{image.name}:{image.tag}", None, "", 0)
-    out = rundir.new_directory(request.recipe, request.out)
+    out = run_directory.new_directory(request.recipe, request.out)
     begins, lacking = initial.planned(request.recipe, request.initial)
     folders = inputs.places(request.recipe, request.folders)
     places = Places(inputs.mounts(recipe, folders), str(out), initial.mounts(begins))

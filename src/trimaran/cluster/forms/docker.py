@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from trimaran.cluster.forms.parts import Parts, source, text
+from trimaran.cluster.forms.common import Parts, source, text
 from trimaran.errors import UsageError
 from trimaran.images.parts import Gpu
 from trimaran.launch.specification import Mount
 from trimaran.process import shell_line
-from trimaran.runs.launching import OUT_INSIDE
+from trimaran.run.launch_spec import OUT_INSIDE
 
 DEVICES: dict[Gpu, tuple[str, ...]] = {
     "nvidia": ("--gpus", "all"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from trimaran.cluster.forms.parts import Parts, source, text
+from trimaran.cluster.forms.common import Parts, source, text
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.errors import UsageError
 from trimaran.launch.words import plain
 from trimaran.process import quoted, shell_line
-from trimaran.runs.launching import OUT_INSIDE
+from trimaran.run.launch_spec import OUT_INSIDE
 
 
 def pyxis(parts: Parts) -> str:

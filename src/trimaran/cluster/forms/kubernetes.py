@@ -10,14 +10,14 @@ from typing import Any
 
 import yaml
 
-from trimaran.cluster.forms.parts import Parts
+from trimaran.cluster.forms.common import Parts
 from trimaran.errors import UsageError
 from trimaran.images.parts import Gpu
 from trimaran.launch.specification import Mount
 from trimaran.recipes import cards
-from trimaran.runs import inputs
-from trimaran.runs.launching import OUT_INSIDE
-from trimaran.runs.resume import OPTION
+from trimaran.run import inputs
+from trimaran.run.launch_spec import OUT_INSIDE
+from trimaran.run.resume import OPTION
 
 GPUS: dict[Gpu, str] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 """What the vendors' device plugins call a GPU."""

@@ -22,7 +22,7 @@ from shards.kinds import Kind
 from trimaran import pool
 from trimaran.data.contracts import Licensed
 from trimaran.data.origins import FileName, Name, Size
-from trimaran.data.packing import beside, tables
+from trimaran.data.packing import leftovers, tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, readable
 from trimaran.data.splits import Percent, Split
 from trimaran.errors import RunError, nearest
@@ -134,8 +134,8 @@ def listing(
 
 def _others(folder: Path, rows: Iterable[Row], reporter: Reporter) -> list[str]:
     """Return the files beside the images, but for the marks of `unpack`; warn of other images."""
-    images, others = beside.beside(folder, {row.image for row in rows})
-    beside.warn(folder, images, "the table does not name them", reporter)
+    images, others = leftovers.beside(folder, {row.image for row in rows})
+    leftovers.warn(folder, images, "the table does not name them", reporter)
     return [name for name in others if _MARK.fullmatch(name) is None]
 
 

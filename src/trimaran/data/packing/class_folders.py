@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trimaran import pool
-from trimaran.data.packing import beside
+from trimaran.data.packing import leftovers
 from trimaran.data.packing.listing import (
     Found,
     Listing,
@@ -45,7 +45,7 @@ def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = F
     ]
     with reporter.bar(f"listing {root}", len(tasks), unit="classes") as advance:
         results = dict(pool.run(scan_folder, tasks, workers, advance))
-    beside.refuse_lost([line for result in results.values() for line in result.lost], PLACE)
+    leftovers.refuse_lost([line for result in results.values() for line in result.lost], PLACE)
     _refuse_untaught(root, folders, results)
     splits: dict[str, list[Sample]] = {split: [] for split in folders}
     for _, path, _ in tasks:
@@ -53,7 +53,7 @@ def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = F
     empty = [split for split, samples in splits.items() if not samples]
     if empty:
         raise UsageError(f"{root / empty[0]} has no images", hint=f"the layout is {LAYOUT}")
-    images, others = beside.beside(root, results)
+    images, others = leftovers.beside(root, results)
     _warn_of_unsorted(root, images, reporter)
     return Listing(
         root, classes, splits, fingerprint(results[path].stamp for _, path, _ in tasks),
@@ -97,7 +97,7 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
     lost: list[str] = []
     with os.scandir(Path(root) / below) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            if (fault := beside.lost(entry)) is not None:
+            if (fault := leftovers.lost(entry)) is not None:
                 lost.append(fault)
                 continue
             if not (is_image(entry.name) and entry.is_file()):
@@ -179,6 +179,6 @@ def no_train(root: Path, splits: Iterable[str]) -> UsageError:
 def _subfolders(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
-        broken = [f"{one.path} is a link to nothing" for one in shown if beside.is_broken(one)]
-        beside.refuse_lost(broken, PLACE)
+        broken = [f"{one.path} is a link to nothing" for one in shown if leftovers.is_broken(one)]
+        leftovers.refuse_lost(broken, PLACE)
         return sorted(one.name for one in shown if one.is_dir())

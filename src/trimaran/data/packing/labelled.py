@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shards.kinds import Kind
-from trimaran.data.packing import beside, tables
+from trimaran.data.packing import leftovers, tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, is_image
 from trimaran.errors import UsageError, nearest, way_out
 from trimaran.reporting import Reporter
@@ -162,8 +162,8 @@ def _refuse_shared_patients(table: Path, rows: Mapping[str, Row]) -> None:
 def _others(root: Path, table: Path, rows: Collection[str], reporter: Reporter) -> list[str]:
     """Return the files beside the images and the table; warn of images among them."""
     own, home = os.path.realpath(table), os.path.realpath(root)
-    images, others = beside.beside(root, {*rows, os.path.relpath(own, home)})
-    beside.warn(root, images, "the table does not name them", reporter)
+    images, others = leftovers.beside(root, {*rows, os.path.relpath(own, home)})
+    leftovers.warn(root, images, "the table does not name them", reporter)
     return others
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shards.kinds import Kind
-from trimaran.data.packing import beside, pictures, videos
+from trimaran.data.packing import leftovers, pictures, videos
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, is_utf8
 from trimaran.data.packing.videos import Clip
 from trimaran.errors import UsageError
@@ -76,8 +76,8 @@ def listing(root: Path, reporter: Reporter) -> Listing:
             stamps.append(stamp)
             ignored += others
             advance(1)
-    images, others = beside.beside(root, {one.name for of in splits.values() for one in of})
-    beside.warn(root, images, "they lie in no sequence", reporter)
+    images, others = leftovers.beside(root, {one.name for of in splits.values() for one in of})
+    leftovers.warn(root, images, "they lie in no sequence", reporter)
     return Listing(root, [], splits, fingerprint(stamps), sorted([*ignored, *others]), KIND)
 
 
@@ -95,8 +95,8 @@ def _shown(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
     """Return what is in a folder and not hidden."""
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
-    broken = [f"{one.path} is a link to nothing" for one in shown if beside.is_broken(one)]
-    beside.refuse_lost(broken, PLACE)
+    broken = [f"{one.path} is a link to nothing" for one in shown if leftovers.is_broken(one)]
+    leftovers.refuse_lost(broken, PLACE)
     return shown
 
 
@@ -110,7 +110,7 @@ def _folder(folder: Path, name: str) -> tuple[Sample, str, list[str]]:
     """Return the sample of a folder of frames, its stamp, and what else is in it."""
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: _natural(entry.name))
-    beside.refuse_lost([fault for entry in found if (fault := beside.lost(entry))], PLACE)
+    leftovers.refuse_lost([fault for entry in found if (fault := leftovers.lost(entry))], PLACE)
     frames = [entry for entry in found if is_image(entry.name) and entry.is_file()]
     if not frames:
         raise UsageError(f"{folder} has no frames", hint=f"the layout is {LAYOUT}")

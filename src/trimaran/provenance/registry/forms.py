@@ -13,7 +13,7 @@ from typing import ClassVar, TypedDict
 
 from trimaran import engines, paths
 from trimaran.engines import BuiltImage, Engine, sif
-from trimaran.engines.building import Container, Storage
+from trimaran.engines.build_steps import Container, Storage
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.images.definition import Image

@@ -1,0 +1,90 @@
+"""Pages: one HTML file each, which asks nothing of a network, and the same as Markdown.
+
+What others wrote (recipes, apps, hosts) is text in both, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from datetime import timedelta
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from trimaran.terminal_safety import visible
+
+LONGEST = 1e10
+"""Seconds that are told in hours; a file may claim any number."""
+
+STYLE, SCRIPT = "look.css", "charts.js"
+"""What every page brings with it."""
+
+
+def render(template: str, values: dict[str, Any], package: str = "trimaran.report") -> str:
+    """Return the template of that name, of `package`, with the values."""
+    return _environment(package).get_template(template).render(values, **_own())
+
+
+@cache
+def _environment(package: str) -> Environment:
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("trimaran.report")]),
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True, autoescape=select_autoescape(["html.j2"]), finalize=_shown,
+    )
+    environment.filters.update(cell=_cell, fenced=_fenced, duration=duration, short=short)
+    return environment
+
+
+def _own() -> dict[str, Markup | str]:
+    """Return style and script, and the hashes by which the page allows these and no others."""
+    folder = resources.files("trimaran.report") / "templates"
+    texts = {name: (folder / name).read_text(encoding="utf-8") for name in (STYLE, SCRIPT)}
+    hashes = {
+        name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for name, text in texts.items()
+    }
+    return {
+        "style": Markup(texts[STYLE]), "script": Markup(texts[SCRIPT]),  # noqa: S704 - our own
+        "policy": f"default-src 'none'; style-src 'sha256-{hashes[STYLE]}';"
+                  f" script-src 'sha256-{hashes[SCRIPT]}'; img-src data:",
+    }
+
+
+def _shown(value: object) -> object:
+    """Return what is written for a value: no character of it is obeyed, such as one that turns."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them: `8:26:05`, `26 min 5 s`, `5.2 s`."""
+    if not seconds < LONGEST:
+        return f"{seconds:g} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return str(timedelta(seconds=whole))
+
+
+def short(digest: str | None) -> str:
+    """Return an image's digest as far as people compare it."""
+    return "no image" if digest is None else f"{digest[:19]}…"
+
+
+def _cell(text: object) -> str:
+    """Return a text as one line of Markdown, or cell of a table, in which it is but text."""
+    line = " ".join(str(text).split())
+    return re.sub(r"([\\`*_{}\[\]<>|~#&])", r"\\\1", line)
+
+
+def _fenced(text: str) -> str:
+    """Return a text as a block of code of Markdown that it cannot end."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}sh\n{text}\n{fence}"

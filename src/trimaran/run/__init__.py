@@ -1,0 +1,1 @@
+"""Runs: request, prepared image and data, exact command, run directory, resumption."""

@@ -1,0 +1,1 @@
+"""The verdict of a run: the files of the run are compared, then its metrics are judged."""

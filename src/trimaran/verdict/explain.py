@@ -1,0 +1,65 @@
+"""What a verdict means, in sentences for people who do not know the words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from trimaran.verdict.rules import Row, Verdict
+
+_DEPTH = 3
+_LONGEST = 300
+
+
+def sentences(verdict: Verdict) -> list[str]:
+    """Return what came out, and what each judged metric contributes to it."""
+    judged = [row for row in verdict.rows if row.required]
+    if verdict.outcome == "PASS":
+        return ["The run reached what the recipe expects.", *map(_judged, judged)]
+    if verdict.outcome == "FAIL":
+        failed = [row for row in judged if row.outcome == "FAIL"]
+        return ["The run came to its end, but did not reach what the recipe expects.",
+                *map(_judged, failed)]
+    said = ["There is nothing that this run can be compared with, so it is neither good nor bad."]
+    said += [f"The reason: {reason}." for reason in verdict.reasons]
+    return [*said, *(_judged(row) for row in judged if row.outcome == "PASS")]
+
+
+def _judged(row: Row) -> str:
+    inside = {"PASS": "as accepted", "FAIL": "which is not accepted"}.get(row.outcome, "not judged")
+    return f"{row.metric}: {row.measured_text}, {inside} ({_range(row)})."
+
+
+def _range(row: Row) -> str:
+    if row.low is None and row.high is None:
+        return "anything is"
+    words = row.accepted_text.replace(">=", "at least").replace("<=", "at most")
+    return f"{words} is"
+
+
+class Fact(NamedTuple):
+    """What the app said of its environment: `packages` is a name, `torch 2.13.0` a text."""
+
+    name: str
+    text: str
+
+
+def facts(environment: Mapping[str, object] | None) -> list[Fact]:
+    """Return what an app wrote about its environment, in whatever form it is."""
+    return [
+        Fact(str(name).replace("_", " "), text) for name, value in (environment or {}).items()
+        if name != "argv" and (text := _flat(value, 0))  # the command stands elsewhere, whole
+    ]
+
+
+def _flat(value: object, depth: int) -> str:
+    if value is None or depth > _DEPTH:
+        return ""
+    if isinstance(value, dict):
+        parts = [(key, _flat(below, depth + 1)) for key, below in value.items()]
+        text = ", ".join(f"{key} {below}" for key, below in parts if below)
+    elif isinstance(value, list):
+        text = ", ".join(filter(None, (_flat(below, depth + 1) for below in value)))
+    else:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

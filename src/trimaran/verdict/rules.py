@@ -1,0 +1,191 @@
+"""From the metrics of a run to one verdict: PASS, FAIL or NO REFERENCE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Literal
+
+from pydantic import BaseModel
+
+from trimaran.errors import ExitCode
+from trimaran.recipes.cards import Card
+from trimaran.recipes.recipe import Expectation, Recipe
+from trimaran.verdict.metrics_log import BEGINNINGS, Event, measure
+
+Outcome = Literal["PASS", "FAIL", "NO REFERENCE"]
+
+EXIT_CODES: dict[Outcome, ExitCode] = {
+    "PASS": ExitCode.PASS,
+    "FAIL": ExitCode.FAIL,
+    "NO REFERENCE": ExitCode.NO_REFERENCE,
+}
+
+
+def worst(outcomes: Collection[Outcome]) -> Outcome:
+    """Return the outcome of several together; where there are none, nothing was compared."""
+    order: tuple[Outcome, ...] = ("FAIL", "NO REFERENCE", "PASS")
+    return next((one for one in order if one in outcomes), "NO REFERENCE")
+
+
+class Row(BaseModel):
+    """One metric of a verdict. Values and bounds are in `unit`; see `measure`."""
+
+    metric: str
+    unit: str
+    digits: int = 2
+    at: str
+    measured: float | None
+    expected: float | None = None
+    low: float | None = None
+    high: float | None = None
+    basis: str
+    outcome: Outcome
+    required: bool
+
+    @property
+    def measured_text(self) -> str:
+        """The measured value with its unit."""
+        if self.measured is None:
+            return "not reported"
+        return "not valid" if math.isnan(self.measured) else self._text(self.measured)
+
+    @property
+    def accepted_text(self) -> str:
+        """The accepted range with its unit."""
+        if self.low is not None and self.high is not None:
+            return f"{self._text(self.low)} to {self._text(self.high)}"
+        if self.low is not None:
+            return f">= {self._text(self.low)}"
+        return f"<= {self._text(self.high)}" if self.high is not None else "-"
+
+    def _text(self, value: float) -> str:
+        return f"{value:,.{self.digits}f} {self.unit}".rstrip()
+
+
+class Verdict(BaseModel):
+    """The verdict of a run: one outcome, a row per metric, and what was compared.
+
+    `reasons` say why there is no reference here, `notes` what a reader of the outcome must know.
+    """
+
+    outcome: Outcome
+    reasons: list[str]
+    notes: list[str] = []
+    rows: list[Row]
+    checked: list[str] = []
+
+
+def judge(
+    recipe: Recipe,
+    card: Card,
+    events: Sequence[Event],
+    *,
+    changed: Sequence[str],
+    unlike: Sequence[str],
+    site: Sequence[str] = (),
+    other_data: str | None = None,
+    image_digest: str | None = None,
+    checked: Sequence[str] = (),
+) -> Verdict:
+    """Judge a finished run.
+
+    Args:
+        recipe: the recipe that was run.
+        card: that of its app, which has all metrics that the recipe expects.
+        events: its metrics.
+        changed: arguments changed on the command line that make it another experiment.
+        unlike: what makes the host another machine than the recipe's target.
+        site: what the site file adds that makes it another experiment.
+        other_data: what makes the data others than those of the recipe.
+        image_digest: of the image that was used; None: it was not in a container.
+        checked: what was compared before, for the reader.
+    """
+    another = bool(changed or site or other_data)
+    rows = [_row(expected, card, events, another, unlike) for expected in recipe.expected]
+    reasons = []
+    if changed:
+        reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
+    if site:
+        reasons.append(f"the site file changes the experiment ({', '.join(site)})")
+    if other_data:
+        reasons.append(other_data)
+    if unlike and any(card.metrics[row.metric].hardware_bound for row in rows):
+        reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
+    if not rows:
+        reasons.append("the recipe expects nothing yet: nobody has measured it")
+    return Verdict(
+        outcome=worst([row.outcome for row in rows]), reasons=reasons,
+        notes=[*_other_images(recipe, image_digest), *_ranks(events)],
+        rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
+    )
+
+
+def _row(
+    expected: Expectation, card: Card, events: Sequence[Event], another: bool,
+    unlike: Sequence[str],
+) -> Row:
+    metric = card.metrics[expected.metric]
+    low, high = expected.bounds
+    measured = measure(events, metric, expected.at)
+    outcome: Outcome = "FAIL"
+    if another or (unlike and metric.hardware_bound):
+        outcome = "NO REFERENCE"
+    elif measured is not None and within(measured, low, high):
+        outcome = "PASS"
+    return Row(
+        metric=expected.metric, unit=expected.unit, digits=metric.digits, at=expected.at,
+        measured=measured, expected=expected.value, low=low, high=high, basis=_basis(expected),
+        outcome=outcome, required=True,
+    )
+
+
+def within(measured: float, low: float | None, high: float | None) -> bool:
+    """Return whether a value is accepted; None: there is no such bound."""
+    return (low is None or measured >= low) and (high is None or measured <= high)
+
+
+def _other_images(recipe: Recipe, digest: str | None) -> list[str]:
+    """Return which references were measured with another image than that of `digest`."""
+    return [
+        f"{expected.metric}: reference measured with {_image(expected.measured.image_digest)},"
+        f" this run used {_image(digest)}"
+        for expected in recipe.expected
+        if expected.measured is not None and expected.measured.image_digest != digest
+    ]
+
+
+def _ranks(events: Sequence[Event]) -> list[str]:
+    """Return where a run went on with another number of ranks than before."""
+    begun = [event for event in events if event.key in BEGINNINGS and event.number("ranks")]
+    return [
+        f"from step {now.number('step')} on {now.number('ranks')} ranks, before"
+        f" {before.number('ranks')}"
+        for before, now in pairwise(begun)
+        if before.number("ranks") != now.number("ranks")
+    ]
+
+
+def _image(digest: str | None) -> str:
+    return "no image" if digest is None else f"image {digest}"
+
+
+def _basis(expected: Expectation) -> str:
+    if expected.measured is not None:
+        seeds = len(expected.measured.seeds)
+        return f"measured {expected.measured.date} on {expected.measured.host}, {seeds} seeds"
+    return f"published: {expected.source}"
+
+
+def _extra_rows(recipe: Recipe, card: Card, events: Sequence[Event]) -> list[Row]:
+    """Metrics that the run reported and the recipe has no number for: shown, not judged."""
+    judged = {expected.metric for expected in recipe.expected}
+    return [
+        Row(metric=name, unit=metric.unit, digits=metric.digits, at=metric.shown,
+            measured=measured, outcome="NO REFERENCE",
+            basis="the recipe states no number", required=False)
+        for name, metric in card.metrics.items()
+        if metric.shown is not None and name not in judged
+        if (measured := measure(events, metric, metric.shown)) is not None
+    ]

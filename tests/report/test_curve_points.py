@@ -1,0 +1,65 @@
+"""The curves that evidence keeps, as numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+from finished import SIF, finish
+from samples import CARD
+from trimaran.recipes.library import RecipeFile
+from trimaran.report import curve_points, report
+from trimaran.verdict.metrics_log import Event
+
+
+def events(count: int) -> list[Event]:
+    """Return those of a run that begins at 10 s and evaluates after each step, twice a second."""
+    return [
+        Event(time_ms=10_000, key="run_start"),
+        *(
+            Event(time_ms=10_000 + 500 * step, key="eval_accuracy", value=step / count,
+                  metadata={"step": step})
+            for step in range(1, count + 1)
+        ),
+    ]
+
+
+def test_a_metric_is_kept_over_steps_and_seconds_in_its_unit() -> None:
+    found = curve_points.collect(events(4), CARD)
+    assert [(one.metric, one.unit) for one in found] == [("val_top1", "%")]
+    assert found[0].points == [(1, 0.5, 25.0), (2, 1.0, 50.0), (3, 1.5, 75.0), (4, 2.0, 100.0)]
+
+
+def test_many_points_are_thinned_and_the_ends_stay() -> None:
+    points = curve_points.collect(events(1000), CARD)[0].points
+    assert len(points) == curve_points.MOST
+    assert (points[0][0], points[-1][0]) == (1, 1000)
+    gaps = [after[0] - before[0] for before, after in itertools.pairwise(points)]
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_without_a_start_no_seconds_are_known() -> None:
+    assert curve_points.collect(events(4)[1:], CARD) == []
+
+
+def test_evidence_has_the_curves(recipe: RecipeFile, own_place: Path) -> None:
+    directory, file = own_place / "run", own_place / "evidence.json"
+    finish(directory, recipe, 0.95, image=SIF)
+    report.write_evidence(directory, *report.write(directory), file)
+    curves = {one["metric"]: one["points"] for one in json.loads(file.read_text())["curves"]}
+    assert curves["val_top1"][-1][2] == 95
+
+
+def test_values_have_six_digits() -> None:
+    """Of thirds and sevenths, in percent, by rounding the decimals that are written here."""
+    points = [point for one in curve_points.collect(events(7), CARD) for point in one.points]
+    assert [value for _, _, value in points] == [
+        14.2857, 28.5714, 42.8571, 57.1429, 71.4286, 85.7143, 100.0
+    ]
+
+
+def test_points_are_taken_at_even_distances() -> None:
+    points = [(step, float(step), 0.0) for step in range(239)]
+    assert curve_points.MOST == 120
+    assert curve_points.thinned(points) == points[::2]

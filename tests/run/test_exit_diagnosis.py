@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from trimaran.run import exit_diagnosis
+from trimaran.run.exit_diagnosis import OomKills
+
+NONE = OomKills(None, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "what"),
+    [
+        (-9, "killed (SIGKILL); most likely out of memory"),
+        (137, "killed (SIGKILL); most likely out of memory"),
+        (-signal.SIGBUS, "ended by SIGBUS: a page of memory"),
+        (-signal.SIGSEGV, "ended by SIGSEGV: a fault in a library"),
+        (128 + signal.SIGILL, "ended by SIGILL: an instruction that this CPU does not have"),
+        (-signal.SIGUSR2, "ended by SIGUSR2"),
+    ],
+)
+def test_a_signal_has_a_name_and_a_reason(status: int, what: str) -> None:
+    found = exit_diagnosis.describe(status, NONE, NONE)
+    assert found is not None
+    assert found[0].startswith(what)
+
+
+def test_who_ends_by_himself_has_no_signal() -> None:
+    for status in (0, 1, 75, 127, 255):
+        assert exit_diagnosis.describe(status, NONE, NONE) is None
+
+
+def test_the_counter_of_the_control_group_comes_before_that_of_the_machine() -> None:
+    found = exit_diagnosis.describe(-9, OomKills(1, 5), OomKills(3, 9))
+    assert found is not None
+    assert "killed 2 in this job's control group for lack of memory" in found[0]
+    assert "--mem" in found[1]
+    assert "killed 4 in this machine" in str(OomKills(1, 9).since(OomKills(1, 5)))
+    assert OomKills(None, 5).since(OomKills(2, 5)) is None
+
+
+def test_the_counters_of_both_versions_of_control_groups_are_read(tmp_path: Path) -> None:
+    own = tmp_path / "cgroup"
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/memory.events").write_text("low 0\noom 4\noom_kill 3\n")
+    (tmp_path / "memory/old").mkdir(parents=True)
+    (tmp_path / "memory/old/memory.oom_control").write_text("under_oom 0\noom_kill 7\n")
+    own.write_text("0::/job\n")
+    assert exit_diagnosis._cgroup_kills(own, tmp_path) == 3
+    own.write_text("3:cpu:/\n4:memory:/old\n0::/\n")
+    assert exit_diagnosis._cgroup_kills(own, tmp_path) == 7
+    own.write_text("0::/elsewhere\n")
+    assert exit_diagnosis._cgroup_kills(own, tmp_path) is None
+    assert exit_diagnosis._cgroup_kills(tmp_path / "nothing", tmp_path) is None

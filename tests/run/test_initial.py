@@ -1,0 +1,149 @@
+"""A second stage begins with a checkpoint of the recipe that its own recipe names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commandline import of_run
+from samples import GOOD
+from trimaran.bundles import pack
+from trimaran.engines import BuiltImage
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import UsageError
+from trimaran.recipes import library
+from trimaran.recipes.library import RecipeFile
+from trimaran.reporting import Silent
+from trimaran.run import initial, pipeline
+
+FIRST, SECOND = "resnet-imagenet/cpu-smoke", "resnet-imagenet/cpu-2core-collapsed-smoke"
+FILE = "step-00007638.npz"
+
+
+@pytest.fixture
+def second(checkout: Path) -> RecipeFile:
+    """A recipe that begins with step 7638 of another one."""
+    more: dict[str, Any] = {"initial": {"recipe": FIRST, "step": 7638}}
+    for name, content in ((FIRST, GOOD), (SECOND, GOOD | more)):
+        path = checkout / f"recipes/{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(content))
+    return library.load(SECOND)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    path = tmp_path / FILE
+    path.write_bytes(b"weights")
+    return path
+
+
+def test_the_checkpoint_is_bound_read_only_and_given_to_the_app(
+    second: RecipeFile, checkpoint: Path, tmp_path: Path
+) -> None:
+    engine = Apptainer("/usr/bin/apptainer")
+    request = pipeline.Request(second, engine, {}, initial=checkpoint)
+    pipeline.check(request)
+    built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "0", 1)
+    exact = of_run(request, built, {"fashion-mnist": tmp_path}, tmp_path / "run")
+    assert exact.argv[-1] == "--initial=/initial.npz"
+    assert f"type=bind,source={checkpoint},destination=/initial.npz,ro" in exact.argv
+
+
+def test_run_json_says_which_checkpoint_it_was(checkpoint: Path) -> None:
+    found = initial.record(checkpoint)
+    assert found is not None
+    assert json.loads(found.model_dump_json()) == {
+        "path": str(checkpoint), "sha256": hashlib.sha256(b"weights").hexdigest()
+    }
+    assert initial.record(None) is None
+
+
+def test_without_the_checkpoint_the_error_names_it(second: RecipeFile) -> None:
+    with pytest.raises(UsageError, match=f"the checkpoint of step 7638 of {FIRST}") as caught:
+        initial.check(second, None)
+    assert caught.value.hint == f"give --initial RUN/checkpoints/{FILE}, of a run of that recipe"
+
+
+def test_what_is_only_printed_says_what_comes_first(
+    second: RecipeFile, checkpoint: Path, tmp_path: Path
+) -> None:
+    initial.check(second, None, to_print=True)
+    path, [missing] = initial.planned(second, None)
+    assert path == Path("/RUN/checkpoints") / FILE
+    assert missing == (
+        f"a run of {FIRST}; then --initial RUN/checkpoints/{FILE}, in place of /RUN/checkpoints"
+    )
+    assert initial.planned(second, checkpoint) == (checkpoint, [])
+    with pytest.raises(UsageError, match="no such file"):  # one that is given is checked
+        initial.check(second, tmp_path / "a", to_print=True)
+
+
+def test_a_checkpoint_of_another_step_is_refused(second: RecipeFile, tmp_path: Path) -> None:
+    other = tmp_path / "step-00007650.npz"
+    with pytest.raises(UsageError, match="no such file"):
+        initial.check(second, other)
+    other.touch()
+    with pytest.raises(UsageError, match="checkpoint of step 7638"):
+        initial.check(second, other)
+
+
+def test_of_a_series_each_point_has_its_own_step(
+    second: RecipeFile, checkout: Path, tmp_path: Path
+) -> None:
+    whole = {key: value for key, value in GOOD.items() if key != "expected"}
+    points = {number: {"expected": GOOD["expected"]} for number in (1, 2)}
+    series = whole | {"launcher": "srun", "series": {
+        "over": "nodes", "points": points | {1: points[1] | {"launcher": "none"}}}}
+    (checkout / f"recipes/{FIRST}.yaml").write_text(yaml.safe_dump(series))
+    with pytest.raises(UsageError, match=r"is a series: say the step of each of its points \(1, 2"):
+        library.load(SECOND)
+    path = checkout / f"recipes/{SECOND}.yaml"
+    of_points = {"recipe": FIRST, "steps": {1: 200, 2: 100}}
+    path.write_text(yaml.safe_dump(GOOD | {"initial": of_points}))
+    found = library.load(SECOND)
+    for name in ("step-00000200.npz", "step-00000100.npz"):
+        (tmp_path / name).touch()
+        initial.check(found, tmp_path / name)
+    with pytest.raises(UsageError, match=f"step 200 of {FIRST}@1 or step 100 of {FIRST}@2"):
+        initial.check(found, None)
+    (checkout / f"recipes/{FIRST}.yaml").write_text(yaml.safe_dump(GOOD))
+    with pytest.raises(UsageError, match="is no series: say one 'step'"):
+        library.load(SECOND)
+
+
+def test_every_second_stage_begins_where_an_epoch_of_the_first_ends() -> None:
+    """Checkpoints come at the ends of epochs unless the first stage says otherwise."""
+    seen = 0
+    for name in library.names():
+        asked = library.definition(name).initial
+        first = library.definition(asked.recipe) if asked and asked.recipe else None
+        if asked is None or first is None or first.app != "chexnet":
+            continue
+        for point, one in first.variants():
+            step = asked.step if point is None else asked.steps[point]
+            ranks = one.resources.nodes * one.resources.tasks_per_node
+            samples = one.data["imagenet-2012"].samples["train"]
+            batch = ranks * int(str(one.args["batch-size-per-rank"]))
+            assert (step or 0) % -(-samples // batch) == 0, f"{name}: {point}"
+            seen += 1
+    assert seen == 3
+
+
+def test_a_recipe_without_a_first_stage_takes_no_checkpoint(
+    second: RecipeFile, checkpoint: Path
+) -> None:
+    with pytest.raises(UsageError, match="begins with no checkpoint"):
+        initial.check(library.load(FIRST), checkpoint)
+    initial.check(library.load(FIRST), None)
+
+
+def test_a_second_stage_is_not_bundled(second: RecipeFile, tmp_path: Path) -> None:
+    request = pipeline.Request(second, Apptainer("/usr/bin/apptainer"), {})
+    with pytest.raises(UsageError, match="a bundle holds none"):
+        pack.pack(request, tmp_path / "b.tar", with_data=False, reporter=Silent())

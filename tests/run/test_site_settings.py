@@ -1,0 +1,185 @@
+"""What a site file adds to a run is in its record; what could change the result is judged so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from finished import DATA, SIF, launch
+from samples import write_outcome
+from trimaran import site_file
+from trimaran.errors import RunError, UsageError
+from trimaran.recipes.library import RecipeFile
+from trimaran.report import history, report, run_evidence
+from trimaran.run import run_directory
+from trimaran.run.site_settings import SiteSettings
+from trimaran.verdict import run_verdict
+
+NEUTRAL = [
+    {"flags": ["--no-mount=bind-paths"]},
+    {"flags": ["--no-mount=home,tmp", "--userns", "--nv"]},
+    {"flags": ["--bind=/dev/hfi1_0"]},
+    {"flags": ["--bind=/dev/infiniband:/dev/infiniband"]},
+    {"flags": ["--bind=/sw:/mnt/sw:ro,/licences:/mnt/licences"]},
+    {"flags": ["--mount=type=bind,source=/sw,destination=/mnt/sw,ro"]},
+    {"env": {"NCCL_SOCKET_IFNAME": "ib0", "UCX_NET_DEVICES": "mlx5_0:1"}},
+    {"env": {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8", "FI_PROVIDER": "cxi"}},
+    {"env": {"PSM2_CUDA": "0", "HOROVOD_CYCLE_TIME": "1", "NCCL_TOPO_FILE": "/mnt/topo.xml"}},
+    {"env": {"OMP_PLACES": "cores", "GLOO_SOCKET_IFNAME": "eth0"}},
+    {"binds": {"/mnt/licences": "/sw/licences"}},
+]
+"""What site files are for."""
+
+CHANGING = [
+    # another file over the app, the interpreter, the data or what starts them
+    ({"flags": ["--bind=/w/model.py:/opt/trimaran/lib/python3.11/site-packages/app/model.py"]},
+     "the flag --bind to /opt/trimaran/"),
+    ({"flags": ["--bind=/mnt/a:/mnt/a,/w:/usr/lib"]}, "--bind to /mnt/a, /usr/lib"),
+    ({"flags": ["--bind=/opt"]}, "--bind to /opt"),
+    ({"flags": ["--bind=/w://usr/lib"]}, "--bind to //usr/lib"),
+    ({"flags": ["--bind=/w:/mnt/../usr"]}, "--bind to /mnt/../usr"),
+    ({"flags": ["--bind=/w:/.singularity.d/libs"]}, "--bind to /.singularity.d/libs"),
+    ({"flags": ["--bind=/w:/data"]}, "--bind to /data"),
+    ({"flags": ["--bind=/w:/initial.npz"]}, "--bind to /initial.npz"),
+    ({"flags": ["--bind=/w:/opt/rocm-6.2/lib"]}, "--bind to /opt/rocm-6.2/lib"),
+    ({"flags": ["--bind=/dev/zero:/dev/urandom"]}, "--bind to /dev/urandom"),
+    ({"flags": ["--bind=/w.img:/mnt/x:image-src=/"]}, "--bind to ?"),
+    ({"flags": ["--bind=/w:mnt"]}, "--bind to mnt"),
+    ({"flags": ["--bind"]}, "the flag --bind"),
+    ({"flags": ["--mount=type=bind,source=/w,destination=/usr"]}, "--mount to /usr"),
+    ({"flags": ["--mount=type=bind,source=/w,dst=/mnt/a,dst=/usr"]}, "--mount to ?"),
+    ({"flags": ["--mount=type=tmpfs,destination=/mnt/a"]}, "--mount to ?"),
+    ({"binds": {"/usr/lib": "/w"}}, "the bind to /usr/lib"),
+    # options that give the app variables, a home, another layer, another program
+    *(({"flags": [flag]}, f"the flag {flag.partition('=')[0]}") for flag in (
+        "--env=SEED=1", "--env-file=/w/env", "--overlay=/w/o.img", "--home=/w", "--pwd=/w",
+        "--app=other", "--workdir=/w", "--scratch=/mnt", "--no-mount=proc", "--no-mount",
+        "--cpus=1", "--fakeroot", "--fusemount=x", "--security=x", "--unknown", "--nv=x",
+        "--no-eval=false", "--cleanenv=false",
+    )),
+    # variables that apps, their libraries, the interpreter or the loader of programs read
+    *(({"env": {name: value}}, f"the variable {name}") for name, value in (
+        ("PYTHONPATH", "/mnt/sw"), ("OMP_NUM_THREADS", "1"), ("CUDA_VISIBLE_DEVICES", "0"),
+        ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1"), ("NVIDIA_TF32_OVERRIDE", "1"),
+        ("TF_DETERMINISTIC_OPS", "0"), ("XLA_FLAGS", "x"), ("MKL_CBWR", "AVX2"),
+        ("RANK", "0"), ("WORLD_SIZE", "1"), ("OMPI_COMM_WORLD_RANK", "0"), ("HOROVOD_RANK", "0"),
+        ("HOROVOD_SIZE", "1"), ("MASTER_ADDR", "n1"), ("GLIBC_TUNABLES", "x"), ("SEED", "3"),
+        ("BASH_ENV", "/mnt/x"), ("NCCL", "x"), ("nccl_debug", "x"), ("XNCCL_DEBUG", "x"),
+        ("NCCL_NET_PLUGIN", "/mnt/sw/lib.so"), ("UCX_MODULE_DIR", "./x"),
+        ("OMPI_MCA_mca_base_component_path", "+:/mnt/sw"), ("FI_PROVIDER_PATH", "~/x"),
+    )),
+]
+
+
+@pytest.mark.parametrize("facts", NEUTRAL)
+def test_network_devices_and_places_are_neutral(facts: dict[str, object]) -> None:
+    assert SiteSettings.model_validate(facts).changes == []
+
+
+@pytest.mark.parametrize(("facts", "named"), CHANGING)
+def test_whatever_else_a_site_file_adds_is_a_change(facts: dict[str, object], named: str) -> None:
+    [change] = SiteSettings.model_validate(facts).changes
+    assert named in change
+
+
+def finish(directory: Path, recipe: RecipeFile, facts: SiteSettings) -> None:
+    """Make the directory of a run in a container that has reached what the recipe expects."""
+    spec = launch(recipe, {}, SIF, site=facts)
+    record = run_directory.start(directory, recipe, {}, SIF, [DATA], spec, site=facts)
+    [use] = recipe.recipe.data.values()
+    write_outcome(directory, 0.95, counts=use.samples)
+    run_directory.finish(directory, record, "completed", 0)
+
+
+EVIL = SiteSettings(
+    flags=["--bind=/home/me/model.py:/opt/trimaran/model.py", "--no-mount=bind-paths"],
+    env={"API_KEY": "hush", "NCCL_SOCKET_IFNAME": "ib0"},
+)
+
+
+def test_a_changed_experiment_has_no_reference(recipe: RecipeFile, own_place: Path) -> None:
+    finish(own_place / "run", recipe, EVIL)
+    record, verdict = report.write(own_place / "run")
+    assert verdict.outcome == "NO REFERENCE"
+    assert verdict.reasons == [
+        "the site file changes the experiment (the flag --bind to /opt/trimaran/model.py,"
+        " the variable API_KEY)"
+    ]
+    assert record.site == EVIL
+    for name in ("report.md", "report.html"):
+        assert "NCCL_SOCKET_IFNAME=ib0" in (own_place / "run" / name).read_text()
+
+
+def test_a_neutral_one_is_judged(recipe: RecipeFile, own_place: Path) -> None:
+    facts = SiteSettings(flags=["--no-mount=bind-paths"], env={"NCCL_SOCKET_IFNAME": "ib0"})
+    finish(own_place / "run", recipe, facts)
+    assert report.write(own_place / "run")[1].outcome == "PASS"
+
+
+def test_evidence_names_what_was_changed_and_no_folder_and_no_value(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    finish(own_place / "run", recipe, EVIL)
+    record, verdict = report.write(own_place / "run")
+    file = own_place / "evidence.json"
+    report.write_evidence(own_place / "run", record, verdict, file)
+    text = file.read_text()
+    assert "hush" not in text
+    assert "/home/me" not in text
+    found = json.loads(text)
+    assert found["run"]["site"] == {
+        "flags": ["--no-mount=bind-paths"], "env": {"NCCL_SOCKET_IFNAME": "ib0"}, "binds": {},
+        "devices": [],
+        "changes": EVIL.changes,
+    }
+    run_evidence.RunEvidence.model_validate(found)
+    passed = {**found, "verdict": {"outcome": "PASS", "reasons": [], "rows": []}}
+    row = found["verdict"]["rows"][0] | {"outcome": "PASS"}
+    passed["verdict"]["rows"] = [row]
+    with pytest.raises(ValidationError, match="the site file changed the experiment"):
+        run_evidence.RunEvidence.model_validate(passed)
+    found["run"]["site"]["env"] = {"SEED": "1"}
+    with pytest.raises(ValidationError, match="the variable SEED: not neutral"):
+        run_evidence.RunEvidence.model_validate(found)
+
+
+def test_evidence_of_a_changed_experiment_is_not_among_the_earlier(
+    recipe: RecipeFile, own_place: Path, checkout: Path
+) -> None:
+    finish(own_place / "run", recipe, EVIL)
+    record, verdict = report.write(own_place / "run")
+    file = checkout / "site/results" / recipe.name / "2026-01-01-here.json"
+    file.parent.mkdir(parents=True)
+    report.write_evidence(own_place / "run", record, verdict, file)
+    finish(own_place / "other", recipe, SiteSettings())
+    other = run_directory.load(own_place / "other")
+    found = history.find(recipe, {}, other.started)
+    assert (found.runs, found.others, found.faults) == ([], 1, [])
+
+
+@pytest.mark.parametrize("lost", [
+    {"flags": ["--nv"]}, {"env": {"NCCL_DEBUG": "INFO"}}, {"binds": {"/mnt/sw": "/sw"}},
+])
+def test_a_record_that_its_command_contradicts_is_not_judged(
+    recipe: RecipeFile, own_place: Path, lost: dict[str, object]
+) -> None:
+    finish(own_place / "run", recipe, SiteSettings())
+    path = own_place / "run/run.json"
+    record = json.loads(path.read_text())
+    record["site"] |= lost
+    path.write_text(json.dumps(record))
+    with pytest.raises(RunError, match=r"(?s)with its changes: (site_|mounts)"):
+        run_verdict.judge(own_place / "run")
+
+
+@pytest.mark.parametrize("place", [
+    "/.singularity.d/env", "/singularity", "/initial.npz", "//usr/lib", "/opt/rocm/lib", "/lib32",
+])
+def test_no_bind_of_the_site_file_hides_a_part_of_the_container(tmp_path: Path, place: str) -> None:
+    file = tmp_path / "site.yaml"
+    file.write_text(f"binds: {{/w: {place}}}\n")
+    with pytest.raises(UsageError, match="would hide"):
+        site_file.load(file)

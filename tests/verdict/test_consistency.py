@@ -1,0 +1,225 @@
+"""A verdict needs files that agree: each disagreement is named, and nothing is judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from finished import IMAGE, SIF, finish, start
+from samples import GOOD, write_outcome
+from trimaran.errors import RunError
+from trimaran.recipes import library
+from trimaran.recipes.library import RecipeFile
+from trimaran.report import report
+from trimaran.run import run_directory
+from trimaran.run.record import ImageRecord
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def change(path: Path, how: Change) -> None:
+    content = json.loads(path.read_text())
+    how(content)
+    path.write_text(json.dumps(content))
+
+
+def swap(record: dict[str, Any], old: str, new: str) -> None:
+    """Replace a word wherever it is in the launch specification and in its command."""
+    for key in ("launch", "command"):
+        record[key] = json.loads(json.dumps(record[key]).replace(f'"{old}"', f'"{new}"'))
+
+
+RECORD: list[tuple[str, Change]] = [
+    ("the exit status is 3", lambda r: r.update(exit_status=3)),
+    ("ended None", lambda r: r.update(ended=None)),
+    ("ended 2000", lambda r: r.update(ended="2000-01-01T00:00:00Z")),
+    ("ended 2001", lambda r: r.update(
+        started="2000-01-01T00:00:00Z", ended="2001-01-01T00:00:00Z",
+        resumed=[{"started": "2002-01-01T00:00:00Z", **{k: r[k] for k in ("trimaran", "git",
+                                                                          "host")}}],
+    )),
+    ("not that of the recipe with its changes", lambda r: swap(r, "--epochs=1", "--epochs=2")),
+    ("not that of the recipe with its changes", lambda r: r["recipe"]["changed"].update(seed=2)),
+    ("not that of the recipe with its changes", lambda r: swap(r, "--data=/data", "--data=/else")),
+    ("the command is not that of the launch", lambda r: r["command"].update(argv=[])),
+    ("the command is not that of the launch", lambda r: r["command"]["env"].update(SEED="1")),
+    ("not that of the recipe with its changes: environment is .*SEED",
+     lambda r: r["launch"]["environment"].update(SEED="1")),
+    ("the launch gives no command", lambda r: r["launch"].update(
+        launcher=["mpirun", "python"], module=None)),
+    ("not that of the recipe with its changes: image is",
+     lambda r: r["launch"]["image"].update(digest="sha256:" + "00" * 32)),
+    ("does not run /a.sif", lambda r: swap(r, "/a.sif", "/b.sif")),
+    ("does not run apptainer", lambda r: swap(r, "/usr/bin/apptainer", "/usr/bin/podman")),
+    ("the image has no digest", lambda r: r["image"].update(digest=None)),
+    ("the engine host has no images", lambda r: r["image"].update(engine="host")),
+    ("not that of the recipe with its changes: overlay is '/o', not None",
+     lambda r: r["launch"].update(overlay="/o")),
+    ("not that of the recipe with its changes: mounts is",
+     lambda r: r.update(modified=[{"kind": "venv", "path": "/v", "sha256": "00" * 32}])),
+    ("metrics.jsonl: SHA-256 [0-9a-f]{64}, run.json says 00",
+     lambda r: r["files"].update({"metrics.jsonl": "00"})),
+]
+
+
+@pytest.mark.parametrize(("message", "how"), RECORD)
+def test_a_run_json_that_contradicts_itself_is_not_judged(
+    recipe: RecipeFile, own_place: Path, message: str, how: Change
+) -> None:
+    finish(own_place / "run", recipe, image=SIF)
+    change(own_place / "run/run.json", how)
+    with pytest.raises(RunError, match=f"(?s)its files disagree.*{message}"):
+        report.write(own_place / "run")
+    assert not (own_place / "run/verdict.json").exists()
+
+
+METRICS: list[tuple[str, Callable[[list[dict[str, Any]]], object]]] = [
+    ("does not end with run_stop and success", lambda lines: lines.pop()),
+    ("does not end with run_stop and success",
+     lambda lines: lines[-1]["metadata"].update(status="aborted")),
+    ("run_start is there 0 times", lambda lines: lines.pop(0)),
+    ("run_start is there 2 times", lambda lines: lines.insert(0, lines[0])),
+    ("its steps go backwards", lambda lines: lines[3]["metadata"].update(step=2)),
+    ("train_samples is 9, the recipe has 10", lambda lines: lines[1].update(value=9)),
+    ("eval_samples is 9, the recipe has 5", lambda lines: lines[2].update(value=9)),
+    ("top1 is 0.95, the last eval_accuracy of metrics.jsonl is 0.99",
+     lambda lines: lines[-4].update(value=0.99)),
+    ("steps, metrics.jsonl ends at 9", lambda lines: lines[-1]["metadata"].update(step=9)),
+    ("seed is 3, the recipe has 4",
+     lambda lines: lines.insert(1, {"time_ms": 1, "key": "seed", "value": 3})),
+]
+
+
+@pytest.mark.parametrize(("message", "how"), METRICS)
+def test_metrics_of_another_run_are_not_judged(
+    recipe: RecipeFile, own_place: Path, message: str, how: Callable[[Any], object]
+) -> None:
+    finish(own_place / "run", recipe, changed={"seed": 4})
+    path = own_place / "run/metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    how(lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # As from an older version, or from who has changed the hash as well.
+    change(own_place / "run/run.json", lambda r: r.pop("files"))
+    with pytest.raises(RunError, match=f"(?s)its files disagree.*{message}"):
+        report.write(own_place / "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "result.json is missing or does not say success"),
+        ("{}", "result.json is missing or does not say success"),
+        ("[]", "result.json is missing or does not say success"),
+        ("{", "cannot be read"),
+        ('{"status": "success", "steps": 2, "evaluation": null}', "2 steps, .* ends at 3"),
+        ('{"status": "success", "steps": 3, "evaluation": null}', "top1 is None, the last"),
+    ],
+)
+def test_a_forged_result_ends_no_run(
+    recipe: RecipeFile, own_place: Path, text: str | None, message: str
+) -> None:
+    finish(own_place / "run", recipe)
+    path = own_place / "run/result.json"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    change(own_place / "run/run.json", lambda r: r.pop("files"))
+    with pytest.raises(RunError, match=message):
+        report.write(own_place / "run")
+
+
+def test_a_run_of_an_older_version_is_judged(recipe: RecipeFile, own_place: Path) -> None:
+    finish(own_place / "run", recipe)
+    change(own_place / "run/run.json", lambda r: r.pop("files"))
+    _, verdict = report.write(own_place / "run")
+    assert verdict.outcome == "PASS"
+    assert "of an older version" in verdict.checked[-1]
+
+
+def test_a_run_of_before_there_were_launch_specifications_is_judged(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    finish(own_place / "run", recipe)
+    change(own_place / "run/run.json", lambda r: r.pop("launch"))
+    _, verdict = report.write(own_place / "run")
+    assert verdict.outcome == "PASS"
+    assert "its command was not compared" in verdict.checked[1]
+
+
+@pytest.mark.parametrize("of", ["nothing", "clips"])
+def test_a_run_without_data_or_of_clips_has_as_many_samples_as_it_likes(
+    recipe: RecipeFile, own_place: Path, of: str
+) -> None:
+    if of == "clips":
+        card = recipe.card.path
+        card.write_text(card.read_text().replace("kinds: [class", "kinds: [sequence, class"))
+    more = {} if of == "clips" else {"synthetic": True}
+    recipe.path.write_text(yaml.safe_dump({**GOOD, "args": {**GOOD["args"], **more}}))
+    directory = own_place / "run"
+    record = start(directory, library.load(recipe.name))
+    write_outcome(directory, 0.95)
+    path = directory / "metrics.jsonl"
+    text, old = path.read_text(), '"train_samples", "value": 10'
+    assert old in text
+    path.write_text(text.replace(old, old.replace("10", "9")))
+    run_directory.finish(directory, record, "completed", 0)
+    assert report.write(directory)[1].outcome == "PASS"
+
+
+def test_the_files_of_a_run_are_hashed_when_it_ends(recipe: RecipeFile, own_place: Path) -> None:
+    record = finish(own_place / "run", recipe, image=IMAGE)
+    assert set(record.files) == {"metrics.jsonl", "result.json"}
+    assert run_directory.go_on(own_place / "run", record).files == {}
+
+
+def rewritten(directory: Path, how: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the metrics of a run, and its hashes with them."""
+    path = directory / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    how(lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change(directory / "run.json", lambda r: r.pop("files"))
+
+
+def test_the_result_has_the_last_evaluation_of_several(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    finish(own_place / "run", recipe, 0.95)
+    first = {"time_ms": 1, "key": "eval_accuracy", "value": 0.2, "metadata": {"step": 1}}
+    rewritten(own_place / "run", lambda lines: lines.insert(4, first))
+    assert report.write(own_place / "run")[1].outcome == "PASS"
+
+
+def test_a_changed_experiment_may_have_other_samples(recipe: RecipeFile, own_place: Path) -> None:
+    finish(own_place / "run", recipe, changed={"epochs": 9})
+    rewritten(own_place / "run", lambda lines: lines[1].update(value=9))
+    assert report.write(own_place / "run")[1].outcome == "NO REFERENCE"
+
+
+@pytest.mark.parametrize("given", [None, "2"])
+@pytest.mark.parametrize("image", [IMAGE, SIF])
+def test_a_command_without_the_recipes_variables_is_not_judged(
+    given: str | None, image: ImageRecord, checkout: Path, own_place: Path
+) -> None:
+    path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump({**GOOD, "env": {"OMP_NUM_THREADS": "1"}}))
+    finish(own_place / "run", library.load("resnet-imagenet/cpu-smoke"), image=image)
+    assert report.write(own_place / "run")[1].outcome == "PASS"
+
+    def without(record: dict[str, Any]) -> None:
+        for variables in (record["launch"]["environment"], record["command"]["env"]):
+            [name] = [name for name in variables if name.endswith("OMP_NUM_THREADS")]
+            del variables[name]
+            if given is not None:
+                variables[name] = given
+
+    change(own_place / "run/run.json", without)
+    with pytest.raises(RunError, match=r"its changes: environment is .*OMP_NUM_THREADS"):
+        report.write(own_place / "run")

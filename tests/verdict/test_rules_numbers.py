@@ -1,0 +1,179 @@
+"""The numbers of a verdict, computed a second time from their definition."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostile import quick
+from samples import CARD, GOOD
+from trimaran.recipes.cards import Metric
+from trimaran.recipes.recipe import Recipe
+from trimaran.verdict.metrics_log import Event, measure
+from trimaran.verdict.rules import judge, worst
+
+SPEED = CARD.metrics["throughput"]
+
+
+def event(key: str, value: Any, **metadata: int) -> Event:
+    return Event(time_ms=1, key=key, value=value, metadata=metadata)
+
+
+def middle(values: list[float]) -> float:
+    """Return the median by its definition: as many values are below it as above."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+windows = st.lists(
+    st.tuples(st.integers(1, 6), st.integers(1, 9999), st.integers(1, 500)), max_size=60
+)
+
+
+@quick
+@given(windows, st.integers(0, 5))
+def test_a_median_is_of_every_value_of_the_epochs_after(
+    found: list[tuple[int, int, int]], first: int
+) -> None:
+    """Of epochs, and not of steps, whose numbers are larger; in any order, and however many."""
+    events = [
+        event("throughput", speed / 7, epoch_num=epoch, step=step) for epoch, speed, step in found
+    ]
+    late = [speed / 7 for epoch, speed, _ in found if epoch > first]
+    wanted = middle(late) if late else None
+    assert measure(events, SPEED, f"median-after-epoch-{first}") == (
+        wanted if wanted is None else pytest.approx(wanted)
+    )
+
+
+@pytest.mark.parametrize("count", [3, 4, 25, 200, 201])
+def test_a_median_is_of_a_run_that_grows_faster_and_slower(count: int) -> None:
+    """Of squares in order, so that each half, its mean and its ends are other numbers."""
+    speeds = [float(at * at) for at in range(count)]
+    for told in (speeds, speeds[::-1]):
+        events = [event("throughput", speed, epoch_num=2 + at // 7) for at, speed in
+                  enumerate(told)]
+        assert measure(events, SPEED, "median-after-epoch-1") == middle(speeds)
+
+
+def test_windows_that_name_no_epoch_are_of_the_first() -> None:
+    events = [event("throughput", 1.0, step=9), event("throughput", 5.0, epoch_num=2, step=10)]
+    assert measure(events, SPEED, "median-after-epoch-1") == 5.0
+    assert measure(events[:1], SPEED, "median-after-epoch-0") is None
+
+
+@quick
+@given(st.lists(st.integers(1, 99), min_size=1, max_size=9), st.sampled_from(["higher", "lower"]))
+def test_end_and_best_are_of_all_values_in_their_unit(values: list[int], better: Any) -> None:
+    metric = Metric(key="score", unit="%", factor=100, better=better)
+    events = [event(key, value / 128) for value in values for key in ("score", "score_other")]
+    last, best = values[-1], max(values) if better == "higher" else min(values)
+    assert measure(events, metric, "end") == pytest.approx(100 * last / 128)
+    assert measure(events, metric, "best") == pytest.approx(100 * best / 128)
+
+
+def test_only_the_last_value_counts_at_the_end() -> None:
+    """One before that cannot be is none of its business; for the best it is."""
+    top1 = CARD.metrics["val_top1"]
+    events = [event("eval_accuracy", math.nan), event("eval_accuracy", 0.5)]
+    assert measure(events, top1, "end") == 50.0
+    assert math.isnan(measure(events, top1, "best") or 0.0)
+
+
+@pytest.mark.parametrize(("value", "valid"), [
+    (0.0, True), (100.0, True), (100.0001, False), (-0.0001, False),
+])
+def test_the_ends_of_what_can_be_can_be(value: float, valid: bool) -> None:
+    metric = Metric(key="a", better="higher", least=0, most=100)
+    assert metric.can_be(value) is valid
+    assert math.isnan(measure([event("a", value)], metric, "end") or 0.0) is not valid
+
+
+@pytest.mark.parametrize(("value", "finite"), [
+    (1, 1.0), (0.5, 0.5), (-3, -3.0), (math.inf, None), (-math.inf, None), (math.nan, None),
+    (True, None), ("1", None), (None, None), (10**400, None), ([1.0], None),
+])
+def test_what_is_a_finite_number(value: Any, finite: float | None) -> None:
+    assert event("a", value).finite == finite
+
+
+@pytest.mark.parametrize(("outcomes", "whole"), [
+    (["PASS"], "PASS"), (["PASS", "PASS"], "PASS"), (["PASS", "FAIL"], "FAIL"),
+    (["NO REFERENCE", "FAIL", "PASS"], "FAIL"), (["PASS", "NO REFERENCE"], "NO REFERENCE"),
+    ([], "NO REFERENCE"),
+])
+def test_the_whole_is_as_bad_as_its_worst(outcomes: Any, whole: str) -> None:
+    assert worst(outcomes) == whole
+
+
+EXPECTED = {
+    "val_top1": {"unit": "%", "at": "best", "value": 90.0, "lower": -0.02},
+    "throughput": {
+        "unit": "img/s", "at": "median-after-epoch-1", "value": 1000.0, "lower": -0.1,
+    },
+}
+
+
+def recipe(*metrics: str) -> Recipe:
+    expected = [{"metric": name, "source": "a paper", **EXPECTED[name]} for name in metrics]
+    return Recipe.model_validate({**GOOD, "expected": expected})
+
+
+RUN = [
+    event("run_start", None, ranks=2), event("eval_accuracy", 0.95, epoch_num=1),
+    event("eval_accuracy", 0.5, epoch_num=2),
+    *(event("throughput", speed, epoch_num=epoch) for epoch, speed in ((1, 1.0), (2, 950.0))),
+]
+
+
+def test_each_expectation_is_judged_at_its_own_moment() -> None:
+    found = judge(recipe("val_top1", "throughput"), CARD, RUN, changed=[], unlike=[])
+    assert [(row.measured, row.low, row.outcome) for row in found.rows] == [
+        (pytest.approx(95), pytest.approx(88.2), "PASS"), (950.0, pytest.approx(900), "PASS"),
+    ]
+
+
+@pytest.mark.parametrize(("how", "outcomes", "reasons"), [
+    ({}, ["PASS", "PASS"], 0),
+    ({"unlike": ["4 cores, not 2"]}, ["PASS", "NO REFERENCE"], 1),
+    ({"changed": ["epochs"]}, ["NO REFERENCE", "NO REFERENCE"], 1),
+    ({"other_data": "other data"}, ["NO REFERENCE", "NO REFERENCE"], 1),
+    ({"changed": ["epochs"], "other_data": "other data", "unlike": ["4 cores"]},
+     ["NO REFERENCE", "NO REFERENCE"], 3),
+])
+def test_what_was_another_experiment_is_not_judged_and_says_why(
+    how: dict[str, Any], outcomes: list[str], reasons: int
+) -> None:
+    given = {"changed": [], "unlike": [], **how}
+    found = judge(recipe("val_top1", "throughput"), CARD, RUN, **given)
+    assert [row.outcome for row in found.rows] == outcomes
+    assert len(found.reasons) == reasons
+    assert found.outcome == ("PASS" if outcomes == ["PASS"] * 2 else "NO REFERENCE")
+
+
+def test_what_the_recipe_does_not_expect_is_shown_at_the_cards_moment() -> None:
+    """The card shows a speed as the median of all epochs: of 1 and 950."""
+    assert SPEED.shown == "median-after-epoch-0"
+    found = judge(recipe("val_top1"), CARD, RUN, changed=[], unlike=[])
+    assert [(row.metric, row.measured) for row in found.rows[1:]] == [("throughput", 475.5)]
+
+
+@pytest.mark.parametrize(("ranks", "notes"), [
+    ([(0, 2)], []), ([(0, 2), (6, 2)], []),
+    ([(0, 2), (6, 1)], ["from step 6 on 1 ranks, before 2"]),
+    ([(0, 4), (6, 2), (8, 2), (9, 4)],
+     ["from step 6 on 2 ranks, before 4", "from step 9 on 4 ranks, before 2"]),
+])
+def test_a_run_that_went_on_with_other_ranks_says_so(
+    ranks: list[tuple[int, int]], notes: list[str]
+) -> None:
+    events = [
+        event("resumed_from_step" if step else "run_start", None, step=step, ranks=count)
+        for step, count in ranks
+    ]
+    assert judge(recipe(), CARD, events, changed=[], unlike=[]).notes == notes
