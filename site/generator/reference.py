@@ -12,6 +12,7 @@ import typer
 from generator import markdown
 from generator.pages import Page, fill
 from trimaran import cli, paths
+from trimaran.error_codes import CODES
 from trimaran.inventory import catalog
 
 FOLDER = "reference"
@@ -25,7 +26,7 @@ SCHEMAS = {
 def pages() -> list[Page]:
     """Return the pages that are generated from the code."""
     schemas = map(_schema, catalog.SCHEMAS)
-    return [_command_line(), *schemas, *_library("shards"), *_library("trainkit")]
+    return [_command_line(), _error_codes(), *schemas, *_library("shards"), *_library("trainkit")]
 
 
 def _command_line() -> Page:
@@ -34,6 +35,13 @@ def _command_line() -> Page:
     commands = [_command(name, command) for name, command in _commands(root, "trimaran")]
     text = fill("cli.md.j2", page, commands=commands)
     return Page(page, text, "Command line")
+
+
+def _error_codes() -> Page:
+    page = f"{FOLDER}/error-codes.md"
+    rows = [[f"`{code}`", meaning] for code, meaning in sorted(CODES.items())]
+    table = markdown.table(["code", "meaning"], rows)
+    return Page(page, fill("error-codes.md.j2", page, rows=table), "Error codes")
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:

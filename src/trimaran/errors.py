@@ -32,14 +32,17 @@ class TrimaranError(Exception):
 
     Args:
         message: what is wrong and where, one sentence or a short list.
+        code: the kind of the failure, one of `error_codes.CODES`; it stays when words change.
         hint: the way out, when there is one.
     """
 
     exit_code: ExitCode = ExitCode.USAGE
+    code = "unspecified"
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.code = code or self.code
         self.hint = hint
 
 
@@ -62,6 +65,7 @@ class RunError(TrimaranError):
 class Fault(TrimaranError):  # noqa: N818 - the word that the user reads
     """A fault of Trimaran itself, which nobody expected."""
 
+    code = "fault"
     exit_code = ExitCode.FAULT
 
 
@@ -69,6 +73,7 @@ class Interrupted(TrimaranError):  # noqa: N818 - a wish of the user, no error
     """The user stopped the command; nothing half-written is left behind."""
 
     exit_code = ExitCode.INTERRUPTED
+    code = "stopped"
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
@@ -82,7 +87,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for an unknown `kind` called `name`, suggesting the nearest of `known`."""
     names = sorted(known)
     none = f"no {kind} is defined here; run inside a Trimaran checkout"
-    return UsageError(f"unknown {kind} '{name}'", hint=nearest(name, names) if names else none)
+    return UsageError(f"unknown {kind} '{name}'", code="name-unknown",
+                      hint=nearest(name, names) if names else none)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -125,6 +131,14 @@ _REFUSALS = {
 """What the system refuses for reasons that lie with the machine, and the way out."""
 
 
+_CODES = {
+    errno.EACCES: "permission-denied", errno.EPERM: "permission-denied",
+    errno.EROFS: "file-unwritable", errno.ENOSPC: "disk-full", errno.EDQUOT: "disk-full",
+    errno.EFBIG: "disk-full", errno.ENOMEM: "memory-full",
+}
+"""Refusal of the system -> code of the error; `system-refused` for the others."""
+
+
 def way_out(error: OSError) -> str | None:
     """Return what to do about a refusal of the system, if that is known."""
     return (_WRONG_NAMES | _REFUSALS).get(error.errno or 0)
@@ -134,14 +148,17 @@ def unreadable(
     what: object, error: OSError, kind: type[TrimaranError] = UsageError
 ) -> TrimaranError:
     """Return that `what` (a path) cannot be read, why, and what to do about it."""
-    return kind(f"cannot read {what}: {error.strerror or error}", hint=way_out(error))
+    return kind(f"cannot read {what}: {error.strerror or error}", code="file-unreadable",
+                hint=way_out(error))
 
 
 def of_system(error: OSError) -> TrimaranError | None:
     """Return what the system's refusal is to the user; None: only a fault of Trimaran makes it."""
     if error.errno in _WRONG_NAMES and error.filename is not None:
-        return UsageError(f"{error.filename}: {error.strerror}", hint=way_out(error))
+        code = "file-missing" if error.errno == errno.ENOENT else "argument-invalid"
+        return UsageError(f"{error.filename}: {error.strerror}", code=code, hint=way_out(error))
     if error.errno in _REFUSALS:
         place = error.filename or "cannot go on"
-        return RunError(f"{place}: {error.strerror}", hint=way_out(error))
+        code = _CODES.get(error.errno or 0, "system-refused")
+        return RunError(f"{place}: {error.strerror}", code=code, hint=way_out(error))
     return None

@@ -59,7 +59,7 @@ def test_a_page_that_cannot_be_written_is_named(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "error: missing/p.html: No such file" in capsys.readouterr().err
+    assert "error[file-missing]: missing/p.html: No such file" in capsys.readouterr().err
 
 
 def test_runs_that_cannot_be_compared_have_a_code_and_leave_no_page(

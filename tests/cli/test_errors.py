@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def test_what_the_system_refuses_is_named_with_a_way_out(
     refused = OSError(number, os.strerror(number), "/srv/evidence.json")
     assert outcome(monkeypatch, failing(refused)) == code
     said = capsys.readouterr().err
-    assert f"error: /srv/evidence.json: {os.strerror(number)}\n" in said
+    assert f"]: /srv/evidence.json: {os.strerror(number)}\n" in said
     assert "hint: " in said
 
 
@@ -186,6 +187,18 @@ def test_an_ascii_terminal_shows_any_name(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_expected_failure_is_no_fault(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert outcome(monkeypatch, failing(RunError("no data", hint="get them"))) == 4
-    assert capsys.readouterr().err == "error: no data\nhint:  get them\n"
+    command = failing(RunError("no data", code="file-missing", hint="get them"))
+    assert outcome(monkeypatch, command) == 4
+    assert capsys.readouterr().err == "error[file-missing]: no data\nhint:  get them\n"
     assert error_boundary.guarded(lambda: sys.exit(5)) == 5
+
+
+def test_an_error_of_a_command_with_json_is_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = failing(RunError("no data", code="file-missing", hint="get them"))
+    monkeypatch.setattr(sys, "argv", ["trimaran", "list", "recipes", "--json"])
+    assert error_boundary.guarded(command) == 4
+    assert json.loads(capsys.readouterr().out) == {"error": {
+        "code": "file-missing", "exit_code": 4, "message": "no data", "hint": "get them",
+    }}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import platform
 import shlex
@@ -119,14 +120,27 @@ def _tell(error: Exception) -> int:
     elif isinstance(error, OSError):
         known = of_system(error)
     elif isinstance(error, MemoryError):
-        known = RunError("the memory is full", hint="end other programs, or ask for more memory")
+        known = RunError("the memory is full", code="memory-full",
+                         hint="end other programs, or ask for more memory")
     told = known or _fault(error)
     # Where standard error is closed or full, the exit code still tells.
     with contextlib.suppress(OSError, SystemExit):
         from trimaran.cli.terminal import show_error
 
         show_error(told)
+        if "--json" in sys.argv[1:]:
+            _print_json(told)
     return told.exit_code
+
+
+def _print_json(error: TrimaranError) -> None:
+    """Print an error as JSON on standard output, in place of the result of the command."""
+    from trimaran.cli.common import say
+
+    say(json.dumps({"error": {
+        "code": error.code, "exit_code": int(error.exit_code), "message": error.message,
+        "hint": error.hint,
+    }}, indent=2))
 
 
 def _fault(error: Exception) -> Fault:

@@ -110,7 +110,7 @@ def show_error(error: TrimaranError) -> None:
     """Print an expected failure and the way out."""
     console = Screen(stderr=True)
     label = Text("interrupted:", "bold yellow") if isinstance(error, Interrupted) else (
-        Text("error:", "bold red")
+        Text(f"error[{error.code}]:", "bold red")
     )
     console.print(label, error.message, soft_wrap=True)
     if error.hint:
