@@ -106,7 +106,7 @@ generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile
 	PYTHONPATH=tests $(BIN)/python tests/images/test_render.py
 	PYTHONPATH=tests $(BIN)/python tests/bundles/test_runscript.py
 	PYTHONPATH=tests $(BIN)/python tests/cluster/test_script.py
-	PYTHONPATH=tests $(BIN)/python tests/cluster/test_forms.py
+	PYTHONPATH=tests $(BIN)/python tests/cluster/test_docker.py
 	$(BIN)/python scripts/build_site.py readme
 
 generate-apps: $(TOOL_STAMP) ## Write options.json of each app anew, from its settings

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from trimaran import cli
-from trimaran.cluster import forms
+from trimaran.cluster import docker
 from trimaran.data import contracts
 from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import UsageError, unknown_name
@@ -63,7 +63,7 @@ def fault(line: str, made: Collection[str] = ()) -> str | None:
 
 def _names(command: str | None, given: Mapping[str, Any]) -> None:
     """Raise UsageError for a name, among what a command was given, that nothing here has."""
-    for key, known in (("engine", (AUTO, *ENGINES)), ("form", forms.FORMS)):
+    for key, known in (("engine", (AUTO, *ENGINES)), ("form", (docker.FORM,))):
         if given.get(key) and given[key] not in known:
             raise unknown_name(key, given[key], known)
     if given.get("image"):

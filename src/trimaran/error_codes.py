@@ -16,6 +16,10 @@ CODES = {
     "file-unreadable": "A file or directory exists and cannot be read.",
     "file-unwritable": "A file or directory cannot be written.",
     "file-too-large": "A file is larger than the limit for files of its kind.",
+    "app-missing": "The image has no app to launch.",
+    "mount-unsupported": "The engine cannot show a path in a container.",
+    "recipe-unsupported": "The recipe needs what the command or engine cannot do.",
+    "registry-missing": "No registry is configured.",
     # The system
     "disk-full": "The file system or the quota has too little free space.",
     "permission-denied": "The user has no permission for a file, directory or operation.",

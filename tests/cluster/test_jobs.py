@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.cluster import forms, jobs
+from trimaran.cluster import docker, jobs
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.recipes import library
@@ -43,11 +43,10 @@ FIRST = (
 )
 
 
-@pytest.mark.parametrize("form", [None, "pyxis", "shifter"])
-def test_the_script_of_a_second_stage_is_shown_without_the_first(form: str | None) -> None:
+def test_the_script_of_a_second_stage_is_shown_without_the_first() -> None:
     stage = Request(library.load(STAGE), Apptainer("apptainer"), {}, queued=True,
                     site=Site(registry="registry.example/x"))
-    text = jobs.preview(stage, Cluster()) if form is None else forms.render(form, stage, Cluster())
+    text = jobs.preview(stage, Cluster())
     assert FIRST in text
     assert "/RUN/checkpoints/step-00003750.npz" in text.replace(FIRST, "")
     assert "--initial=/initial.npz" in text
@@ -56,7 +55,7 @@ def test_the_script_of_a_second_stage_is_shown_without_the_first(form: str | Non
 def test_published_weights_are_in_the_script_that_is_shown() -> None:
     stage = Request(library.load("chexnet/cpu-quickstart"), Apptainer("apptainer"), {}, queued=True,
                     site=Site(registry="registry.example/x"))
-    for text in (jobs.preview(stage, Cluster()), forms.render("docker", stage, Cluster())):
+    for text in (jobs.preview(stage, Cluster()), docker.render(stage, Cluster())):
         assert "# first: weights mobilenetv2-imagenet: the run fetches them\n" in text
         assert "--initial=/initial.pth" in text
 

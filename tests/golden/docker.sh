@@ -1,4 +1,4 @@
 #!/bin/sh
-# resnet-imagenet/gtx1080ti-x4-scaling@4 with Docker. Not run by Trimaran: no run.json, no verdict of its own.
+# resnet-imagenet/gtx1080ti-x4-scaling@4 with Docker. Trimaran does not run it: no run.json, no verdict.
 mkdir -p /scratch/runs/20261124-120000
 docker run --rm --user "$(id -u):$(id -g)" --network none --shm-size 8g --workdir /out --gpus all --mount type=bind,source=/project/data/imagenet-2012,destination=/data,readonly --mount type=bind,source=/scratch/runs/20261124-120000,destination=/out --env OMP_NUM_THREADS=1 --entrypoint python registry.example.org/hpc/resnet-imagenet-torch-cuda12:0.1.0-torch2.7-cuda12 -m torch.distributed.run --standalone --nproc-per-node 4 -m resnet_imagenet train --data=/data --out=/out --model=resnet50 --strategy=ddp --device=gpu --batch-size-per-rank=64 --epochs=90 --base-lr=1.6 --base-batch=4096 --warmup-epochs=5 --schedule=step --milestones=30,60,80 --momentum=0.9 --weight-decay=0.0001 --label-smoothing=0.0 --precision=fp32 --threads=2 --seed=17

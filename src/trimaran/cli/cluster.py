@@ -49,12 +49,6 @@ RunDirectories = Annotated[
 ]
 
 
-def _complete_form(incomplete: str) -> list[str]:
-    from trimaran.cluster import forms
-
-    return [name for name in forms.FORMS if name.startswith(incomplete)]
-
-
 site_app = typer.Typer(
     help="Make or show the site file, which describes this machine.\n\nExample: trimaran site show",
     no_args_is_help=True, rich_markup_mode=None,
@@ -129,8 +123,7 @@ def submit(
     ] = False,
     form: Annotated[
         str | None,
-        typer.Option(metavar="FORM", autocompletion=_complete_form,
-                     help="With --dry-run: print it for docker, pyxis, shifter or kubernetes."),
+        typer.Option(metavar="FORM", help="With --dry-run: print it in another form: docker."),
     ] = None,
 ) -> None:
     """Submit a recipe to the cluster's batch system.
@@ -142,7 +135,7 @@ def submit(
 
     Example: trimaran submit resnet-imagenet/cpu-2node-smoke
     """
-    from trimaran.cluster import forms, jobs
+    from trimaran.cluster import docker, jobs
     from trimaran.engines import apptainer
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
@@ -162,14 +155,16 @@ def submit(
         for count in counts
         for file in [library.load(recipe) if count is None else library.sized(recipe, count)]
     ]
+    if form not in (None, docker.FORM):
+        raise UsageError(f"--form {form} is not known", code="argument-invalid",
+                         hint=f"known: {docker.FORM}")
     if form is not None and not dry_run:
-        raise UsageError(f"--form {form} is only printed: what runs it is not Trimaran's",
-                         hint="add --dry-run")
+        raise UsageError(f"--form {form} is only printed: Trimaran does not run it",
+                         code="arguments-conflict", hint="add --dry-run")
     if dry_run:
         for request in requests:
-            text = jobs.preview(request, facts) if form is None else forms.render(
-                form, request, facts
-            )
+            render = jobs.preview if form is None else docker.render
+            text = render(request, facts)
             say(text.removesuffix("\n"))
     elif len(requests) == 1:
         done = jobs.submit(requests[0], name, facts, terminal())

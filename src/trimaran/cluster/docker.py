@@ -1,0 +1,103 @@
+"""Print the run of a recipe as a script for Docker on one machine.
+
+The script takes the OCI image from a registry. Trimaran does not run it, so there is no `run.json`
+and no verdict.
+"""
+
+from __future__ import annotations
+
+from trimaran.cluster import jobs
+from trimaran.engines import BuiltImage, gpu
+from trimaran.errors import UsageError
+from trimaran.images import definition
+from trimaran.images.parts import Gpu
+from trimaran.launch.specification import LaunchSpec, Mount, Node
+from trimaran.process import shell_line
+from trimaran.run import initial, inputs, pipeline, run_directory
+from trimaran.run.launch_spec import Places
+from trimaran.run.pipeline import Request
+from trimaran.site_file import Cluster
+
+FORM = "docker"
+"""The value of `--form` for this script."""
+
+DEVICES: dict[Gpu, tuple[str, ...]] = {
+    "nvidia": ("--gpus", "all"),
+    "amd": ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video"),
+}
+"""Docker's options that show the GPUs of a vendor."""
+
+
+def render(request: Request, cluster: Cluster) -> str:
+    """Return a shell script that runs the recipe of `request` with Docker.
+
+    Raises:
+        UsageError: no registry is configured, the recipe needs several nodes, or Docker cannot
+            mount what is given.
+    """
+    from trimaran.provenance import registry  # its client is slow to import
+
+    request = jobs.at_home(request, cluster)
+    pipeline.check(request, to_print=True)
+    recipe = request.recipe.recipe
+    if recipe.resources.nodes > 1 or recipe.launcher == "srun":
+        raise UsageError(
+            f"docker starts the tasks of one node: {request.recipe.name} has"
+            f" {recipe.resources.nodes} and the launcher {recipe.launcher}",
+            code="recipe-unsupported", hint="leave out --form, or choose a recipe for one node",
+        )
+    place = registry.configured(None, request.site)
+    if place is None:
+        raise UsageError("--form docker takes the image from a registry, and none is configured",
+                         code="registry-missing",
+                         hint="registry: HOST/NAMESPACE in the site file, or TRIMARAN_REGISTRY")
+    image = definition.load(recipe.image.name)
+    built = BuiltImage(image.name, "podman", f"{place}/{image.name}:{image.tag}", None, "", 0)
+    begins, lacking = initial.planned(request.recipe, request.initial)
+    out = str(run_directory.new_directory(request.recipe, request.out))
+    folders = inputs.places(request.recipe, request.folders)
+    places = Places(inputs.mounts(recipe, folders), out, initial.mounts(begins))
+    spec = pipeline.specify(request, built, Node("", built.reference), places)
+    return "\n".join([
+        "#!/bin/sh",
+        f"# {request.recipe.name} with Docker. Trimaran does not run it: no run.json, no verdict.",
+        *(f"# first: {what}" for what in lacking),
+        shell_line(["mkdir", "-p", out]),
+        # The user who runs it owns what it writes, and not root.
+        f'docker run --rm --user "$(id -u):$(id -g)" {shell_line(_words(spec))}',
+        "",
+    ])
+
+
+def _words(spec: LaunchSpec) -> list[str]:
+    """Return the words after `docker run`: options, image and the command in the container."""
+    if spec.module is None:
+        raise UsageError(f"{spec.image.name} has no app to launch", code="app-missing")
+    vendor = gpu.vendor(spec.image.name)
+    starter, *launcher = spec.launcher or ("python",)
+    return [
+        "--network", "none", "--shm-size", "8g", "--workdir", spec.workdir,
+        *(DEVICES[vendor] if vendor else ()),
+        *(word for mount in spec.mounts for word in ("--mount", _mount(mount))),
+        *(word for name, value in spec.environment.items()
+          for word in ("--env", f"{name}={value}")),
+        "--entrypoint", starter, spec.image.reference, *launcher, "-m", spec.module,
+        *spec.arguments,
+    ]
+
+
+def _mount(mount: Mount) -> str:
+    """Return the value of Docker's `--mount`, whose fields have no quoting.
+
+    Raises:
+        UsageError: the mount is a file system image, or its path has a comma.
+    """
+    path = str(mount.source)
+    if mount.image:
+        raise UsageError(f"{path}: docker mounts no SquashFS image", code="mount-unsupported",
+                         hint="give the folder with --data")
+    if "," in path or not path.isprintable():
+        raise UsageError(f"{path}: docker has no way to quote a comma or a control character",
+                         code="mount-unsupported", hint="give a folder with another name")
+    ending = "" if mount.writable else ",readonly"
+    return f"type=bind,source={path},destination={mount.target}{ending}"
