@@ -6,6 +6,8 @@ An answer that could not be had is an error, never "no vulnerabilities".
 from __future__ import annotations
 
 import importlib.util
+import os
+import ssl
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -19,12 +21,6 @@ from trimaran.errors import RunError, UsageError
 from trimaran.images import definition, lock
 from trimaran.images.definition import Image
 from trimaran.parsing import parse_json
-
-PROGRAM = (
-    "import runpy, sys, truststore; truststore.inject_into_ssl();"
-    " sys.argv[0] = 'pip-audit'; runpy.run_module('pip_audit', run_name='__main__')"
-)
-"""pip-audit with the system's certificates; it has no option for them."""
 
 TIMEOUT = 15
 """Seconds that the service may take for one answer."""
@@ -94,12 +90,19 @@ def audit(image: Image) -> Audit:
         pins = Path(folder) / "requirements.txt"
         pins.write_text(requirements(image), encoding="utf-8")
         result = process.run([
-            sys.executable, "-c", PROGRAM, "--requirement", str(pins), "--no-deps",
+            sys.executable, "-m", "pip_audit", "--requirement", str(pins), "--no-deps",
             "--disable-pip", "--format", "json", "--progress-spinner", "off",
             "--timeout", str(TIMEOUT),
-            "--cache-dir", str(Path(folder) / "cache"),  # an old answer is none
-        ])
+            "--cache-dir", str(Path(folder) / "cache"),  # no earlier answers
+        ], env=_system_certificates() | os.environ)
     return read(result)
+
+
+def _system_certificates() -> dict[str, str]:
+    """Return the variable by which pip-audit uses the system's certificates, not its own copy."""
+    places = ssl.get_default_verify_paths()
+    place = places.cafile or places.capath
+    return {} if place is None else {"REQUESTS_CA_BUNDLE": place}
 
 
 def requirements(image: Image) -> str:
