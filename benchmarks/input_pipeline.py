@@ -16,6 +16,9 @@ from sidebyside import cli, contestants, machine
 from sidebyside.report import Comparison, Plan
 
 OURS = "ours (DALI, decodes the random window only)"
+FORM = "ours, from {} shards"
+FORMS = ("tfrecord", "recordio", "lmdb", "hdf5")
+"""The other formats of packed data; those of OURS are WebDataset shards."""
 STOCK = "stock: DataLoader and Pillow"
 DECODE = "libjpeg-turbo decodes whole images, nothing else"
 
@@ -54,9 +57,20 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
             *batch, *seconds,
         ),
     ]
-    comparisons, missing = [Comparison("ours / DataLoader and Pillow", OURS, STOCK, 2)], []
+    comparisons, missing = [Comparison("ours / DataLoader and Pillow", OURS, STOCK, 2)], list[str]()
+    for form in FORMS:
+        try:
+            photographs.pack(made.files, folder / form, form)
+        except ModuleNotFoundError as error:
+            missing.append(f"{form} / webdataset shards: {error.name} is not installed")
+            continue
+        runners.append(contestants.program(
+            FORM.format(form), environment, "our_loader", str(folder / form), "--threads", cores,
+            *batch, *seconds,
+        ))
+        comparisons.append(Comparison(f"{form} / webdataset shards", FORM.format(form), OURS, 0.9))
     if importlib.util.find_spec("simplejpeg") is None:
-        missing = ["ours / decoding only: simplejpeg is not installed"]
+        missing.append("ours / decoding only: simplejpeg is not installed")
     else:
         runners.append(
             contestants.program(

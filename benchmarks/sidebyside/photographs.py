@@ -7,12 +7,9 @@ out of real photographs, so that decoding meets real textures.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import io
 import json
 import random
-import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +17,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from shards.description import document_of
+from shards.formats import write_shard
+from shards.formats.records import Record
+from shards.kinds import FormatName, Kind
 from sidebyside.runner import BenchmarkError
 
 WIDTH, HEIGHT, QUALITY = 500, 375, 97  # quality: so that the files are about as large
 CLASSES = 1000  # as ImageNet, so that the network is the same as with --synthetic
 PER_SHARD = 512
-BLOCK = tarfile.BLOCKSIZE
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
 
 
@@ -35,11 +35,13 @@ class Photographs:
 
     Attributes:
         folder: `CLASS/NUMBER.jpg`.
+        files: all of them.
         packed: the same files in WebDataset shards, with `dataset.json`.
         note: where the pixels are from, and how large the files are.
     """
 
     folder: Path
+    files: Sequence[Path]
     packed: Path
     note: str
 
@@ -58,7 +60,6 @@ def make(place: Path, count: int, photographs: Path | None) -> Photographs:
     """
     source, window = windows(photographs)
     folder, packed = place / "images", place / "packed"
-    packed.mkdir(parents=True)
     draw = random.Random(17)  # noqa: S311
     files = []
     for number in range(count):
@@ -71,7 +72,7 @@ def make(place: Path, count: int, photographs: Path | None) -> Photographs:
     size = sum(path.stat().st_size for path in files) / count / 1000
     note = (f"images: {count} JPEG of {WIDTH} x {HEIGHT}, quality {QUALITY}, {size:.0f} kB on "
             f"average, from {source}")
-    return Photographs(folder, packed, note)
+    return Photographs(folder, files, packed, note)
 
 
 def windows(photographs: Path | None) -> tuple[str, Callable[[random.Random], Image.Image]]:
@@ -120,13 +121,14 @@ def generated(draw: random.Random) -> Image.Image:
     return Image.fromarray(np.moveaxis(pixels, 0, -1))
 
 
-def pack(files: Sequence[Path], packed: Path) -> None:
+def pack(files: Sequence[Path], packed: Path, form: FormatName = "webdataset") -> None:
     """Write `files` (`CLASS/NUMBER.jpg`) as the splits train and val, the latter the first 64."""
+    packed.mkdir(parents=True)
     splits = {"train": files, "val": files[:64]}
     document = {
         "schema": 1,
         "name": "benchmark-photographs",
-        "format": "webdataset",
+        "format": form,
         "classes": [f"class {number}" for number in range(CLASSES)],
         "image": {"channels": 3, "height": None, "width": None, "encoding": "jpg",
                   "mean": MEAN, "std": STD},
@@ -134,7 +136,10 @@ def pack(files: Sequence[Path], packed: Path) -> None:
             name: {
                 "samples": len(chosen),
                 "shards": [
-                    shard(chosen[start : start + PER_SHARD], packed, f"{name}-{number:05d}")
+                    document_of(write_shard(
+                        form, packed, f"{name}-{number:05d}", Kind(),
+                        map(_record, chosen[start : start + PER_SHARD]),
+                    ))
                     for number, start in enumerate(range(0, len(chosen), PER_SHARD))
                 ],
             }
@@ -144,20 +149,6 @@ def pack(files: Sequence[Path], packed: Path) -> None:
     (packed / "dataset.json").write_text(json.dumps(document))
 
 
-def shard(files: Sequence[Path], packed: Path, stem: str) -> dict[str, object]:
-    """Write one tar file and its index (DALI's wds2idx v1.2); return its entry."""
-    path, lines = packed / f"{stem}.tar", [f"v1.2 {len(files)}"]
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for file in files:
-            contents = {"jpg": file.read_bytes(), "cls": str(int(file.parent.name)).encode()}
-            words = []
-            for extension, content in contents.items():
-                member = tarfile.TarInfo(f"{file.stem}.{extension}")
-                member.size = len(content)
-                words += [extension, str(tar.offset + BLOCK), str(len(content)), member.name]
-                tar.addfile(member, io.BytesIO(content))
-            lines.append(" ".join(words))
-    (packed / f"{stem}.idx").write_text("\n".join(lines) + "\n")
-    content = path.read_bytes()
-    return {"file": path.name, "index": f"{stem}.idx", "samples": len(files),
-            "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+def _record(file: Path) -> Record:
+    label = int(file.parent.name)
+    return Record(int(file.stem), file.name, (label,), (file.read_bytes(),), "jpg")

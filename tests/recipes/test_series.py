@@ -58,7 +58,6 @@ def test_a_point_is_a_recipe(
     assert found.recipe.resources.walltime == ("01:00:00" if point == 4 else "00:10:00")
 
 
-@pytest.mark.parametrize("over", ["nodes", "tasks_per_node"])
 def test_the_points_say_nodes_or_tasks(checkout: Path, over: str) -> None:
     write(checkout, {**SERIES, "launcher": "srun", "series": {
         "over": over, "points": {3: {"expected": expected(80)}},

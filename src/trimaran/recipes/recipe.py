@@ -183,7 +183,7 @@ class SeriesPoint(strict.Model):
 class Series(strict.Model):
     """The same experiment at several sizes; `points` are by size."""
 
-    over: Literal["ranks", "nodes", "tasks_per_node"] = Field(
+    over: Literal["ranks", "nodes"] = Field(
         description="what the numbers of the points are; `ranks` fill node after node"
     )
     points: dict[Annotated[int, Field(ge=1)], SeriesPoint] = Field(min_length=1)
@@ -194,8 +194,8 @@ class Series(strict.Model):
         Raises:
             ValueError: its ranks do not fill whole nodes.
         """
-        if self.over != "ranks":
-            return {self.over: number}
+        if self.over == "nodes":
+            return {"nodes": number}
         tasks = min(number, resources.tasks_per_node)
         if number % tasks:
             raise ValueError(f"series.points: {number} ranks are no whole nodes of {tasks}")
