@@ -58,12 +58,12 @@ def test_a_point_is_a_recipe(
     assert found.recipe.resources.walltime == ("01:00:00" if point == 4 else "00:10:00")
 
 
-def test_the_points_say_nodes_or_tasks(checkout: Path, over: str) -> None:
+def test_a_point_over_nodes_has_all_tasks_of_each(checkout: Path) -> None:
     write(checkout, {**SERIES, "launcher": "srun", "series": {
-        "over": over, "points": {3: {"expected": expected(80)}},
+        "over": "nodes", "points": {3: {"expected": expected(80)}},
     }})
     resources = library.load(f"{NAME}@3").recipe.resources
-    assert (resources.nodes, resources.tasks_per_node) == ((3, 2) if over == "nodes" else (1, 3))
+    assert (resources.nodes, resources.tasks_per_node) == (3, 2)
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}@3", f"{NAME}@"])
