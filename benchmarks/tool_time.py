@@ -3,7 +3,7 @@
 
     .venv/bin/python benchmarks/tool_time.py --markdown benchmarks/README.md
 
-Rates are commands a second: the whole command, with its start and the drawing of the pictures. The
+Rates are commands a second: the whole command, with its start. The
 runs are made up. Submitted ones have ended: those that go on are asked for in one call of the batch
 system, which takes what that takes. One real run of a few steps in its container (made before, by
 `make quickstart`) tells what `trimaran run` takes beside it to verify, to record and to judge.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 EACH, FEW = "report, each step logged", "report, every 50th step logged"
 SCRIPT, STATUS = "batch script: submit --dry-run", "status of {} submitted runs"
 OVERHEAD = "trimaran run, without what its container takes"
-START, DRAWING = "start of the tool: trimaran --version", "import of matplotlib.figure"
+START = "start of the tool: trimaran --version"
 RECIPE, SUBMITTED = "resnet-imagenet/cpu-quickstart", "resnet-imagenet/cpu-2node-smoke"
 SHORT = ("--engine", "apptainer", "--set", "max-steps=4")
 LINK = '{"number": 1, "job": "7", "started": "2026-01-01T00:00:00Z", "step": 0, "hosts": [%s]}'
@@ -61,7 +61,6 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
         SCRIPT: (tool, "submit", SUBMITTED, "--dry-run"),
         status: ("/usr/bin/env", "-C", str(folder), tool, "status"),
         START: (tool, "--version"),
-        DRAWING: (sys.executable, "-c", "import matplotlib.figure"),
     }
     # As for a user: Python keeps what it has compiled.
     environment = os.environ | {"TRIMARAN_SITE": str(site), "PYTHONDONTWRITEBYTECODE": ""}
@@ -72,7 +71,7 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
                              unit="s")],
         [*(Comparison(f"{name}: at least one a second", name, 1.0, 1.0)
            for name in (EACH, FEW, SCRIPT, status)),
-         Comparison(f"{EACH} / {DRAWING}", EACH, DRAWING)],
+         Comparison(f"{EACH} / {START}", EACH, START)],
         [f"the run is made up: {options.steps:,} steps, five values for each that is logged, ten"
          " evaluations"],
     )
@@ -80,24 +79,23 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 def begin(directory: Path, recipe_name: str, engine: str, job: JobRecord | None) -> RunRecord:
     """Begin a run that nothing runs."""
-    from trimaran.run.specify import Places
-
     from trimaran.launch.specification import Node
     from trimaran.recipes import library
-    from trimaran.run import inputs, run_directory, specify
+    from trimaran.run import inputs, launch_spec, run_directory
     from trimaran.run.extensions import Extension
+    from trimaran.run.launch_spec import Places
     from trimaran.run.record import DataRecord, ImageRecord
-    from trimaran.run.site_settings import SiteFacts
+    from trimaran.run.site_settings import SiteSettings
 
     recipe = library.load(recipe_name)
     data = [DataRecord(name=name, path="/data", sha256="0" * 64) for name in recipe.recipe.data]
     image = ImageRecord(name=recipe.recipe.image.name, engine=engine, reference="/none",
                         digest=None, inputs="0" * 64)
-    spec = specify.specification(
+    spec = launch_spec.specification(
         recipe.recipe, {}, image.image, Node("python", "/none"),
         Places({one.name: inputs.mount(recipe.recipe, one.name, one.path) for one in data},
                str(directory)),
-        module="resnet_imagenet", extension=Extension(), site=SiteFacts(),
+        module="resnet_imagenet", extension=Extension(), site=SiteSettings(),
     )
     return run_directory.start(directory, recipe, {}, image, data, spec, job=job)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,6 @@ import pytest
 from finished import write_recipe
 from trimaran import paths
 from trimaran.recipes.library import RecipeFile
-from trimaran.report import curves
-from trimaran.report.curves import Picture
-from trimaran.report.panels import Panel
 
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -40,23 +37,6 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("ENGINE", raising=False)
     monkeypatch.setenv("TRIMARAN_RECIPES", "")  # --recipes and a site file set it
     return work
-
-
-DRAWN: dict[str, Picture | None] = {}
-
-
-@pytest.fixture(autouse=True)
-def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw equal curves once for all tests: a second each, and most tests have the same."""
-    draw = curves.draw
-
-    def once(title: str, panels: Sequence[Panel]) -> Picture | None:
-        key = repr((title, panels))
-        if key not in DRAWN:
-            DRAWN[key] = draw(title, panels)
-        return DRAWN[key]
-
-    monkeypatch.setattr(curves, "draw", once)
 
 
 @pytest.fixture

@@ -83,5 +83,5 @@ def test_a_scaling_series_has_a_table_and_a_plot(place: Place) -> None:
     done = place.trimaran("report", str(out), check=False)
     assert done.returncode == 5
     assert "efficiency" in done.stdout
-    assert (out / "scaling.png").is_file()
+    assert (out / "scaling.svg").is_file()
     assert "| 2 | 2 |" in (out / "scaling.md").read_text()

@@ -62,7 +62,7 @@ def test_a_run_leaves_provenance_metrics_checkpoint_log_and_report(finished: Pat
     assert record["recipe"]["changed"]["max-steps"] == 12
     assert {step for step, _ in losses(finished)} == {4, 8, 12}
     names = {path.name for path in finished.iterdir()}
-    assert {"log.txt", "recipe.yaml", "report.md", "report.html", "curves.png", "curves.svg",
+    assert {"log.txt", "recipe.yaml", "report.md", "report.html", "curves.svg",
             "verdict.json", "checkpoints"} <= names
 
 

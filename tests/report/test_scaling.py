@@ -50,7 +50,6 @@ def test_speed_up_and_efficiency_are_those_over_the_smallest(series: Path) -> No
     assert [one.efficiency for one in points] == pytest.approx([1, 0.9, 0.75])
     text = (series / "scaling.md").read_text()
     assert "| 4 | 4 | 300.0 img/s | 3.00 | 75% |" in text
-    assert (series / "scaling.png").read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in (series / "scaling.svg").read_bytes()
 
 
@@ -166,3 +165,17 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="never overwritten"):
         scaling.begin(folder, "a/b", [1])
     assert [path.name for path in folder.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(("nodes", "linear"), [([1, 2, 4], [1, 2, 4]), ([2, 3, 8], [1, 1.5, 4])])
+def test_a_linear_speed_up_is_over_the_nodes_of_the_first(
+    nodes: list[int], linear: list[float]
+) -> None:
+    runs = [
+        scaling.ScalingRun(nodes=count, ranks=count, metric="throughput", rate=1.0, unit="img/s",
+                           speedup=0.9 * count, efficiency=0.9, outcome="PASS")
+        for count in nodes
+    ]
+    measured, ideal = scaling.speedup(runs).curves
+    assert json.loads(ideal.numbers) == [list(pair) for pair in zip(nodes, linear, strict=True)]
+    assert json.loads(measured.numbers) == [[count, pytest.approx(0.9 * count)] for count in nodes]

@@ -28,7 +28,7 @@ from trimaran.provenance.registry import logins
 from trimaran.recipes import cards, library, options, targets
 from trimaran.recipes.command import parse_changes
 from trimaran.recipes.library import RecipeFile
-from trimaran.report import curves, report
+from trimaran.report import report
 from trimaran.report.run_evidence import RunEvidence
 from trimaran.run import run_directory
 from trimaran.verdict import metrics_log
@@ -221,9 +221,8 @@ def test_a_run_with_any_value_in_its_record_is_one_error(
 
 
 def test_a_report_of_any_record_is_one_or_one_error(
-    recipe: RecipeFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: RecipeFile, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(curves, "draw", lambda *_: None)
     directory = tmp_path / "run"
     finished.finish(directory, recipe)
     (directory / "environment.json").write_text('{"packages": {"a": "1"}, "threads": [1]}')
@@ -240,10 +239,9 @@ def test_a_report_of_any_record_is_one_or_one_error(
 
 
 def test_a_report_of_any_metrics_is_one_or_one_error(
-    recipe: RecipeFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: RecipeFile, tmp_path: Path
 ) -> None:
     """Those that run.json has no hash of, as in runs of older versions."""
-    monkeypatch.setattr(curves, "draw", lambda *_: None)
     directory = tmp_path / "run"
     record = finished.finish(directory, recipe)
     run_directory._write(directory, record.model_copy(update={"files": {}, "seconds": 9.0}))

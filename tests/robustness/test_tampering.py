@@ -25,8 +25,7 @@ from trimaran.data.contracts import Contract
 from trimaran.errors import ExitCode, RunError, TrimaranError
 from trimaran.files import sha256
 from trimaran.recipes.library import RecipeFile
-from trimaran.report import curves, report
-from trimaran.report.curves import Picture
+from trimaran.report import report
 from trimaran.reporting import Silent
 from trimaran.verdict.rules import Verdict
 
@@ -94,16 +93,13 @@ def outside(own_place: Path) -> Iterator[Path]:
 # A run.
 
 TRUSTED = ("run.json", "recipe.yaml", "app.yaml", "metrics.jsonl", "result.json")
-WRITTEN = ("verdict.json", "report.md", "report.html", "curves.svg", "curves.png")
+WRITTEN = ("verdict.json", "report.md", "report.html", "curves.svg")
 UNREAD = ("environment.json", "log.txt", ".lock", "checkpoint.pt")
 
 
 @pytest.fixture
-def run(
-    recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Path, Verdict]:
+def run(recipe: RecipeFile, own_place: Path) -> tuple[Path, Verdict]:
     """A judged run that passes."""
-    monkeypatch.setattr(curves, "draw", lambda *_: Picture(b"<svg/>", b"PNG"))
     directory = own_place / "tried"
     finish(directory, recipe)
     for name in UNREAD:

@@ -87,7 +87,6 @@ def run(
     from trimaran.images import definition
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
-    from trimaran.report import curves
     from trimaran.run import extensions, inputs, pipeline
 
     chosen, file = select(engine), library.load(recipe)
@@ -104,7 +103,6 @@ def run(
             planned = pipeline.plan(request)
         say(pipeline.script(planned))
         return
-    curves.get_ready()
     _judge(pipeline.execute(request, terminal()))
 
 
@@ -118,7 +116,6 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
     Example: trimaran resume runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
     from trimaran.cluster import jobs
-    from trimaran.report import curves
     from trimaran.run import resume, run_directory
 
     if run_directory.load(run_dir).job is not None:
@@ -126,7 +123,6 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
         terminal().note(f"job {done.job}")
         say(done.directory)
         return
-    curves.get_ready()
     resume.resume(run_dir, site, terminal())
     _judge(run_dir)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from trimaran.report import page
 from trimaran.report.panels import DECADE, MARKED, Line, Panel, Point
 
 By = Literal["steps", "time"]
@@ -85,17 +86,25 @@ def charts(panels: Sequence[Panel]) -> list[Chart]:
     timed = any(point.seconds > 0 for panel in panels for line in panel.lines
                 for point in line.points)
     over: tuple[By, ...] = ("steps", "time") if timed else ("steps",)
-    return [_chart(panel, by) for by in over for panel in panels]
+    return [chart(panel, by) for by in over for panel in panels]
 
 
-def _chart(panel: Panel, by: By) -> Chart:
+def picture(title: str, charts: Sequence[Chart]) -> str:
+    """Return charts side by side as one SVG file."""
+    return page.render("curves.svg.j2", {"title": title, "charts": charts})
+
+
+def chart(panel: Panel, by: By = "steps", unit: str = "step") -> Chart:
+    """Return the drawing of a panel; `unit` labels the horizontal axis, unless it is the time."""
     points = [point for line in panel.lines for point in line.points]
-    factor, unit = _time(max(point.seconds for point in points)) if by == "time" else (1, "step")
+    factor = 1.0
+    if by == "time":
+        factor, unit = _time(max(point.seconds for point in points))
     x, y = _horizontal(points, by, factor), _vertical(panel)
     scale = {"x": [x.low, x.high], "y": [y.low, y.high], "log": y.log, "unit": unit,
              "box": [LEFT, RIGHT, BOTTOM, TOP]}
     curves = [_curve(line, by, factor, x, y) for line in panel.lines]
-    over = "steps" if by == "steps" else f"time in {unit}"
+    over = f"{unit}s" if by == "steps" else f"time in {unit}"
     return Chart(
         panel.title, by, unit, x.ticks, y.ticks, curves, json.dumps(scale),
         f"{panel.title} over {over}: " + "; ".join(curve.text for curve in curves),

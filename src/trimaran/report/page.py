@@ -35,7 +35,8 @@ def _environment(package: str) -> Environment:
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("trimaran.report")]),
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True, autoescape=select_autoescape(["html.j2"]), finalize=_shown,
+        keep_trailing_newline=True, finalize=_shown,
+        autoescape=select_autoescape(["html.j2", "svg.j2"]),
     )
     environment.filters.update(cell=_cell, fenced=_fenced, duration=duration, short=short)
     return environment

@@ -1,4 +1,4 @@
-"""The report of a run: verdict, curves and provenance as Markdown, HTML, PNG, SVG and JSON."""
+"""The report of a run: verdict, curves and provenance as Markdown, HTML, SVG and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimaran.engines import selection
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256, write_atomic
 from trimaran.recipes import cards, library
-from trimaran.report import context, curve_points, curves, page
+from trimaran.report import charts, context, curve_points, page
 from trimaran.report.curve_points import KeptCurve
 from trimaran.report.panels import collect
 from trimaran.run import run_directory
@@ -80,8 +80,7 @@ def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Pa
 def write(directory: Path) -> tuple[RunRecord, Verdict]:
     """Judge the run in `directory` and write its report files there.
 
-    Writes `verdict.json`, `report.md` and `report.html`, and `curves.svg` and `curves.png` where
-    there is something to draw.
+    Writes `verdict.json`, `report.md`, `report.html`, and `curves.svg` if there are curves.
 
     Raises:
         UsageError: the run is not judged; see `run_verdict.judge`.
@@ -100,12 +99,11 @@ def write(directory: Path) -> tuple[RunRecord, Verdict]:
 def _write(judged: JudgedRun) -> None:
     directory, recipe, record = judged.directory, judged.recipe, judged.record
     panels = collect(judged.events, recipe.card.card)
-    drawn = curves.draw(recipe.name, panels)
-    for name, content in (("svg", drawn and drawn.svg), ("png", drawn and drawn.png)):
-        if content:
-            write_atomic(directory / f"curves.{name}", content)
-        else:
-            (directory / f"curves.{name}").unlink(missing_ok=True)
+    if panels:
+        drawn = charts.picture(recipe.name, [charts.chart(panel) for panel in panels])
+        write_atomic(directory / "curves.svg", drawn)
+    else:
+        (directory / "curves.svg").unlink(missing_ok=True)
     values = context.collect(
         directory, recipe, record, judged.verdict, judged.events, panels,
         [*notes(record), *(chain_consistency.notes(directory) if record.job else [])],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
@@ -9,7 +10,9 @@ from pydantic import BaseModel, Field, ValidationError
 from trimaran.errors import RunError, UsageError
 from trimaran.files import read_plain, write_atomic
 from trimaran.recipes.cards import CardFile
-from trimaran.report import curves, page, report
+from trimaran.report import charts, page, report
+from trimaran.report.charts import Chart
+from trimaran.report.panels import Line, Panel, Point
 from trimaran.run import recorded_recipe, run_directory
 from trimaran.verdict import metrics_log
 from trimaran.verdict.rules import Outcome
@@ -86,7 +89,7 @@ def folders(directory: Path) -> dict[int, Path]:
 
 
 def write(directory: Path) -> tuple[list[ScalingRun], list[UsageError]]:
-    """Judge each run of a series, and write `scaling.md`, `scaling.svg` and `scaling.png`.
+    """Judge each run of a series, and write `scaling.md` and `scaling.svg`.
 
     Returns:
         The runs that have completed, and why the others cannot be judged.
@@ -137,12 +140,19 @@ def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
     raise RunError(f"the run in {run} has reported no {name}")
 
 
+def speedup(points: Sequence[ScalingRun]) -> Chart:
+    """Return the chart of the measured speed-up over nodes, beside the linear one."""
+    first = points[0].nodes
+    linear = [Point(run.nodes, 0, run.nodes / first) for run in points]
+    measured = [Point(run.nodes, 0, run.speedup) for run in points]
+    lines = [Line("measured", measured, 0), Line("linear", linear, 1)]
+    return charts.chart(Panel("speed-up", "from-zero", lines), unit="node")
+
+
 def _render(
     directory: Path, series: ScalingSeries, points: list[ScalingRun], missing: list[UsageError]
 ) -> None:
-    drawn = curves.speedup(series.recipe, [(one.nodes, one.speedup) for one in points])
-    write_atomic(directory / "scaling.svg", drawn.svg)
-    write_atomic(directory / "scaling.png", drawn.png)
+    write_atomic(directory / "scaling.svg", charts.picture(series.recipe, [speedup(points)]))
     text = page.render("scaling.md.j2", {
         "series": series, "points": points, "missing": [str(one) for one in missing],
     })
