@@ -1,7 +1,7 @@
 """Build the site from definitions and evidence, or show it on this machine.
 
     python scripts/build_site.py source    # build/site-source alone, for mike
-    python scripts/build_site.py readme    # the table of results in README.md
+    python scripts/build_site.py readme    # the tables in README.md and containers/README.md
     python scripts/build_site.py build     # build/site, from build/site-source
     python scripts/build_site.py serve     # the same, and serves it at http://127.0.0.1:8000/
 
@@ -25,7 +25,7 @@ STARTED = time.monotonic()  # before what it imports
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "site"))
 
-from generator import readme, sources, tree  # noqa: E402 - found by the line above
+from generator import image_overview, readme, sources, tree  # noqa: E402 - found by the line above
 from trimaran.errors import TrimaranError  # noqa: E402
 
 SOURCE, BUILT = ROOT / "build/site-source", ROOT / "build/site"
@@ -72,7 +72,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--port", type=int, default=8000)
     asked = parser.parse_args(words)
     if asked.verb == "readme":
-        return written(lambda: readme.write(sources.read()))
+        return written(image_overview.write) or written(lambda: readme.write(sources.read()))
     if code := written(lambda: tree.write(SOURCE)):
         return code
     if asked.verb != "source" and (code := build()):

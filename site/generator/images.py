@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from generator import markdown
+from generator import image_overview, markdown
 from generator.pages import Page, fill
 from generator.sources import Sources
 from trimaran import paths
 from trimaran.evidence.records import ImageEvidence
 from trimaran.evidence.store import Piece
-from trimaran.images import definition, overview
+from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests, sbom
 
@@ -45,7 +45,7 @@ def newest(image: Image, sources: Sources) -> Piece[ImageEvidence] | None:
 
 def hardware(image: Image) -> str:
     """Return what an image is for: CPUs, or whose GPUs."""
-    return overview.hardware(image)
+    return image_overview.hardware(image)
 
 
 def _row(page: str, image: Image, sources: Sources) -> list[str]:
@@ -71,7 +71,7 @@ def _content(image: Image) -> str:
     framework = definition.chain(image)[0]
     if image.app is not None:
         return f"`{image.framework}` and {', '.join(image.app.packages)}"
-    main = overview.packages(framework)
+    main = image_overview.packages(framework)
     return ", ".join(main) if image.variant is None else f"`{image.variant.of}` and compilers"
 
 

@@ -15,7 +15,7 @@ import tinyapp
 from trimaran import cli, paths, site_file
 from trimaran.data import contracts
 from trimaran.errors import TrimaranError, UsageError
-from trimaran.images import definition, overview, render
+from trimaran.images import definition, render
 from trimaran.recipes import library, targets
 
 ROOT = paths.repository()
@@ -118,11 +118,10 @@ def test_a_folder_that_is_none_is_refused(
     assert hint is None or hint in str(caught.value.hint)
 
 
-def test_own_images_are_rendered_where_they_lie_and_are_not_in_our_overview(own: Path) -> None:
+def test_own_images_are_rendered_where_they_lie(own: Path) -> None:
     (own / "containers/apps/hello-tiny/image.def").unlink()
     ask("render", "hello-tiny", "--recipes", own)
     render.check(definition.load("hello-tiny"))
-    overview.check()
 
 
 def test_a_bundle_takes_target_and_contract_from_the_own_folder(own: Path) -> None:

@@ -42,11 +42,9 @@ def render_images(
 ) -> None:
     """Write image.def and Dockerfile from image.yaml.
 
-    Without IMAGE, the overview of all images in containers/README.md is written, too.
-
     Example: trimaran render --check
     """
-    from trimaran.images import definition, overview, render
+    from trimaran.images import definition, render
 
     for name in [image] if image else definition.names():
         model = definition.load(name)
@@ -54,8 +52,6 @@ def render_images(
             render.check(model)
         else:
             render.write(model)
-    if not image:
-        overview.check() if check else overview.write()
 
 
 @command(app, network=True)

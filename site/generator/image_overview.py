@@ -7,14 +7,15 @@ from pathlib import Path
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 from pydantic import BaseModel
 
+from generator import image_graph
 from trimaran import paths
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
-from trimaran.images import debian, definition, graph, lock, render
+from trimaran.images import debian, definition, lock, render
 from trimaran.images.definition import Image
 from trimaran.images.lock import file_name
 
-BEGIN = "<!-- images: written by `trimaran render` -->"
+BEGIN = "<!-- images: written by `make generate` -->"
 END = "<!-- end of images -->"
 
 SHOWN = {
@@ -61,7 +62,7 @@ def write() -> None:
 
 def check() -> None:
     """Raise UsageError when one of them is not what `write` would write."""
-    render.refuse_stale(_files(), "trimaran render")
+    render.refuse_stale(_files(), "make generate")
 
 
 def table(all_images: list[Image]) -> str:
@@ -162,6 +163,6 @@ def _files() -> dict[Path, str]:
     if not begin or not end:
         raise UsageError(f"{folder / 'README.md'}: the lines `{BEGIN}` and `{END}` are missing")
     return {
-        folder / "graph.svg": graph.svg(found),
+        folder / "graph.svg": image_graph.svg(found),
         folder / "README.md": f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}",
     }

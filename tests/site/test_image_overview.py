@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from generator import image_graph, image_overview
 from trimaran import paths
 from trimaran.errors import UsageError
-from trimaran.images import definition, graph, overview
+from trimaran.images import definition
 
 ALL = [definition.load(name) for name in definition.names()]
 ALL_BY_NAME = {image.name: image for image in ALL}
@@ -21,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def drawn() -> ET.Element:
     """Return the picture of all images, parsed."""
-    return ET.fromstring(graph.svg(ALL))  # noqa: S314 - written by us
+    return ET.fromstring(image_graph.svg(ALL))  # noqa: S314 - written by us
 
 
 def with_apps(*names: str) -> list[definition.Image]:
@@ -34,7 +35,7 @@ def with_apps(*names: str) -> list[definition.Image]:
 
 
 def test_both_are_current() -> None:
-    overview.check()
+    image_overview.check()
 
 
 def test_a_changed_file_is_named(checkout: Path) -> None:
@@ -44,18 +45,18 @@ def test_a_changed_file_is_named(checkout: Path) -> None:
     for shared in ("build", "selftests"):
         (containers / shared).symlink_to(README.parent / shared)
     readme = containers / "README.md"
-    readme.write_text(f"before\n{overview.BEGIN}\nold\n{overview.END}\nafter\n")
+    readme.write_text(f"before\n{image_overview.BEGIN}\nold\n{image_overview.END}\nafter\n")
     with pytest.raises(UsageError, match=r"not current: .*graph.svg, .*README.md"):
-        overview.check()
-    overview.write()
-    overview.check()
+        image_overview.check()
+    image_overview.write()
+    image_overview.check()
     text = readme.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "old" not in text
     readme.write_text(text.replace("PyTorch 2", "PyTorch 1"))
     with pytest.raises(UsageError, match=r"not current: \S+README.md$"):
-        overview.check()
+        image_overview.check()
 
 
 def test_every_image_is_in_the_picture_once() -> None:
@@ -64,7 +65,7 @@ def test_every_image_is_in_the_picture_once() -> None:
 
 
 def test_a_line_goes_from_each_image_to_the_one_above() -> None:
-    _, edges = graph.layout(ALL)
+    _, edges = image_graph.layout(ALL)
     pairs = {(edge.below.title, edge.above.title) for edge in edges}
     assert {(i.framework, i.name) for i in ALL if i.framework} <= pairs
     assert {above for _, above in pairs} == set(definition.names())
@@ -72,7 +73,7 @@ def test_a_line_goes_from_each_image_to_the_one_above() -> None:
 
 @pytest.mark.parametrize("more", [[], ["a"], ["a", "b", "c", "d"]])
 def test_no_box_covers_another(more: list[str]) -> None:
-    boxes, _ = graph.layout(with_apps(*more))
+    boxes, _ = image_graph.layout(with_apps(*more))
     for one, other in itertools.combinations(boxes, 2):
         if one.column == other.column:
             upper, lower = sorted((one, other), key=lambda box: box.y)
@@ -80,7 +81,7 @@ def test_no_box_covers_another(more: list[str]) -> None:
 
 
 def test_what_is_written_fits_into_its_box() -> None:
-    boxes, _ = graph.layout(ALL)
+    boxes, _ = image_graph.layout(ALL)
     for box in boxes:
         # Wide fonts take 0.6 of their size for a letter of the mean text, bold ones 0.65.
         assert len(box.title) * 14 * 0.62 < box.column.width, box.title
@@ -98,7 +99,7 @@ def test_the_picture_is_readable_on_a_dark_page() -> None:
 
 
 def test_the_table_tells_the_versions_of_the_lock() -> None:
-    rows = {row.split("`")[1]: row for row in overview.table(ALL).splitlines()[2:]}
+    rows = {row.split("`")[1]: row for row in image_overview.table(ALL).splitlines()[2:]}
     assert sorted(rows) == definition.names()
     assert "PyTorch 2.13.0, Horovod 0.28.1, DALI 2.4.0, Open MPI 4.1.4" in rows["torch-cpu"]
     assert rows["torch-cpu"].count("| CPU ") == 1
@@ -121,7 +122,7 @@ def test_the_table_tells_the_newest_evidence_on_the_sif(checkout: Path) -> None:
     evidence(checkout, "torch-cpu", "2026-11-20-host.json", size=1)
     evidence(checkout, "torch-cpu", "2026-11-21-host.json")
     evidence(checkout, "torch-cpu", "2026-11-22-host.json", engine="podman")
-    row = overview.evidence_cells(ALL_BY_NAME["torch-cpu"])
+    row = image_overview.evidence_cells(ALL_BY_NAME["torch-cpu"])
     assert row == (
         "[1,235 MB](../site/results/images/torch-cpu/2026-11-21-host.json) (2026-11-21)",
         "0.31 s", "passed",
@@ -135,17 +136,17 @@ def test_a_test_without_the_gpu_is_not_called_more(
     checkout: Path, gpus: list[str], said: str
 ) -> None:
     evidence(checkout, "torch-cuda12", "2026-11-21-host.json", host={"accelerators": gpus})
-    assert overview.evidence_cells(ALL_BY_NAME["torch-cuda12"])[2] == said
+    assert image_overview.evidence_cells(ALL_BY_NAME["torch-cuda12"])[2] == said
 
 
 def test_an_image_without_evidence_was_not_built_here(checkout: Path) -> None:
-    assert overview.evidence_cells(ALL_BY_NAME["torch-rocm"]) == ("not built here", "", "")
+    assert image_overview.evidence_cells(ALL_BY_NAME["torch-rocm"]) == ("not built here", "", "")
 
 
 def test_foreign_evidence_is_named(checkout: Path) -> None:
     evidence(checkout, "torch-cpu", "2026-11-21-host.json", size="large")
     with pytest.raises(UsageError, match=r"2026-11-21-host.json is no evidence"):
-        overview.evidence_cells(ALL_BY_NAME["torch-cpu"])
+        image_overview.evidence_cells(ALL_BY_NAME["torch-cpu"])
 
 
 def test_links_of_the_table_lead_somewhere() -> None:
@@ -158,6 +159,6 @@ def test_a_readme_without_its_marks_is_not_touched(checkout: Path) -> None:
     readme = checkout / "containers/README.md"
     readme.write_text("# Containers\n")
     with pytest.raises(UsageError, match=r"the lines .* are missing"):
-        overview.write()
+        image_overview.write()
     assert readme.read_text() == "# Containers\n"
     assert not (checkout / "containers/graph.svg").exists()

@@ -6,8 +6,9 @@ import textwrap
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from generator.pages import TEMPLATES
 from trimaran.images import definition
 from trimaran.images.definition import Image
 
@@ -88,7 +89,7 @@ def svg(all_images: list[Image]) -> str:
     """Return the picture of `all_images`, each app image beside its framework image."""
     boxes, edges = layout(all_images)
     environment = Environment(
-        loader=PackageLoader("trimaran.images"), autoescape=True, undefined=StrictUndefined,
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )
     bottom = max((box.y + box.height for box in boxes), default=_TOP)
