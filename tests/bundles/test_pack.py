@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 import bundles
 from bundles import NAME, SIF, image
@@ -191,3 +192,15 @@ def test_run_json_with_a_foreign_name_of_a_folder_is_read(own_place: Path) -> No
     content = json.dumps(record).encode().replace(b"FOLDER", b"/caf\xe9")
     (own_place / "run.json").write_bytes(content)
     assert run_directory.load(own_place).image.reference == "/caf\N{REPLACEMENT CHARACTER}"
+
+
+def test_the_image_in_a_manifest_keeps_its_keys() -> None:
+    old = {
+        "name": "tiny", "engine": "apptainer", "digest": "sha256:" + "1" * 64, "content": "c",
+        "inputs": "a" * 64, "built": "2026-01-01T00:00:00Z", "base_name": "debian",
+        "base_digest": "sha256:1", "size": 5, "origin": None, "signature": None,
+    }
+    assert pack.BundledImage.model_validate(old).model_dump(mode="json") == old
+    for wrong in ({"reference": "/tiny.sif"}, {"digest": "sha256:1"}, {"name": "../tiny"}):
+        with pytest.raises(ValidationError):
+            pack.BundledImage.model_validate({**old, **wrong})

@@ -25,33 +25,36 @@ from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
-from trimaran.images import definition
 from trimaran.recipes import targets
 from trimaran.reporting import Reporter
 from trimaran.run import inputs, node_scripts, pipeline, run_directory
 from trimaran.run.pipeline import Request
-from trimaran.run.record import DataRecord, GitRecord, RecipeRecord, SignatureRecord, as_list
-from trimaran.strict import Digest, Sha256
+from trimaran.run.record import (
+    DataRecord,
+    GitRecord,
+    PublishedImage,
+    RecipeRecord,
+    SignatureRecord,
+    as_list,
+)
+from trimaran.strict import Sha256
 
 MANIFEST = "bundle.json"
 SCRIPT = "run.sh"
 STEPS = 3
 
 
-class BundledImage(strict.Model):
-    """The image: what `store.Record` knows of it, less where it lies, and who has signed it."""
+class BundledImage(PublishedImage, store.History, frozen=True):
+    """The image in the bundle: its `store.Record` without the path, and its signature.
+
+    Attributes:
+        name: as in `PublishedImage`; the unpacked image gets a file name from it.
+        size: bytes of the SIF file.
+    """
 
     name: FileName
     engine: Literal["apptainer"]
-    digest: Digest
-    content: str
-    inputs: Sha256
-    built: str
-    base_name: str
-    base_digest: str
     size: int
-    origin: str | None
-    signature: SignatureRecord | None = None
 
 
 class BundledData(strict.Model):
@@ -99,9 +102,8 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
     folder, engine, recipe = _folder_name(request.recipe.name), _engine(request), request.recipe
     with reporter.step(1, STEPS, pipeline.data_title(recipe)):
         data = inputs.prepare(recipe, request.folders, offline=request.offline, reporter=reporter)
-    name = recipe.recipe.image.name
-    with reporter.step(2, STEPS, f"image: {name}"):
-        built = pipeline.prepare_image(request, definition.load(name), reporter)
+    with reporter.step(2, STEPS, f"image: {request.image.name}"):
+        built = pipeline.prepare_image(request, reporter)
         signature = pipeline.check_signature(request, built)
     with reporter.step(3, STEPS, f"bundle: {output}"):
         manifest = Manifest(

@@ -15,7 +15,6 @@ from trimaran.cluster.forms.jobs_of_slurm import pyxis, shifter
 from trimaran.cluster.forms.kubernetes import kubernetes
 from trimaran.engines import BuiltImage, gpu
 from trimaran.errors import UsageError, nearest
-from trimaran.images import definition
 from trimaran.launch.specification import Node
 from trimaran.run import initial, inputs, pipeline, run_directory
 from trimaran.run.launch_spec import Places
@@ -45,7 +44,7 @@ def render(form: str, request: Request, cluster: Cluster) -> str:
         raise UsageError(f"--form {form} takes the image from a registry, and none is known",
                          hint="registry: HOST/NAMESPACE in the site file, or TRIMARAN_REGISTRY")
     recipe = request.recipe.recipe
-    image = definition.load(recipe.image.name)
+    image = request.image
     built = BuiltImage(image.name, "podman", f"{place}/{image.name}:{image.tag}", None, "", 0)
     out = run_directory.new_directory(request.recipe, request.out)
     begins, lacking = initial.planned(request.recipe, request.initial)
