@@ -26,10 +26,7 @@ def plan(only: str | None, *, amd: bool) -> dict[str, list[dict[str, str]]]:
     Raises:
         UsageError: no image is called `only`.
     """
-    chosen = (
-        definition.chain(definition.load(only)) if only
-        else [definition.load(name) for name in definition.names()]
-    )
+    chosen = definition.chain(definition.load(only)) if only else definition.every()
     if not only and not amd:
         chosen = [image for image in chosen if definition.chain(image)[0].gpu != "amd"]
     return {

@@ -14,6 +14,7 @@ from trimaran.engines.build_steps import Container, Job
 from trimaran.engines.selection import Row
 from trimaran.engines.store import Record
 from trimaran.files import sha256
+from trimaran.images.definition import Image
 from trimaran.launch.specification import Command, CommandLine, LaunchSpec, Node
 from trimaran.launch.words import join
 from trimaran.reporting import Reporter
@@ -77,7 +78,7 @@ class Barge(Container):
     def _pull(self, reference: str, destination: Path) -> None:
         destination.write_text(reference)
 
-    def _self_test(self, built: BuiltImage) -> list[str]:
+    def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
         return [sys.executable, "-c", f"open({built.reference!r})"]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from finished import write_recipe
+from sifs import TINY
 from trimaran import paths
+from trimaran.images import definition
 from trimaran.recipes.library import RecipeFile
 
 # `nohup make test &` would have the tests and all that they start ignore both.
@@ -58,6 +60,12 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def recipe(checkout: Path) -> RecipeFile:
     """The recipe GOOD of the small checkout."""
     return write_recipe(checkout)
+
+
+@pytest.fixture
+def tiny_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the tests' image `tiny` for each image name, of which the small checkout defines none."""
+    monkeypatch.setattr(definition, "load", lambda name: TINY)
 
 
 @pytest.fixture(scope="module")

@@ -155,7 +155,7 @@ def _files() -> dict[Path, str]:
     """Return the two files and what they have to hold, by the evidence of a checkout."""
     paths.refuse_installed(paths.repository())
     folder = paths.repository() / "containers"
-    images = [definition.load(name) for name in definition.names()]
+    images = definition.every()
     found = [image for image in images if image.folder.is_relative_to(folder)]  # not the user's
     readme = (folder / "README.md").read_text(encoding="utf-8")
     before, begin, rest = readme.partition(BEGIN)

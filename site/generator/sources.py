@@ -50,7 +50,7 @@ def read() -> Sources:
         UsageError: something does not validate; the message has file, line and reason.
     """
     found = store.read()
-    images = [definition.load(name) for name in definition.names()]
+    images = definition.every()
     return Sources(
         shelf=found,
         standings={one.name: one for one in recipe_status.all_of(found)},

@@ -102,8 +102,9 @@ def test_root_without_capabilities_runs_in_a_user_namespace_and_cannot_build(
 def test_records_of_another_definition_or_damaged_ones_are_passed_over() -> None:
     paths.cache("images").mkdir(parents=True)
     record = store.Record(
-        "tiny", "apptainer", "/x.sif", "sha256:0", identity.content_of(TINY), "a" * 64,
-        "2026-01-01T00:00:00Z", "base", "sha256:1", 1,
+        name="tiny", engine="apptainer", reference="/x.sif", digest="sha256:0", inputs="a" * 64,
+        size=1, content=identity.content_of(TINY), built="2026-01-01T00:00:00Z", base_name="base",
+        base_digest="sha256:1",
     )
     newer = record.__class__(**{**record.__dict__, "inputs": "b" * 64, "built": "2026-02"})
     other = record.__class__(**{**record.__dict__, "inputs": "c" * 64, "content": "d"})

@@ -82,7 +82,7 @@ def test_a_new_engine_builds_finds_and_lists(engine: barge.Barge) -> None:
     assert engine.find(TINY) == built == engine.find(TINY, built.digest)
     assert build(engine) == built
     [row] = here([TINY])["tiny"]
-    assert (row.engine, row.state, row.current) == ("barge", "built", True)
+    assert (row.record.engine, row.state, row.current) == ("barge", "built", True)
     Path(built.reference).write_text("changed")
     assert here([TINY])["tiny"][0].state == "damaged"
     assert "is damaged" in str(engine.damage(TINY))

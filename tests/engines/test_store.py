@@ -107,3 +107,18 @@ def test_two_builds_of_one_image_make_it_once(engine: Apptainer) -> None:
     first = sif.stat().st_ino
     assert engine._build_one(TINY, None, None, True, Silent()).reference == str(sif)
     assert sif.stat().st_ino == first
+
+
+def test_a_record_of_an_earlier_version_is_read_and_keeps_its_keys() -> None:
+    old = {
+        "name": "tiny", "engine": "apptainer", "reference": "/tiny.sif", "digest": sifs.DIGEST,
+        "content": "c" * 64, "inputs": "a" * 64, "built": "2026-01-01T00:00:00Z",
+        "base_name": "debian", "base_digest": "sha256:1", "size": 3000,
+    }
+    file = paths.cache("images", f"tiny-{12 * 'a'}.apptainer.json")
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(old))
+    [(path, record)] = store.every()
+    store.save(record)
+    assert path == file
+    assert json.loads(file.read_text()) == {**old, "origin": None}

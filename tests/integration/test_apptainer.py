@@ -241,8 +241,8 @@ def test_no_space_is_said_before_the_build(
 
 
 def test_a_failing_self_test_keeps_the_image_out(
-    built: BuiltImage, tmp_path: Path
+    built: BuiltImage, tiny: definition.Image, tmp_path: Path
 ) -> None:
     broken = replace(built, reference=str(tmp_path / "missing.sif"))
     with pytest.raises(BuildError, match="self-test of tiny failed"):
-        Apptainer().test(broken, Silent())
+        Apptainer().test(tiny, broken, Silent())

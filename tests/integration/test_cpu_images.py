@@ -36,7 +36,7 @@ BYTECODE = 1.1
 def test_the_image_is_built_and_passes_its_self_test(name: str) -> None:
     engine, image = Apptainer(), definition.load(name)
     built = engine.build(image, base=None, offline=False, reporter=Silent())
-    engine.test(built, Silent())
+    engine.test(image, built, Silent())
     assert built.size <= LARGEST.get(name, 2e9)
     below = engine.find(definition.chain(image)[0])
     assert below is not None

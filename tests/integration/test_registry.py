@@ -322,13 +322,13 @@ class TestPinned:
         push(harbour)
         monkeypatch.setenv("TRIMARAN_CACHE", str(away))
         known = self.request(tmp_path, str(sif.digest), None)  # by digests.yaml
-        assert pipeline.prepare_image(known, tiny, Silent()).digest == sif.digest
+        assert pipeline.prepare_image(known, Silent()).digest == sif.digest
         shutil.rmtree(away)
         told = self.request(tmp_path, str(sif.digest), harbour.namespace)
         digests.own_path().unlink()
-        assert pipeline.prepare_image(told, tiny, Silent()).digest == sif.digest
+        assert pipeline.prepare_image(told, Silent()).digest == sif.digest
         offline = replace(told, offline=True, site=Site())
-        assert pipeline.prepare_image(offline, tiny, Silent()).digest == sif.digest
+        assert pipeline.prepare_image(offline, Silent()).digest == sif.digest
 
     def test_another_image_is_an_error(
         self, sif: BuiltImage, tiny: definition.Image, tmp_path: Path
@@ -336,7 +336,7 @@ class TestPinned:
         wrong = "sha256:" + "0" * 64
         request = self.request(tmp_path, wrong, None)  # nobody knows it, so what is built counts
         with pytest.raises(RunError, match=f"pins tiny to {wrong}, the image here is {sif.digest}"):
-            pipeline.prepare_image(request, tiny, Silent())
+            pipeline.prepare_image(request, Silent())
 
 
 def pull(tiny: definition.Image, namespace: str, reporter: Silent) -> BuiltImage:

@@ -43,8 +43,9 @@ def sif(inputs: str, content: str, *, engine: str = "apptainer", digest: str = "
     file.write_bytes(b"sif" * 100)
     reference = str(file) if engine == "apptainer" else f"localhost/torch-cpu:{inputs}"
     store.save(store.Record(
-        "torch-cpu", engine, reference, digest, content, inputs, "2026-11-22T10:00:00Z",
-        "debian", "sha256:1", 300,
+        name="torch-cpu", engine=engine, reference=reference, digest=digest, inputs=inputs,
+        size=300, content=content, built="2026-11-22T10:00:00Z", base_name="debian",
+        base_digest="sha256:1",
     ))
     (folder / f"torch-cpu-{inputs}.{engine}.inventory.json.gz").touch()
     return folder / f"torch-cpu-{inputs}.{engine}.json"

@@ -48,7 +48,7 @@ class Engine:
             "files": {"/opt/big": {"type": "file", "mode": 420, "size": 4_000_000, "sha256": "0"}},
         })
 
-    def test(self, built: BuiltImage, reporter: Reporter) -> None:
+    def test(self, image: definition.Image, built: BuiltImage, reporter: Reporter) -> None:
         reporter.detail("six is there")
         reporter.detail("self-test passed")
 

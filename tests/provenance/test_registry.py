@@ -460,10 +460,11 @@ def test_a_listing_says_what_is_here_without_reading_what_is_untouched(
         ("c", content, 6, None),
     ):
         store.save(store.Record(
-            "tiny", "apptainer", str(sif), f"sha256:{name}", kept, name * 64, "2026", "", "", size,
-            origin,
+            name="tiny", engine="apptainer", reference=str(sif), digest=f"sha256:{name}",
+            inputs=name * 64, size=size, content=kept, built="2026", base_name="", base_digest="",
+            origin=origin,
         ))
-    found = [(one.digest, one.state, one.current) for one in here([TINY])["tiny"]]
+    found = [(one.record.digest, one.state, one.current) for one in here([TINY])["tiny"]]
     assert found == [
         ("sha256:a", "pulled", True), ("sha256:c", "damaged", True), ("sha256:b", "built", False),
     ]

@@ -43,6 +43,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("tiny_image")
 def test_the_checkpoint_is_bound_read_only_and_given_to_the_app(
     second: RecipeFile, checkpoint: Path, tmp_path: Path
 ) -> None:

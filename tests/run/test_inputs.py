@@ -73,6 +73,7 @@ def test_a_recipe_has_as_many_data_sets_as_its_app_reads(
     ([], [], []), (["a"], ["--data=/data"], ["/data"]),
     (["a", "b"], ["--data=/data"], ["/data/a", "/data/b"]),
 ])
+@pytest.mark.usefixtures("tiny_image")
 def test_each_is_bound_read_only(
     checkout: Path, names: list[str], argument: list[str], targets: list[str]
 ) -> None:
@@ -87,6 +88,7 @@ def test_each_is_bound_read_only(
     assert all("source=/here/" in word and ("ro" in word) for word in shown)
 
 
+@pytest.mark.usefixtures("tiny_image")
 def test_several_images_are_bound_each_at_its_place(checkout: Path, own_place: Path) -> None:
     recipe = write(checkout, ["a", "b"], "several")
     for name in ("a.sqsh", "b.sqsh"):
@@ -147,6 +149,7 @@ def test_all_are_got_and_told(checkout: Path, own_place: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [[], ["a", "b"]])
+@pytest.mark.usefixtures("tiny_image")
 def test_a_bundle_shows_them_likewise(checkout: Path, names: list[str]) -> None:
     recipe = write(checkout, names, "several" if names else "zero")
     git = GitRecord(revision=None, dirty=None)

@@ -14,6 +14,7 @@ from trimaran.errors import RunError, UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
 from trimaran.run import inputs, launch_spec, pipeline, run_directory
+from trimaran.run.record import ImageRecord
 
 
 def test_a_new_run_never_takes_an_existing_folder(recipe: RecipeFile, own_place: Path) -> None:
@@ -172,3 +173,11 @@ def test_a_place_that_cannot_be_made_is_refused_before_data_and_image(
     with pytest.raises(RunError, match="cannot make the run directory") as caught:
         pipeline.execute(request, Silent())
     assert caught.value.hint == "choose another --out"
+
+
+def test_the_image_in_run_json_keeps_its_keys_and_their_order() -> None:
+    text = (
+        '{"name":"tiny","engine":"apptainer","reference":"/tiny.sif","digest":"sha256:1",'
+        '"inputs":"a","signature":null,"publishable":true}'
+    )
+    assert ImageRecord.model_validate_json(text).model_dump_json() == text

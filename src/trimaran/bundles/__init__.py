@@ -1,4 +1,5 @@
-"""A run in one file, for a machine without network or this tool: packed here, unpacked there.
+"""Bundles: one file with all that a run needs, for a machine without network and without Trimaran.
 
-`archive` is the file, with the hash of all that is in it; `runscript` the shell that starts it.
+`archive` reads and writes the tar file and its checksums. `pack` collects the content, `unpack`
+verifies and extracts it, and `runscript` renders the shell script that starts the run.
 """

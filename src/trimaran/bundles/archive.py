@@ -1,6 +1,7 @@
-"""The file of a bundle: a tar with one folder, whose first member lists the hashes of the others.
+"""The tar file of a bundle: one folder, whose first member lists the hashes of the other members.
 
-So whoever reads it checks each member as it comes. It is not compressed: a SIF is already.
+A reader can therefore check each member while it reads the file once. The tar file is not
+compressed, because a SIF file already is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trimaran.reporting import Advance, Reporter
 SUMS = "SHA256SUMS"
 BLOCK = 1 << 20
 LARGEST_LIST = 16 << 20
-"""Bytes of a list of checksums that are read into memory: enough for 100,000 files."""
+"""The largest list of checksums in bytes: it is read into memory, and lists 100,000 files."""
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
 _LINE = re.compile(rf"([0-9a-f]{{64}})  ({_PART}(?:/{_PART})*)")
@@ -33,7 +34,16 @@ _AGAIN = "copy it again"
 
 @dataclass(frozen=True)
 class Member:
-    """One file: its name below the folder, and its content or where that lies."""
+    """One file in the bundle.
+
+    Attributes:
+        name: the path below the bundle's folder.
+        source: the path of the file to copy, or its content.
+        size: in bytes.
+        sha256: hash of the content.
+        mtime: modification time in seconds since 1970.
+        mode: permissions of the file.
+    """
 
     name: str
     source: Path | bytes
@@ -44,29 +54,35 @@ class Member:
 
 
 def text_member(name: str, text: str, mtime: int, mode: int = 0o644) -> Member:
-    """Return a member with this text."""
+    """Return a member whose content is `text` in UTF-8."""
     content = text.encode()
     return Member(name, content, len(content), hashlib.sha256(content).hexdigest(), mtime, mode)
 
 
 def check_new(file: Path) -> None:
-    """Raise UsageError unless `file` can be made: it does not exist, and its folder does."""
+    """Check that `file` does not exist and that its folder exists.
+
+    Raises:
+        UsageError: `file` exists, or its folder does not exist.
+    """
     if file.exists():
-        raise UsageError(f"{file} exists: a bundle is never overwritten")
+        raise UsageError(f"{file} exists: a bundle is never overwritten", code="file-exists",
+                         hint="choose another file, or remove this one")
     if not file.absolute().parent.is_dir():
         raise UsageError(
-            f"{file}: there is no folder {file.absolute().parent}", hint="make it first"
+            f"{file}: the folder {file.absolute().parent} does not exist", code="file-missing",
+            hint="make the folder first",
         )
 
 
 def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter) -> str:
     """Write `members`, below `folder`, to the tar `file`, and return its SHA-256.
 
-    The file is there when it is whole, and not before. Equal members give equal bytes.
+    The file gets its name only when it is complete. Equal members give equal bytes.
 
     Raises:
         UsageError: `file` exists.
-        RunError: no space, or a source changed meanwhile.
+        RunError: the space is too small, or a source changed while it was packed.
     """
     lines = "".join(f"{member.sha256}  {member.name}\n" for member in members)
     everything = [text_member(SUMS, lines, members[0].mtime), *members]
@@ -88,21 +104,23 @@ def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter
             target.flush()
             os.fsync(target.fileno())
         follow_umask(temporary)
-        check_new(file)  # another process may have made it meanwhile
+        check_new(file)  # another process may have made it in the meantime
         temporary.replace(file)
     except OSError as error:
-        raise RunError(f"cannot write {file}: {refusal(error, file)}") from error
+        raise RunError(
+            f"cannot write {file}: {refusal(error, file)}", code="file-unwritable"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
     return sink.digest.hexdigest()
 
 
 class Archive:
-    """A bundle open for reading, whose list of hashes has been read (see `opened`).
+    """A bundle that is open for reading; its list of hashes has been read (see `opened`).
 
     Attributes:
-        folder: the one folder in it.
-        sums: the listed SHA-256 of each member, by its name below the folder.
+        folder: name of the only folder in the bundle.
+        sums: the listed SHA-256 of each member, by its path below the folder.
     """
 
     def __init__(self, file: Path, tar: tarfile.TarFile) -> None:
@@ -111,23 +129,25 @@ class Archive:
         first = tar.next()
         self.folder, _, name = first.name.partition("/") if first else ("", "", "")
         if first is None or name != SUMS or not re.fullmatch(_PART, self.folder):
-            raise RunError(f"{file} is no bundle: it does not begin with FOLDER/{SUMS}")
+            raise RunError(f"{file} is not a bundle: it does not begin with FOLDER/{SUMS}",
+                           code="bundle-invalid")
         if not first.isreg() or first.size > LARGEST_LIST:
-            raise RunError(f"{file} is no bundle: its {SUMS} is no short text")
+            raise RunError(f"{file} is not a bundle: its {SUMS} is not a short text",
+                           code="bundle-invalid")
         with self._content(first) as source:
             self._list = source.read()
         lines = self._list.decode("ascii", errors="replace").splitlines()
         found = [_LINE.fullmatch(line) for line in lines]
         self.sums = {match[2]: match[1] for match in found if match}
         if not lines or len(self.sums) != len(lines):
-            raise RunError(f"{file} is damaged: its {SUMS} is no list of hashes", hint=_AGAIN)
+            raise RunError(f"{file} is damaged: its {SUMS} is not a list of hashes",
+                           code="bundle-damaged", hint=_AGAIN)
 
     def check(self, to: Path | None, reporter: Reporter) -> None:
-        """Compare every member with its hash; write them into the empty folder `to`, if given.
+        """Compare every member with its hash, and write it into the empty folder `to`, if given.
 
         Raises:
-            RunError: a member is damaged, missing, or one that should not be there; or `to`
-                cannot be written.
+            RunError: a member is damaged, missing or not listed, or `to` cannot be written.
         """
         left = dict(self.sums)
         size = self._file.stat().st_size
@@ -139,33 +159,45 @@ class Archive:
                     name = self._name(member, left)
                     self._copy(member, name, left.pop(name), to, advance)
         except OSError as error:
-            raise RunError(f"cannot unpack {self._file}: {error.strerror or error}") from error
+            raise RunError(f"cannot unpack {self._file}: {error.strerror or error}",
+                           code="file-unwritable") from error
         if left:
             names = list(left)
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise RunError(
-                f"{self._file} is cut short or damaged: it lacks {', '.join(names[:3])}{more}",
-                hint=_AGAIN,
+                f"{self._file} is incomplete or damaged: it lacks {', '.join(names[:3])}{more}",
+                code="bundle-damaged", hint=_AGAIN,
             )
 
     def text(self, name: str) -> bytes:
-        """Return the content of a short member, after `check`."""
+        """Return the content of a short member of a bundle that `check` has read.
+
+        Raises:
+            RunError: the bundle has no such member, or it is too large.
+        """
         if name not in self.sums:
-            raise RunError(f"{self._file} is no bundle: it has no {name}")
+            raise RunError(f"{self._file} is not a bundle: it has no {name}", code="bundle-invalid")
         member = self._tar.getmember(f"{self.folder}/{name}")
         if member.size > LARGEST_LIST:
-            raise RunError(f"{self._file} is no bundle: its {name} is no short text")
+            raise RunError(f"{self._file} is not a bundle: its {name} is too large",
+                           code="bundle-invalid")
         with self._content(member) as source:
             return source.read()
 
     def _name(self, member: tarfile.TarInfo, left: dict[str, str]) -> str:
-        """Return the name below the folder, which must be one that is still to come."""
+        """Return the path of `member` below the folder.
+
+        Raises:
+            RunError: `member` is not a plain file, or is not in `left`, the members to come.
+        """
         folder, _, name = member.name.partition("/")
         if not member.isreg() or member.issparse():
-            raise RunError(f"{self._file}: refused: {member.name!r} is no plain file")
+            raise RunError(f"{self._file}: refused: {member.name!r} is not a plain file",
+                           code="bundle-unsafe")
         if folder != self.folder or name not in left:
             raise RunError(
-                f"{self._file}: refused: {member.name!r} is not in its {SUMS}, or comes twice"
+                f"{self._file}: refused: {member.name!r} is not in its {SUMS}, or occurs twice",
+                code="bundle-unsafe",
             )
         return name
 
@@ -182,18 +214,19 @@ class Archive:
                     sink.write(block)
                     advance(len(block))
             except tarfile.ReadError as error:
-                raise RunError(f"{self._file} is cut short in {name}", hint=_AGAIN) from error
+                raise RunError(f"{self._file} is damaged: it ends within {name}",
+                               code="bundle-damaged", hint=_AGAIN) from error
         if digest.hexdigest() != expected:
             raise RunError(
                 f"{self._file} is damaged: {name} has SHA-256 {digest.hexdigest()}, "
-                f"its {SUMS} says {expected}",
-                hint=_AGAIN,
+                f"its {SUMS} lists {expected}",
+                code="bundle-damaged", hint=_AGAIN,
             )
         if to is not None and member.mode & 0o100:
             follow_umask(target, program=True)
 
     def _content(self, member: tarfile.TarInfo) -> IO[bytes]:
-        return cast("IO[bytes]", self._tar.extractfile(member))  # None only of no plain file
+        return cast("IO[bytes]", self._tar.extractfile(member))  # None only for other types
 
 
 @contextmanager
@@ -201,20 +234,21 @@ def opened(file: Path) -> Iterator[Archive]:
     """Open the bundle `file` for reading.
 
     Raises:
-        UsageError: it cannot be read.
-        RunError: it is no bundle, or cut short.
+        UsageError: the file cannot be read.
+        RunError: the file is not a bundle, or is incomplete.
     """
     try:
         with tarfile.open(file, "r:") as tar:
             yield Archive(file, tar)
     except tarfile.TarError as error:
-        raise RunError(f"{file} is no bundle, or damaged: {error}", hint=_AGAIN) from error
+        raise RunError(f"{file} is not a bundle, or is damaged: {error}",
+                       code="bundle-invalid", hint=_AGAIN) from error
     except OSError as error:
         raise unreadable(file, error) from error
 
 
 class _Hashed:
-    """A file that hashes what is read or written; what is written moves the progress bar."""
+    """A file that hashes the bytes that are read or written, and reports those that are written."""
 
     def __init__(self, file: IO[bytes], advance: Advance = lambda amount: None) -> None:
         self.file = file
@@ -240,4 +274,5 @@ def _add(tar: tarfile.TarFile, folder: str, member: Member) -> None:
         hashed = _Hashed(file)
         tar.addfile(info, cast("IO[bytes]", hashed))
     if hashed.digest.hexdigest() != member.sha256:
-        raise RunError(f"{member.source!s} changed while it was packed", hint="pack again")
+        raise RunError(f"{member.source!s} changed while it was packed", code="file-changed",
+                       hint="pack again")

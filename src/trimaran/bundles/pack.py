@@ -1,6 +1,6 @@
-"""Bundles: one tar file with all that a run needs where there is no network.
+"""Pack a bundle: one tar file with all that a run needs on a machine without network.
 
-`archive` has the form of the file; here is what lies in it and where that comes from.
+`archive` writes the tar file. This module collects the content.
 """
 
 from __future__ import annotations
@@ -25,37 +25,47 @@ from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
-from trimaran.images import definition
 from trimaran.recipes import targets
 from trimaran.reporting import Reporter
 from trimaran.run import inputs, node_scripts, pipeline, run_directory
 from trimaran.run.pipeline import Request
-from trimaran.run.record import DataRecord, GitRecord, RecipeRecord, SignatureRecord, as_list
-from trimaran.strict import Digest, Sha256
+from trimaran.run.record import (
+    DataRecord,
+    GitRecord,
+    PublishedImage,
+    RecipeRecord,
+    SignatureRecord,
+    as_list,
+)
+from trimaran.strict import Sha256
 
 MANIFEST = "bundle.json"
 SCRIPT = "run.sh"
 STEPS = 3
 
 
-class BundledImage(strict.Model):
-    """The image: what `store.Record` knows of it, less where it lies, and who has signed it."""
+class BundledImage(PublishedImage, store.History, frozen=True):
+    """The image in the bundle: its `store.Record` without the path, and its signature.
+
+    Attributes:
+        name: as in `PublishedImage`; the unpacked image gets a file name from it.
+        size: bytes of the SIF file.
+    """
 
     name: FileName
     engine: Literal["apptainer"]
-    digest: Digest
-    content: str
-    inputs: Sha256
-    built: str
-    base_name: str
-    base_digest: str
     size: int
-    origin: str | None
-    signature: SignatureRecord | None = None
 
 
 class BundledData(strict.Model):
-    """A data set; `folder` is where it is in the bundle, `sha256` that of its `dataset.json`."""
+    """A data set of the run.
+
+    Attributes:
+        name: name of its contract.
+        folder: its folder in the bundle.
+        sha256: hash of its `dataset.json`.
+        included: whether the bundle contains its shards, besides `dataset.json`.
+    """
 
     name: str
     folder: Annotated[str, Field(pattern=r"^data(/[a-z0-9-]+)?$")] = "data"
@@ -64,7 +74,7 @@ class BundledData(strict.Model):
 
 
 class Manifest(strict.Model):
-    """`bundle.json`: where everything in the bundle comes from."""
+    """The content of `bundle.json`: the origin of everything in the bundle."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     folder: FileName
@@ -79,7 +89,7 @@ class Manifest(strict.Model):
 
 @dataclass(frozen=True)
 class Packed:
-    """A finished bundle; `sha256` is that of the whole file."""
+    """A finished bundle: its path, the SHA-256 and size in bytes of the file, and its manifest."""
 
     path: Path
     sha256: str
@@ -88,20 +98,21 @@ class Packed:
 
 
 def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter) -> Packed:
-    """Pack what `request` needs into the tar file `output`; image and data are made if need be.
+    """Write all that the run `request` needs to the tar file `output`.
+
+    An image or data that are missing on this machine are made first.
 
     Raises:
-        UsageError: `output` exists or its folder does not, or the recipe cannot be bundled.
-        BuildError: the image cannot be had.
-        RunError: the data cannot be had, or there is no space.
+        UsageError: `output` exists, its folder does not exist, or the recipe cannot be bundled.
+        BuildError: the image cannot be built or pulled.
+        RunError: the data cannot be prepared, or the space is too small.
     """
     archive.check_new(output)
     folder, engine, recipe = _folder_name(request.recipe.name), _engine(request), request.recipe
     with reporter.step(1, STEPS, pipeline.data_title(recipe)):
         data = inputs.prepare(recipe, request.folders, offline=request.offline, reporter=reporter)
-    name = recipe.recipe.image.name
-    with reporter.step(2, STEPS, f"image: {name}"):
-        built = pipeline.prepare_image(request, definition.load(name), reporter)
+    with reporter.step(2, STEPS, f"image: {request.image.name}"):
+        built = pipeline.prepare_image(request, reporter)
         signature = pipeline.check_signature(request, built)
     with reporter.step(3, STEPS, f"bundle: {output}"):
         manifest = Manifest(
@@ -126,26 +137,33 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
 
 
 def _engine(request: Request) -> Apptainer:
-    """Return the engine of a request that can be bundled."""
+    """Return the engine of a request that can be bundled.
+
+    Raises:
+        UsageError: the engine is not Apptainer, or the run cannot be put into a bundle.
+    """
     engine = request.engine
-    if not isinstance(engine, Apptainer):  # run.sh has its words
-        raise UsageError(f"a bundle holds a SIF, which the engine {engine.name} does not make")
+    if not isinstance(engine, Apptainer):  # run.sh calls Apptainer
+        raise UsageError(f"a bundle contains a SIF, which the engine {engine.name} does not make",
+                         code="engine-unsuitable", hint="use --engine apptainer")
     if request.recipe.recipe.initial is not None:
         raise UsageError(
-            f"{request.recipe.name} begins with weights from elsewhere: a bundle holds none",
+            f"{request.recipe.name} starts from a checkpoint, which a bundle does not contain",
+            code="bundle-unsupported",
             hint="bundle the recipe of the first stage, or use `trimaran run … --initial FILE`",
         )
     pipeline.check(request)
     for name, place in request.folders.items():
         if cache.is_image(place):
-            raise UsageError(f"a bundle takes a folder of {name}, packed: {place} is a file")
+            raise UsageError(f"--data {name}={place}: a bundle needs a folder, and this is a file",
+                             code="bundle-unsupported", hint="give the folder of the packed data")
     return engine
 
 
 def _members(
     request: Request, manifest: Manifest, built: BuiltImage, data: Sequence[DataRecord]
 ) -> list[Member]:
-    """Return the members in their order: what people read first, the big ones last."""
+    """Return the members in their order: text files first, the large files last."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     now = int(epoch or time.time())
 
@@ -209,12 +227,14 @@ def _packed_files(place: Path) -> dict[str, str]:
 def _image(built: BuiltImage, signature: SignatureRecord | None) -> BundledImage:
     record = store.record_of(Path(built.reference))
     if record is None:
-        raise RunError(f"{built.reference} has no record", hint=f"trimaran build {built.name}")
+        raise RunError(f"{built.reference} has no record in the cache", code="image-damaged",
+                       hint=f"trimaran build {built.name}")
     known = {**asdict(record), "signature": signature}
     return BundledImage(**{key: known[key] for key in BundledImage.model_fields})
 
 
 def _folder_name(recipe: str) -> str:
     if re.fullmatch(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*(@[0-9]+)?", recipe) is None:
-        raise UsageError(f"a bundle cannot be named after the recipe {recipe!r}")
+        raise UsageError(f"a bundle cannot be named after the recipe {recipe!r}",
+                         code="bundle-unsupported", hint="rename the recipe")
     return recipe.replace("/", "-").replace("@", "-")

@@ -1,7 +1,7 @@
-"""`run.sh` of a bundle: the command and the record of a run, as a shell script without paths.
+"""Render `run.sh` of a bundle: a shell script with the command and the `run.json` of a run.
 
-The command comes from the launch specification of `trimaran run`, and `run.json` from the same
-model: shell variables stand for what only the other machine knows.
+Both come from the launch specification and the record of `trimaran run`. Shell variables replace
+the values that only the other machine can supply, such as paths.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ DATA_SUMS = "data.sha256"
 
 @dataclass(frozen=True)
 class Contents:
-    """What a `run.sh` is made for.
+    """The values that a `run.sh` is rendered from.
 
     Attributes:
         recipe: the recipe to run.
         changes: its arguments replaced by `--set`.
-        built: the image, wherever it is now.
-        signature: who has signed it, if recipe or site asked when it was packed.
+        built: the image on this machine.
+        signature: the verified signature of the image, if the recipe or the site file demands one.
         datasets: SHA-256 of each `dataset.json`, by name of the data set.
-        included: whether the data are in the bundle.
+        included: whether the bundle contains the data.
         git: state of the checkout.
     """
 
@@ -53,7 +53,7 @@ class Contents:
 
     @property
     def getting(self) -> dict[str, str]:
-        """The command that gets each data set, by its name."""
+        """The command that downloads and packs each data set, by its name."""
         used = self.recipe.recipe.data
         return {name: places.getting(contracts.load(name), used[name].format)
                 for name in self.datasets}
@@ -95,7 +95,7 @@ def render(contents: Contents) -> str:
 
 
 def _launch(contents: Contents) -> LaunchSpec:
-    """Return the launch specification, with variables for what only the other machine knows."""
+    """Return the launch specification, with shell variables for values of the other machine."""
     recipe = contents.recipe.recipe
     data = {
         name: inputs.mount(recipe, name, join(Variable("data"), inputs.below(recipe, name)))
@@ -107,7 +107,7 @@ def _launch(contents: Contents) -> LaunchSpec:
 
 
 def _record(contents: Contents, launch: LaunchSpec) -> str:
-    """Return `run.json` as the text of a here-document; the script has a variable for each gap."""
+    """Return `run.json` as the text of a here-document with shell variables."""
     image = ImageRecord(**vars(contents.built), signature=contents.signature)
     data = [DataRecord(name=name, path="", sha256=digest)
             for name, digest in contents.datasets.items()]
@@ -115,7 +115,7 @@ def _record(contents: Contents, launch: LaunchSpec) -> str:
         contents.recipe, dict(contents.changes), image, data, launch, Command((), {}), contents.git
     )
     document = record.model_dump(mode="json")
-    document["host"]["python"] = None  # the run needs no tool
+    document["host"]["python"] = None  # the run needs no Python of the host
     same = ("status", "started", "ended", "seconds", "exit_status", "files")
     document |= {key: ShellJson(f"${{{key}}}") for key in same}
     document["image"]["reference"] = ShellJson("${image_path}")
@@ -130,7 +130,7 @@ def _record(contents: Contents, launch: LaunchSpec) -> str:
 
 
 def _launch_document(launch: LaunchSpec, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document of `launch`, in which the script fills in what is known to it alone."""
+    """Return the JSON of `launch`, with shell variables for values of the other machine."""
     document["image"]["reference"] = ShellJson("${image_path}")
     document["node"] |= {
         "program": ShellJson("${engine_path}"),

@@ -1,4 +1,4 @@
-"""Bundles on the other side: verified, unpacked, taken into the cache."""
+"""Verify and unpack a bundle, and move its image and data into the cache."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verify(file: Path, reporter: Reporter) -> Manifest:
 
     Raises:
         UsageError: `file` cannot be read.
-        RunError: it is no bundle, damaged, cut short, or holds what it should not.
+        RunError: `file` is not a bundle, is damaged, or contains a file that is not listed.
     """
     with archive.opened(file) as bundle:
         bundle.check(None, reporter)
@@ -38,24 +38,31 @@ def verify(file: Path, reporter: Reporter) -> Manifest:
 
 
 def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Manifest]:
-    """Unpack the bundle `file` into the folder `to`, which is there when all of it is verified.
+    """Unpack the bundle `file` into the folder `to`, which appears when all of it is verified.
 
-    It does not exist before, or is empty; by default it is named as in the bundle.
+    Args:
+        file: the bundle.
+        to: a folder that does not exist or is empty; None: the name of the folder in the bundle.
+        reporter: shows progress.
+
+    Returns:
+        The folder and the content of `bundle.json`.
 
     Raises:
         UsageError: `file` cannot be read, or `to` cannot be made.
-        RunError: as `verify`; or there is no space.
+        RunError: as in `verify`, or the space is too small.
     """
     with archive.opened(file) as bundle:
         target = (to or Path(bundle.folder)).absolute()
         empty = target.is_dir() and not any(target.iterdir())
         if target.is_symlink() or (target.exists() and not empty):
             raise UsageError(
-                f"{target} exists and is not empty: nothing is overwritten",
+                f"{target} exists and is not empty: nothing is overwritten", code="file-exists",
                 hint="choose another folder: --to DIR",
             )
         if not target.parent.is_dir():
-            raise UsageError(f"{target}: there is no folder {target.parent}", hint="make it first")
+            raise UsageError(f"{target}: the folder {target.parent} does not exist",
+                             code="file-missing", hint="make the folder first")
         check_space(target.parent, file.stat().st_size, "the unpacked bundle", RunError)
         with (
             writing(f"write {target}", target),
@@ -70,12 +77,12 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
 
 
 def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
-    """Make the image and data of the unpacked bundle `folder` those of `trimaran run`.
+    """Put the image and data of the unpacked bundle `folder` into the cache of `trimaran run`.
 
-    They are linked into the cache, or copied where it is another file system.
+    The files are hard links, or copies if the cache is on another file system.
 
     Raises:
-        RunError: they cannot be written there.
+        RunError: the cache cannot be written.
     """
     image = manifest.image
     sif = paths.cache("images", f"{image.name}-{image.inputs[:12]}.sif")
@@ -107,7 +114,7 @@ def _take_in_data(place: Path, name: str, reporter: Reporter) -> None:
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             for path in sorted(place.rglob("*")):
-                if path.is_file():  # LMDB has a folder for each shard
+                if path.is_file():  # a shard of LMDB is a folder
                     _link(path, part / path.relative_to(place))
             part.rename(target)
         finally:
@@ -116,7 +123,7 @@ def _take_in_data(place: Path, name: str, reporter: Reporter) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Put the file `source` at `target`, whole at every moment."""
+    """Link or copy the file `source` to `target`, which is replaced in one step."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -127,29 +134,30 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _manifest(file: Path, bundle: Archive) -> Manifest:
-    """Return `bundle.json` of a checked bundle, with which the other files must agree.
+    """Return the content of `bundle.json` of a checked bundle.
 
     Raises:
-        RunError: they do not, or it is damaged.
+        RunError: `bundle.json` is damaged, or other files differ from the hashes in it.
     """
     try:
         manifest = Manifest.model_validate(parse_json(bundle.text(MANIFEST)))
     except ValidationError as error:
         raise RunError(
-            f"{file}: {MANIFEST}: {error.errors()[0]['msg']}",
+            f"{file}: {MANIFEST}: {error.errors()[0]['msg']}", code="bundle-invalid",
             hint="another version of Trimaran may have written it",
         ) from error
     except Malformed as error:
-        raise RunError(f"{file}: {MANIFEST}: {error}", hint="copy it again") from error
+        raise RunError(f"{file}: {MANIFEST}: {error}", code="bundle-damaged",
+                       hint="copy the bundle again") from error
     faults = [
-        f"{name} has the SHA-256 {bundle.sums.get(name, 'of nothing')}, listed is {listed}"
+        f"{name} has the SHA-256 {bundle.sums.get(name, 'of no file')}, expected {listed}"
         for name, listed in _listed(file, bundle, manifest).items()
         if bundle.sums.get(name) != listed
     ]
     if faults:
         raise RunError(
-            "\n".join([f"{file}: its files disagree", *faults]),
-            hint="do not use it; get the bundle anew from where it was packed",
+            "\n".join([f"{file}: its files disagree", *faults]), code="bundle-damaged",
+            hint="do not use it; get the bundle again from where it was packed",
         )
     return manifest
 
@@ -180,5 +188,6 @@ def _shards(file: Path, bundle: Archive, folder: str) -> dict[str, str]:
             return dataset_json.read(Path(place)).hashes()
         except UsageError as error:
             raise RunError(
-                error.message.replace(place, f"{file}: {folder}"), hint=error.hint
+                error.message.replace(place, f"{file}: {folder}"), code="bundle-damaged",
+                hint=error.hint
             ) from error

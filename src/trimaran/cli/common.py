@@ -19,6 +19,7 @@ from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import TrimaranError
 
 if TYPE_CHECKING:
+    from trimaran.images.definition import Image
     from trimaran.site_file import Site
 
 EPILOG = (
@@ -106,6 +107,17 @@ def _options(
     ] = False,
 ) -> None:
     """Take the options that stand before every command."""
+
+
+def load_image(name: str) -> Image:
+    """Return the definition of the image called `name`.
+
+    Raises:
+        UsageError: no image has this name, or its definition is faulty.
+    """
+    from trimaran.images import definition
+
+    return definition.load(name)
 
 
 def complete(kind: str) -> Callable[[str], list[str]]:

@@ -15,6 +15,7 @@ from trimaran.cli.common import (
     app,
     command,
     complete,
+    load_image,
     say,
     terminal,
 )
@@ -27,9 +28,9 @@ def lock_image(image: ImageName) -> None:
 
     Example: trimaran lock torch-cpu
     """
-    from trimaran.images import definition, lock
+    from trimaran.images import lock
 
-    lock.lock(definition.load(image), terminal())
+    lock.lock(load_image(image), terminal())
 
 
 @command(app, "render")
@@ -46,8 +47,7 @@ def render_images(
     """
     from trimaran.images import definition, render
 
-    for name in [image] if image else definition.names():
-        model = definition.load(name)
+    for model in [load_image(image)] if image else definition.every():
         if check:
             render.check(model)
         else:
@@ -76,7 +76,7 @@ def fetch(
     from trimaran.images import definition, render, wheelhouse
 
     reporter = terminal()
-    for model in definition.chain(definition.load(image)):
+    for model in definition.chain(load_image(image)):
         items = wheelhouse.fetch(model, offline=offline, reporter=reporter, python=python)
         if to is not None:
             render.check(model)
@@ -108,23 +108,21 @@ def build(
     Example: trimaran build resnet-imagenet-torch-cpu --engine apptainer
     """
     from trimaran.engines.selection import select
-    from trimaran.images import definition
 
     if check:
         _compare(image, engine, base)
         return
     built = select(engine).build(
-        definition.load(image), base=base, offline=offline, reporter=terminal()
+        load_image(image), base=base, offline=offline, reporter=terminal()
     )
     say(built.reference)
 
 
 def _compare(name: str, engine: str, base: str | None) -> None:
     from trimaran.engines.selection import select
-    from trimaran.images import definition
     from trimaran.provenance import rebuild
 
-    found = rebuild.check(select(engine), definition.load(name), base=base, reporter=terminal())
+    found = rebuild.check(select(engine), load_image(name), base=base, reporter=terminal())
     for difference in found.differences:
         say(f"  {difference}" + (f" ({difference.reason})" if difference.reason else ""))
     compared = f"{found.packages} packages and {found.files} files compared"
@@ -143,12 +141,12 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
     """
     from trimaran.engines import require
     from trimaran.engines.selection import select
-    from trimaran.images import definition
 
     chosen, reporter = select(engine), terminal()
     with reporter.bar(f"verifying {image}", None):
-        built = require(chosen, definition.load(image))
-    chosen.test(built, reporter)
+        model = load_image(image)
+        built = require(chosen, model)
+    chosen.test(model, built, reporter)
     say(f"{image}: self-test passed")
 
 
@@ -184,13 +182,12 @@ def extend_image(
     from trimaran.engines import extend
     from trimaran.engines.selection import select
     from trimaran.errors import UsageError
-    from trimaran.images import definition
 
     if not pip:
         raise UsageError("say what the packages are: --pip", hint=f"extend {image} --pip PACKAGE")
     place = out.absolute()
     found = extend.extend(
-        select(engine), definition.load(image), packages, place, find_links=find_links or [],
+        select(engine), load_image(image), packages, place, find_links=find_links or [],
         offline=offline, reporter=terminal(),
     )
     for one in found.packages:

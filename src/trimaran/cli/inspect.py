@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli.common import EngineName, ImageName, Json, app, command, emit, say, terminal
+from trimaran.cli.common import (
+    EngineName,
+    ImageName,
+    Json,
+    app,
+    command,
+    emit,
+    load_image,
+    say,
+    terminal,
+)
 from trimaran.errors import ExitCode
 
 
@@ -29,12 +39,11 @@ def inspect(
     Example: trimaran inspect torch-cpu
     """
     from trimaran.engines.selection import select
-    from trimaran.images import definition
     from trimaran.provenance import inspection, licences
 
     with terminal().bar(f"looking into {image}", None):
         found = inspection.examine(
-            select(engine), definition.load(image), test=evidence is not None
+            select(engine), load_image(image), test=evidence is not None
         )
     if evidence is not None:
         inspection.write_evidence(found, evidence)
@@ -75,14 +84,13 @@ def list_materials(
     from trimaran.engines.selection import select
     from trimaran.errors import UsageError
     from trimaran.files import write_atomic
-    from trimaran.images import definition
     from trimaran.provenance import sbom
 
     if out.exists():
         raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no folder", hint="make it first")
-    model, chosen = definition.load(image), select(engine)
+    model, chosen = load_image(image), select(engine)
     with terminal().bar(f"looking into {image}", None):
         found = image_contents.of(chosen, require(chosen, model))
     write_atomic(out, sbom.text(found, sbom.locked_hashes(model)))
@@ -98,12 +106,11 @@ def audit_image(image: ImageName, as_json: Json = False) -> None:
 
     Example: trimaran audit torch-cpu
     """
-    from trimaran.images import definition
     from trimaran.provenance import audit
 
     reporter = terminal()
     with reporter.bar("asking for known vulnerabilities", None):
-        found = audit.audit(definition.load(image))
+        found = audit.audit(load_image(image))
     rows = [
         {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
          "fixed in": ", ".join(v.fixed) or "nothing yet"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimaran.cli.common import EngineName, ImageName, app, command, say, terminal
+from trimaran.cli.common import EngineName, ImageName, app, command, load_image, say, terminal
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site
@@ -44,12 +44,11 @@ def push(
     Example: trimaran push torch-cpu --registry ghcr.io/OWNER/trimaran
     """
     from trimaran.engines.selection import select
-    from trimaran.images import definition
     from trimaran.provenance import registry
 
     where = registry.configured(place, site)
     pushed = registry.push(
-        definition.load(image), select(engine), registry=where, insecure=insecure,
+        load_image(image), select(engine), registry=where, insecure=insecure,
         reporter=terminal(),
     )
     say(f"{pushed.reference}@{pushed.manifest}")
@@ -77,12 +76,11 @@ def pull(
     Example: trimaran pull torch-cpu --registry ghcr.io/OWNER/trimaran
     """
     from trimaran.engines.selection import select
-    from trimaran.images import definition
     from trimaran.provenance import registry
 
     where = registry.configured(place, site)
     built = registry.pull(
-        definition.load(image), select(engine), registry=where, digest=digest, insecure=insecure,
+        load_image(image), select(engine), registry=where, digest=digest, insecure=insecure,
         reporter=terminal(),
     )
     say(f"{built.reference} {built.digest}")

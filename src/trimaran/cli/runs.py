@@ -19,6 +19,7 @@ from trimaran.cli.common import (
     command,
     conclude,
     emit,
+    load_image,
     say,
     terminal,
 )
@@ -84,7 +85,6 @@ def run(
     Example: trimaran run resnet-imagenet/cpu-quickstart
     """
     from trimaran.engines.selection import select
-    from trimaran.images import definition
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
     from trimaran.run import extensions, inputs, pipeline
@@ -95,7 +95,7 @@ def run(
         folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
         offline=offline, site=site,
         extension=extensions.extension(
-            definition.load(file.recipe.image.name), chosen, overlay=overlay, venv=venv
+            load_image(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),
     )
     if dry_run:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimaran.cli.common import app, command, complete, say, terminal
+from trimaran.cli.common import app, command, complete, load_image, say, terminal
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site
@@ -94,7 +94,7 @@ def _file(name: str) -> Path:
         if not path.is_file():
             raise UsageError(f"no such file: {name}", hint="name a SIF file, or an image")
         return path.absolute()
-    return signing.file_of(name)
+    return signing.file_of(load_image(name))
 
 
 def _ask() -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from trimaran.cluster import jobs
 from trimaran.engines import BuiltImage, gpu
 from trimaran.errors import UsageError
-from trimaran.images import definition
 from trimaran.images.parts import Gpu
 from trimaran.launch.specification import LaunchSpec, Mount, Node
 from trimaran.process import shell_line
@@ -51,7 +50,7 @@ def render(request: Request, cluster: Cluster) -> str:
         raise UsageError("--form docker takes the image from a registry, and none is configured",
                          code="registry-missing",
                          hint="registry: HOST/NAMESPACE in the site file, or TRIMARAN_REGISTRY")
-    image = definition.load(recipe.image.name)
+    image = request.image
     built = BuiltImage(image.name, "podman", f"{place}/{image.name}:{image.tag}", None, "", 0)
     begins, lacking = initial.planned(request.recipe, request.initial)
     out = str(run_directory.new_directory(request.recipe, request.out))

@@ -63,11 +63,6 @@ class BuiltImage(ImageReference):
 
     size: int
 
-    @property
-    def image(self) -> ImageReference:
-        """The image itself, without what only this machine knows."""
-        return ImageReference(self.name, self.engine, self.reference, self.digest, self.inputs)
-
 
 class Engine(Protocol):
     """Builds, finds and runs images of one kind.
@@ -118,8 +113,12 @@ class Engine(Protocol):
     ) -> AbstractContextManager[BuiltImage]:
         """Build `image` once more, offline and aside; what was made is gone after the `with`."""
 
-    def test(self, built: BuiltImage, reporter: Reporter) -> None:
-        """Run the image's self-test; raises BuildError with its output when it fails."""
+    def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
+        """Run the self-test that the definition `image` has in its image `built`.
+
+        Raises:
+            BuildError: the self-test fails; the message has its output.
+        """
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Return the command that runs the image's own Python, isolated as a run is."""

@@ -16,6 +16,7 @@ from trimaran.engines.build_steps import Container, Job
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError, RunError, TrimaranError
 from trimaran.files import set_aside, sha256
+from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.apptainer import ISOLATION, USERNS, given, mount_options
 from trimaran.launch.specification import Command, Node
@@ -142,7 +143,7 @@ class Apptainer(Container):
         process.run([self.executable, "pull", str(destination), f"docker://{reference}"],
                     env=self.environment(), check=BuildError)
 
-    def _self_test(self, built: BuiltImage) -> list[str]:
+    def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
         return [self.executable, "--quiet", "test", *ISOLATION, *_namespace(),
                 *gpu.apptainer_options(built.name), "--pwd", "/", built.reference]
 

@@ -114,7 +114,7 @@ class Container(Engine):
         """Pull a base from its registry into a file."""
 
     @abstractmethod
-    def _self_test(self, built: BuiltImage) -> list[str]:
+    def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
         """Return the words that run the image's self-test, isolated as a run is."""
 
     # What is the same for all.
@@ -139,7 +139,7 @@ class Container(Engine):
         """
         for record in self._records(image, digest):
             if self.fault(record, thorough=thorough) is None:
-                return record.built_image
+                return record
         return None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
@@ -184,11 +184,11 @@ class Container(Engine):
         with self._made(self._job(image, below, base, True, reporter), reporter) as built:
             yield built
 
-    def test(self, built: BuiltImage, reporter: Reporter) -> None:
+    def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
         """Run the image's self-test, isolated as a run is."""
         process.follow(
-            self._self_test(built), f"testing {built.name}", reporter, env=self.environment(),
-            what=f"the self-test of {built.name}", check=BuildError,
+            self._self_test(image, built), f"testing {image.name}", reporter,
+            env=self.environment(), what=f"the self-test of {image.name}", check=BuildError,
         )
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
@@ -210,7 +210,7 @@ class Container(Engine):
             with reporter.bar(f"verifying {image.name}", record.size, unit="B") as advance:
                 fault = self.fault(record, advance=advance)
             if fault is None:
-                return record.built_image
+                return record
             store.move_damaged(record, fault, reporter)
         return None
 
@@ -247,9 +247,9 @@ class Container(Engine):
         with locks.making(Path(reference), reporter):
             for record in self._records(image):  # another process may have made it
                 if record.inputs == job.inputs and self.fault(record) is None:
-                    return record.built_image
+                    return record
             with self._made(job, reporter) as made:
-                self.test(made, reporter)
+                self.test(image, made, reporter)
                 with reporter.bar(f"inventory of {image.name}", None):
                     image_contents.record(self, made)
                 self._keep(made, reference, reporter)
@@ -259,7 +259,7 @@ class Container(Engine):
                 base_name=job.under.name, base_digest=job.under.digest, size=made.size,
             )
             store.save(record)
-        return record.built_image
+        return record
 
     @contextmanager
     def _made(self, job: Job, reporter: Reporter) -> Iterator[BuiltImage]:

@@ -125,9 +125,8 @@ class Host:
                 wheels += sorted(folder.glob("*/*.whl"))
             environment.make(wheels, part, place, reporter)
 
-    def test(self, built: BuiltImage, reporter: Reporter) -> None:
+    def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
         """Run the self-test of the image in the environment."""
-        image = definition.load(built.name)
         place, *words = definition.self_test(image)
         script = next(definition.file_of(image, n) for n, to in image.files.items() if to == place)
         with reporter.bar(f"testing {built.name}", None):

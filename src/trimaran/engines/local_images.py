@@ -18,21 +18,15 @@ class Here:
     """One image on this machine.
 
     Attributes:
-        state: whether it was built here or pulled, or has changed since.
-        current: whether it belongs to the definition as it is now; other ones serve only
-            recipes that pin their digest.
-        since: when it was built or pulled, in UTC.
-        origin: where it was pulled from.
+        record: the record of the image.
+        state: whether the image was built here or pulled, or has changed since.
+        current: whether the image belongs to the current definition; recipes use an older image
+            only by its digest.
     """
 
-    engine: str
+    record: Record
     state: Literal["built", "pulled", "damaged"]
     current: bool
-    reference: str
-    digest: str
-    size: int
-    since: str
-    origin: str | None
 
 
 def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
@@ -54,7 +48,8 @@ def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
             _here(record, engines[record.engine], record.content == content)
             for record in kept[model.name]
         ]
-        found[model.name] = sorted(rows, key=lambda row: (row.current, row.since), reverse=True)
+        rows.sort(key=lambda row: (row.current, row.record.built), reverse=True)
+        found[model.name] = rows
     return found
 
 
@@ -62,7 +57,4 @@ def _here(record: Record, engine: type[Container], current: bool) -> Here:
     state: Literal["built", "pulled", "damaged"] = "pulled" if record.origin else "built"
     if engine.fault(record, thorough=False):
         state = "damaged"
-    return Here(
-        record.engine, state, current, record.reference, record.digest, record.size,
-        record.built, record.origin,
-    )
+    return Here(record, state, current)

@@ -170,11 +170,9 @@ class Podman(Storage):
         for words in (("pull", reference), ("push", reference, f"oci-archive:{destination}")):
             process.run(["buildah", *STORAGE, *words], env=self.environment(), check=BuildError)
 
-    def _self_test(self, built: BuiltImage) -> list[str]:
-        image = definition.load(built.name) if built.name in definition.names() else None
-        words = definition.self_test(image) if image else [f"{VENV}/libexec/selftest.py"]
+    def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
         return [*_run(Setting(), gpu.podman_options(built.name)), "--entrypoint",
-                f"{VENV}/bin/python", built.reference, *words]
+                f"{VENV}/bin/python", built.reference, *definition.self_test(image)]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Return the command that runs the image's own Python, isolated as a run is."""

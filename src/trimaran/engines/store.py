@@ -29,36 +29,31 @@ from trimaran.images.definition import Image
 from trimaran.reporting import Advance, Reporter
 
 
-@with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True)
-class Record:
-    """What is known of a built image; lies as JSON beside it.
+class History:
+    """How an image was made.
 
     Attributes:
-        content: `identity.content_of` of the definition it was built from.
-        inputs: `content` and the base's digest in one hash: equal inputs, equal image.
-        built: when, in UTC; of a pulled image: when it was pulled.
-        origin: of a pulled image, `HOST[:PORT]/NAMESPACE/IMAGE@DIGEST`; None: built here.
+        content: `identity.content_of` of the definition that the image was built from.
+        built: date and time of the build or of the pull, in UTC.
+        base_name: name of the base image.
+        base_digest: digest of the base image.
+        origin: `HOST[:PORT]/NAMESPACE/IMAGE@DIGEST` of a pulled image; None: built here.
     """
 
-    name: str
-    engine: str
-    reference: str
-    digest: str
     content: str
-    inputs: str
     built: str
     base_name: str
     base_digest: str
-    size: int
     origin: str | None = None
 
-    @property
-    def built_image(self) -> BuiltImage:
-        """The image that this describes."""
-        return BuiltImage(
-            self.name, self.engine, self.reference, self.digest, self.inputs, self.size
-        )
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+@dataclass(frozen=True)
+class Record(History, BuiltImage):
+    """The record of an image: a JSON file in the folder of the images."""
+
+    digest: str
 
     @property
     def path(self) -> Path:
@@ -96,7 +91,7 @@ def pulled(
         base_name="unknown", base_digest="unknown", size=size, origin=origin,
     )
     save(record)
-    return record.built_image
+    return record
 
 
 def records(image: Image, engine: str, digest: str | None = None) -> list[Record]:

@@ -175,6 +175,11 @@ def load(name: str) -> Image:
     return read(_DEFINED.file_of(name))
 
 
+def every() -> list[Image]:
+    """Read the definitions of all images, in the order of their names."""
+    return [load(name) for name in names()]
+
+
 def read(path: Path) -> Image:
     """Read one `image.yaml`; every fault is named at once, with its line."""
     found = strict.load_one(_model, path)

@@ -1,4 +1,8 @@
-"""Which image: one value for an image that is built, pulled, planned, recorded or published."""
+"""References to images: the fields that each model of a built, run or published image has.
+
+`ImageReference` and its bases are dataclasses. A model of a file inherits from one of them and from
+pydantic's `BaseModel`, so that it declares only the fields that it adds.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,34 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class ImageReference:
-    """An image in the hands of an engine.
+class EngineImage:
+    """An image by the name of its definition.
 
     Attributes:
         name: name of the image definition (`resnet-imagenet-torch-cpu`).
-        engine: name of the engine that holds it.
-        reference: SIF path, OCI image reference or virtual environment folder.
-        digest: `sha256:...` of the SIF file or of the OCI manifest; None on the host, and for
-            an image that is not built yet.
-        inputs: SHA-256 over everything that went into it (definition, locks, sources, base).
+        engine: name of the engine that holds the image.
     """
 
     name: str
     engine: str
+
+
+@dataclass(frozen=True)
+class ImageReference(EngineImage):
+    """An image on one machine.
+
+    Attributes:
+        reference: SIF path, OCI image reference or virtual environment folder.
+        digest: `sha256:...` of the SIF file or of the OCI manifest; None on the host, and for
+            an image that is not built yet.
+        inputs: SHA-256 over everything that went into the image (definition, locks, sources, base).
+    """
+
     reference: str
     digest: str | None
     inputs: str
+
+    @property
+    def image(self) -> ImageReference:
+        """The reference alone, without the fields that a subclass adds."""
+        return ImageReference(self.name, self.engine, self.reference, self.digest, self.inputs)

@@ -85,7 +85,7 @@ class Holding:
 
 def find() -> list[Holding]:
     """Return all that lies in the cache: images first, data last."""
-    defined = [definition.load(name) for name in definition.names()]
+    defined = definition.every()
     return [*map(_with_user, _images(defined)), *map(_with_user, _environments(defined)),
             *_packages(defined), *map(_with_user, _bases(defined)), *_data()]
 
@@ -107,7 +107,7 @@ def _images(defined: list[Image]) -> Iterator[Holding]:
     for path, record in store.every():
         sif = Path(record.reference)
         own = [folder / sif.name] if sif.parent.resolve() == folder.resolve() else []
-        files = (path, image_contents.place(record.built_image), *own)
+        files = (path, image_contents.place(record), *own)
         known.update(files)
         needed = contents.get(record.name) == record.content or record.digest in pinned
         yield Holding(

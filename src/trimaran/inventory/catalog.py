@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from trimaran import paths, strict
 from trimaran.data import cache, contracts
-from trimaran.engines.local_images import here
+from trimaran.engines.local_images import Here, here
 from trimaran.files import write_atomic
 from trimaran.images import definition
 from trimaran.provenance import digests
@@ -84,19 +83,29 @@ def _app_row(name: str) -> Row:
 
 def _images() -> list[Row]:
     """Return what is known of each image: here on this machine, and published."""
-    models = [definition.load(name) for name in definition.names()]
+    models = definition.every()
     found = here(models) if paths.has_cache() else {model.name: [] for model in models}
     published = digests.known()
     return [
         {
             "name": model.name, "kind": model.kind, "tag": model.tag, "summary": model.summary,
-            "here": [asdict(one) for one in found[model.name]],
+            "here": [_here_row(one) for one in found[model.name]],
             "published": [
                 one.model_dump(mode="json") for one in published if one.image == model.name
             ],
         }
         for model in models
     ]
+
+
+def _here_row(found: Here) -> Row:
+    """Return the entry of `list images --json` for an image on this machine."""
+    record = found.record
+    return {
+        "engine": record.engine, "state": found.state, "current": found.current,
+        "reference": record.reference, "digest": record.digest, "size": record.size,
+        "since": record.built, "origin": record.origin,
+    }
 
 
 def _image_row(row: Row) -> Row:

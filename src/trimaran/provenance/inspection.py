@@ -67,7 +67,7 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
     built = require(engine, image)
     found, listener = image_contents.of(engine, built), Silent()
     if test:
-        engine.test(built, listener)
+        engine.test(image, built, listener)
     stated = {
         "debian": [package.licences or package.mentioned for package in found.debian],
         "python": [package.licences for package in found.python],

@@ -19,7 +19,7 @@ from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import check_space, sha256
-from trimaran.images import definition
+from trimaran.images.definition import Image
 from trimaran.parsing import parse_json
 
 KEYRING = ("APPTAINER_KEYSDIR", "APPTAINER_CONFIGDIR")
@@ -52,9 +52,9 @@ class Signer:
     owner: str
 
 
-def file_of(name: str) -> Path:
-    """Return the SIF in the cache of the image called `name`; BuildError: it is not built."""
-    return Path(engines.require(Apptainer(), definition.load(name)).reference)
+def file_of(image: Image) -> Path:
+    """Return the SIF in the cache of the image; BuildError: it is not built."""
+    return Path(engines.require(Apptainer(), image).reference)
 
 
 def choose_key(index: int | None) -> Key:

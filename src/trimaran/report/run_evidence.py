@@ -12,9 +12,9 @@ from trimaran import strict
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.report.curve_points import KeptCurve
-from trimaran.run.record import GitRecord, JobRecord, RecipeRecord, SignatureRecord, as_list
+from trimaran.run.record import GitRecord, JobRecord, PublishedImage, RecipeRecord, as_list
 from trimaran.run.site_settings import SiteSettings
-from trimaran.strict import Digest, Sha256
+from trimaran.strict import Sha256
 from trimaran.verdict.rules import Row, Verdict, within, worst
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -68,14 +68,10 @@ def _container(engine: str) -> str:
     return engine
 
 
-class UsedImage(strict.Model):
-    """Which container it was: evidence is of no other run."""
+class UsedImage(PublishedImage, frozen=True):
+    """The image of the run; only the run of a container is evidence."""
 
-    name: str
     engine: Annotated[str, AfterValidator(_container)]
-    digest: Digest
-    inputs: Sha256
-    signature: SignatureRecord | None = None
     publishable: Literal[True]
 
 

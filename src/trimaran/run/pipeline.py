@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from trimaran import process
 from trimaran.engines import BuiltImage, Engine
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
+from trimaran.images.definition import Image
 from trimaran.launch.specification import Command, LaunchSpec, Node
 from trimaran.recipes import options
 from trimaran.recipes.library import RecipeFile
@@ -54,6 +56,11 @@ class Request:
     extension: Extension = field(default_factory=Extension)
     queued: bool = False
 
+    @cached_property
+    def image(self) -> Image:
+        """The definition of the recipe's image."""
+        return definition.load(self.recipe.recipe.image.name)
+
     @property
     def pinned(self) -> str | None:
         """The digest that the image must have; no environment of the host has one."""
@@ -80,7 +87,7 @@ def plan(request: Request) -> Plan:
     """Return what `execute` would run, without making, fetching or changing anything."""
     check(request, to_print=True)
     directory = run_directory.new_directory(request.recipe, request.out)
-    image = definition.load(request.recipe.recipe.image.name)
+    image = request.image
     folders = inputs.places(request.recipe, request.folders)
     first, lacking = initial.planned(request.recipe, request.initial)
     request = replace(request, initial=first)
@@ -142,7 +149,7 @@ def prepare(
     """
     if unchecked := options.unchecked(request.recipe.recipe.app):
         reporter.warn(unchecked)
-    image = definition.load(request.recipe.recipe.image.name)
+    image = request.image
     with reporter.step(1, steps, data_title(request.recipe)):
         data = inputs.prepare(
             request.recipe, request.folders, offline=request.offline, reporter=reporter
@@ -151,7 +158,7 @@ def prepare(
             request.recipe, request.initial, offline=request.offline, reporter=reporter
         ))
     with reporter.step(2, steps, f"image: {image.name} ({request.engine.name})"):
-        built = prepare_image(request, image, reporter)
+        built = prepare_image(request, reporter)
         signature = check_signature(request, built)
     return request, data, built, ImageRecord(**vars(built), signature=signature)
 
@@ -161,14 +168,15 @@ def data_title(recipe: RecipeFile) -> str:
     return "data: " + (", ".join(recipe.recipe.data) or "none")
 
 
-def prepare_image(request: Request, image: definition.Image, reporter: Reporter) -> BuiltImage:
+def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
     """Return the image that the recipe pins, pulled if need be; else the built one.
 
     Raises:
         BuildError: it cannot be had.
         RunError: it is not the pinned one.
     """
-    built = _pinned_image(request, image, reporter) or request.engine.build(
+    image = request.image
+    built = _pinned_image(request, reporter) or request.engine.build(
         image, base=request.base, offline=request.offline, reporter=reporter
     )
     if request.pinned is not None and built.digest != request.pinned:
@@ -185,12 +193,11 @@ def prepare_image(request: Request, image: definition.Image, reporter: Reporter)
     return built
 
 
-def _pinned_image(
-    request: Request, image: definition.Image, reporter: Reporter
-) -> BuiltImage | None:
+def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
     """Return the image that the recipe pins, from here or a registry; None: nobody knows it."""
     if request.pinned is None or request.base is not None:
         return None
+    image = request.image
     with reporter.bar(f"verifying {image.name}", None):
         found = request.engine.find(image, request.pinned)
     if found is not None or request.offline:
@@ -271,8 +278,7 @@ def specification(
 
 def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> LaunchSpec:
     """Return the launch specification of `request` for a machine that `node` describes."""
-    known = built.name in definition.names()
-    entry = definition.entry(definition.load(built.name)) if known else None
+    entry = definition.entry(request.image)
     return launch_spec.specification(
         request.recipe.recipe, request.changes, built.image, node, places,
         module=None if entry is None else entry.module,

@@ -8,12 +8,13 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, computed_
 
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
-from trimaran.images.reference import ImageReference
+from trimaran.images.reference import EngineImage, ImageReference
 from trimaran.launch.specification import LaunchSpec
 from trimaran.recipes.options import Argument
 from trimaran.run.extensions import Modification
 from trimaran.run.initial import InitialRecord
 from trimaran.run.site_settings import SiteSettings
+from trimaran.strict import Digest, Sha256
 
 Status = Literal["queued", "running", "completed", "failed", "interrupted"]
 
@@ -49,20 +50,24 @@ class SignatureRecord(BaseModel):
     verified: Literal[True] = True
 
 
-class ImageRecord(BaseModel):
-    """Which image was run."""
+class PublishedImage(BaseModel, EngineImage, frozen=True, extra="forbid"):
+    """An image in a file for other machines: by its digest, without a place.
 
-    name: str
-    engine: str
-    reference: str
-    digest: str | None
-    inputs: str
+    Attributes:
+        digest: as in `ImageReference`; an image without a digest is not published.
+        inputs: as in `ImageReference`.
+        signature: the signature that was verified, if the recipe or the site file demands one.
+    """
+
+    digest: Digest
+    inputs: Sha256
     signature: SignatureRecord | None = None
 
-    @property
-    def image(self) -> ImageReference:
-        """The image itself."""
-        return ImageReference(self.name, self.engine, self.reference, self.digest, self.inputs)
+
+class ImageRecord(BaseModel, ImageReference, frozen=True):
+    """The image that was run."""
+
+    signature: SignatureRecord | None = None
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -8,7 +8,6 @@ from pathlib import Path
 from trimaran.engines import BuiltImage
 from trimaran.engines.selection import select
 from trimaran.errors import RunError, UsageError
-from trimaran.images import definition
 from trimaran.launch.specification import LaunchSpec
 from trimaran.recipes import options
 from trimaran.reporting import Reporter
@@ -119,10 +118,9 @@ def _launch(
 def _image(request: Request, record: RunRecord) -> BuiltImage:
     """Return the image of the run, whose bytes were checked."""
     used = record.image
-    image = definition.load(used.name)
     back = f"a published one comes back with: trimaran pull {used.name} --digest DIGEST"
-    built = request.engine.find(image, used.digest)
-    if built is None and (fault := request.engine.damage(image, used.digest)):
+    built = request.engine.find(request.image, used.digest)
+    if built is None and (fault := request.engine.damage(request.image, used.digest)):
         raise RunError(f"the run began with an image that has changed since: {fault}", hint=back)
     if built is None or (built.digest, built.inputs) != (used.digest, used.inputs):
         raise RunError(f"{used.name} ({used.digest or 'inputs ' + used.inputs}), which the run"
