@@ -1,4 +1,4 @@
-"""Which image: one value for an image that is built, pulled, planned, recorded or published."""
+"""The image reference: identifies an image that is planned, built, pulled or published."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ImageReference:
-    """An image in the hands of an engine.
+    """An image of one engine.
 
     Attributes:
         name: name of the image definition (`resnet-imagenet-torch-cpu`).
@@ -15,7 +15,7 @@ class ImageReference:
         reference: SIF path, OCI image reference or virtual environment folder.
         digest: `sha256:...` of the SIF file or of the OCI manifest; None on the host, and for
             an image that is not built yet.
-        inputs: SHA-256 over everything that went into it (definition, locks, sources, base).
+        inputs: SHA-256 over all inputs of its build (definition, locks, sources, base image).
     """
 
     name: str
