@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from finished import DATA, SIF, launch
+from refusals import refused
 from samples import GOOD
 from trimaran.cli.terminal import show_verdict
 from trimaran.compare.comparison import compare
@@ -102,7 +103,7 @@ def test_its_result_must_agree_with_its_metrics(checkout: Path, own_place: Path)
     run(checkout, own_place / "run")
     path = own_place / "run/result.json"
     path.write_text(path.read_text().replace("30.0", "31.0"))
-    with pytest.raises(RunError, match=r"psnr is 31\.0, the last eval_psnr"):
+    with refused("run-inconsistent", "psnr is 31.0", "eval_psnr", kind=RunError):
         report.write(own_place / "run")
 
 
@@ -129,7 +130,7 @@ def test_without_a_rate_it_has_no_scaling(
 ) -> None:
     monkeypatch.setitem(globals(), "CARD", CARD.replace("hardware_bound: true, ", ""))
     run(checkout, scaling.begin(own_place / "series", "sharpen/cpu-smoke", [1])[1])
-    with pytest.raises(RunError, match=r"app\.yaml: no metric is hardware_bound and"):
+    with refused("rate-missing", "app.yaml", "hardware_bound", kind=RunError):
         scaling.write(own_place / "series")
 
 

@@ -1,4 +1,4 @@
-"""The curves of a run over its steps, as SVG and PNG."""
+"""Draw the curves of a run over its steps as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's, which readers with any colour vision tell apart."""
+"""The palette of Okabe and Ito, whose colours differ for readers with any colour vision."""
 
 WIDTH, HEIGHT = 4.0, 3.6
 LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.15, 0.8, 0.6
-"""Inches: of a panel, and around its axes. These, and where titles and labels are, are fixed: a
-layout that measures each text takes longer than all the drawing."""
+"""Size of a panel and margins of its axes, in inches. They are fixed, because an automatic layout
+takes longer than drawing."""
 
 
 def get_ready() -> None:
-    """Import Matplotlib, which takes as long as all else in a report, while others work."""
+    """Import Matplotlib in a thread, because the import takes half of the time of a report."""
     threading.Thread(target=_import, daemon=True).start()
 
 
 @dataclass(frozen=True)
 class Picture:
-    """The same drawing twice."""
+    """A picture as SVG and as PNG."""
 
     svg: bytes
     png: bytes
 
 
 def draw(title: str, panels: Sequence[Panel]) -> Picture | None:
-    """Draw the panels side by side; None where there are none."""
+    """Return a picture of the panels side by side; None: there are no panels."""
     if not panels:
         return None
     with _defaults():
@@ -60,9 +60,11 @@ def draw(title: str, panels: Sequence[Panel]) -> Picture | None:
 
 
 def speedup(title: str, points: Sequence[tuple[int, float]]) -> Picture:
-    """Draw the speed-up of a scaling series over its nodes, beside what is possible at the most.
+    """Return a picture of the speed-up of a scaling series, and of a linear speed-up.
 
-    `points` are nodes and speed-up over the first of them, in the order of the nodes.
+    Args:
+        title: title of the picture.
+        points: (number of nodes, speed-up over the first point), ordered by nodes.
     """
     with _defaults():
         from matplotlib.figure import Figure
@@ -71,10 +73,10 @@ def speedup(title: str, points: Sequence[tuple[int, float]]) -> Picture:
         axes = figure.add_axes((
             LEFT / 5, BOTTOM / HEIGHT, (5 - LEFT - RIGHT) / 5, (HEIGHT - TOP - BOTTOM) / HEIGHT,
         ))
-        nodes, found = zip(*points, strict=True)
+        nodes, speedups = zip(*points, strict=True)
         axes.plot(nodes, [count / nodes[0] for count in nodes], color="0.6", linestyle="--",
                   label="linear")
-        axes.plot(nodes, found, color=COLORS[0], marker="o", markersize=4, label="measured")
+        axes.plot(nodes, speedups, color=COLORS[0], marker="o", markersize=4, label="measured")
         axes.set(title=title, xlabel="nodes", ylabel="speed-up", ylim=(0, None))
         axes.set_xticks(nodes)
         _plain(axes.xaxis)
@@ -91,8 +93,8 @@ def _saved(figure: Figure) -> Picture:
 
 
 def _import() -> None:
-    """Import Matplotlib, the first time without the backend that the environment names."""
-    # That of a notebook is no backend where the notebook's packages are not, and none is needed.
+    """Import Matplotlib without the backend in the environment variable MPLBACKEND."""
+    # A notebook sets a backend whose package may be missing here; no backend is needed.
     backend = os.environ.pop("MPLBACKEND", None)
     try:
         import matplotlib as mpl  # noqa: F401
@@ -103,12 +105,12 @@ def _import() -> None:
 
 
 def _defaults() -> AbstractContextManager[None]:
-    """Return Matplotlib's own settings: the same run gives the same file for everybody."""
+    """Return a context with the default settings, so that equal runs give equal files."""
     _import()
     import matplotlib as mpl
 
     own = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
-    # The salt makes the names within the SVG the same each time; `$` in a title is no formula.
+    # The salt makes names in the SVG reproducible; `$` in a title does not begin a formula.
     return mpl.rc_context(
         {**own, "svg.hashsalt": "trimaran", "text.parse_math": False}  # type: ignore[dict-item]
     )
@@ -130,7 +132,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
     _plain(axes.xaxis)
     low, high = panel.span
     if panel.logarithmic:
-        axes.set_yscale("log")  # with ticks at 1, 2 and 5 of each decade while these are few
+        axes.set_yscale("log")  # ticks at 1, 2 and 5 of each decade, for up to three decades
         subs = (1, 2, 5) if math.log10(high / low) < 3 else (1,)
         axes.yaxis.set_major_locator(LogLocator(subs=subs))
         axes.yaxis.set_minor_formatter(NullFormatter())
@@ -143,7 +145,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
 
 
 def _plain(axis: Axis) -> None:
-    """Write numbers as people do: 2,500 and 0.05, not 2.5 and `x10^3` in a corner."""
+    """Write ticks in the usual notation, such as 2,500 or 0.05, without a common factor."""
     from matplotlib.ticker import FuncFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value, digits=6)))
