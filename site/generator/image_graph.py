@@ -1,4 +1,4 @@
-"""The graph of images as a picture: base images, framework images on them, app images on those."""
+"""Draw the graph of images as SVG: base images, framework images and app images."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _APP_HEIGHT = 46
 _LINE = 16
 _LETTERS = 46
 _APP_LETTERS = 42
-"""How many letters of a line fit into the box of a framework image or an app's, with some room."""
+"""Characters that fit into one line of the box of a framework image or of an app image."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One of the three columns: its place, its colours, and what its images are."""
+    """One of the three columns: position, colours, heading and description."""
 
     x: int
     width: int
@@ -44,7 +44,7 @@ APPS = Column(760, 300, "#fff4e5", "#D55E00", "app image", "+ trainkit and the a
 
 @dataclass(frozen=True)
 class Box:
-    """One image: what it says, and where its upper edge is."""
+    """The box of one image: its text and the position of its upper edge."""
 
     column: Column
     y: float
@@ -54,12 +54,12 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """The height at which lines meet the box."""
+        """The vertical position at which edges end at the box."""
         return self.y + self.height / 2
 
     @property
     def title_at(self) -> float:
-        """The baseline of the title: with the lines below it, in the middle of the box."""
+        """The baseline of the title, so that title and lines are centred in the box."""
         return self.middle + 5 - _LINE * len(self.lines) / 2
 
     @property
@@ -71,14 +71,14 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """That one image stands on another: a line from the one below to the one above."""
+    """A line from an image to an image that is built on it."""
 
     below: Box
     above: Box
 
     @property
     def path(self) -> str:
-        """The line as the data of an SVG path."""
+        """The attribute `d` of the SVG path."""
         start, end = self.below.column.x + self.below.column.width, self.above.column.x - 2
         bend = (start + end) / 2
         return (f"M{start} {self.below.middle:g}C{bend:g} {self.below.middle:g} "
@@ -86,7 +86,7 @@ class Edge:
 
 
 def svg(all_images: list[Image]) -> str:
-    """Return the picture of `all_images`, each app image beside its framework image."""
+    """Return the SVG text for `all_images`, each app image beside its framework image."""
     boxes, edges = layout(all_images)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined,
@@ -124,7 +124,7 @@ def layout(all_images: list[Image]) -> tuple[list[Box], list[Edge]]:
 
 
 def _framework(framework: Image, apps: list[Image], y: float) -> tuple[Box, list[Box]]:
-    """Return the box of a framework image, and those of its apps from `y` on, centred on it."""
+    """Return the box of a framework image and the boxes of its app images, from `y` on."""
     over: list[Box] = []
     used = 0.0
     for app in apps:
@@ -143,9 +143,9 @@ def _framework(framework: Image, apps: list[Image], y: float) -> tuple[Box, list
 
 
 def _base(framework: Image) -> tuple[str, str]:
-    """Return name and digest of what a framework image stands on, as the picture shows them."""
+    """Return the name and the shortened digest of the base image of `framework`."""
     if framework.base is None:
-        raise ValueError(f"{framework.name} is no framework image")
+        raise ValueError(f"{framework.name} is not a framework image")
     name = framework.base.image.removeprefix("docker.io/").removeprefix("library/")
     digest = framework.base.digest
     return name.partition(":")[0], f"{digest[:19]}…" if digest else "digest given by the user"

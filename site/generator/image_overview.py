@@ -1,4 +1,4 @@
-"""What `containers/README.md` shows of all images: a picture and a table, both generated."""
+"""Generate the graph and the table of all images in `containers/README.md`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ SHOWN = {
     "openmpi-bin": "Open MPI",
     "mpi4py": "mpi4py",
 }
-"""Packages that people choose an image by, in this order: name in a lock -> name as written."""
+"""Packages that the table shows, in this order: name in a lock -> name in the table."""
 
 VENDORS = {"nvidia": "NVIDIA GPU, CUDA ", "amd": "AMD GPU, ROCm "}
-"""Vendor of a GPU -> what is written before the version of its software."""
+"""Vendor of a GPU -> the text before the version of its software."""
 
 
 class _Host(BaseModel):
@@ -45,7 +45,7 @@ class _Host(BaseModel):
 
 
 class _Evidence(BaseModel):
-    """What the table takes of a file that `trimaran inspect --evidence` has written."""
+    """The used keys of a file that `trimaran inspect --evidence` has written."""
 
     engine: str
     date: str
@@ -73,7 +73,7 @@ def table(all_images: list[Image]) -> str:
 
 
 def packages(image: Image) -> list[str]:
-    """Return the main packages of a framework image, each with the version that is locked."""
+    """Return the main packages of a framework image, each with its locked version."""
     locked = {entry.name: entry.version for entry in lock.read(image.folder / "requirements.lock")}
     if (image.folder / "debian.lock").is_file():
         locked |= {p.name: p.version for p in debian.read(image.folder / "debian.lock")}
@@ -100,14 +100,14 @@ def _row(image: Image) -> str:
 
 
 def evidence_cells(image: Image) -> tuple[str, str, str]:
-    """Return size, start and self-test of the SIF, as the newest evidence has them."""
-    found = _evidence(image)
-    if found is None:
+    """Return size, start time and result of the self-test of the SIF, from the newest evidence."""
+    newest = _evidence(image)
+    if newest is None:
         return "not built here", "", ""
-    file, seen = found
+    file, seen = newest
     link = file.relative_to(paths.repository())
     size = f"[{seen.size / 1e6:,.0f} MB](../{link}) ({seen.date[:10]})"
-    # No SIF comes into being without: engines test an image before they keep it.
+    # Engines run the self-test before they keep an image, so every SIF has passed it.
     passed = "passed"
     if definition.chain(image)[0].gpu and not seen.host.accelerators:
         passed = "passed; its GPU part was not run"
@@ -115,20 +115,21 @@ def evidence_cells(image: Image) -> tuple[str, str, str]:
 
 
 def _evidence(image: Image) -> tuple[Path, _Evidence] | None:
-    """Return the newest evidence on the SIF of `image`, and the file that holds it."""
+    """Return the newest evidence about the SIF of `image` and its file, or None."""
     folder = paths.repository() / "site/results/images" / image.name
     for file in sorted(folder.glob("*.json"), reverse=True):
         try:
             seen = _Evidence.model_validate_json(file.read_text(encoding="utf-8"))
-        except ValueError as error:  # pydantic's error is one
-            raise UsageError(f"{file} is no evidence of `trimaran inspect`: {error}") from error
+        except ValueError as error:  # ValidationError is a subclass
+            raise UsageError(f"{file} is not evidence of `trimaran inspect`: {error}",
+                             code="evidence-invalid") from error
         if seen.engine == "apptainer":
             return file, seen
     return None
 
 
 def hardware(image: Image) -> str:
-    """Return what an image is for: CPUs, or whose GPUs and which version of their software."""
+    """Return the hardware of an image: CPU, or the GPU vendor with the version of its software."""
     framework = definition.chain(image)[0]
     if framework.gpu is None:
         return "CPU"
@@ -152,17 +153,19 @@ def _content(image: Image) -> str:
 
 
 def _files() -> dict[Path, str]:
-    """Return the two files and what they have to hold, by the evidence of a checkout."""
+    """Return the paths of the two generated files -> their text."""
     paths.refuse_installed(paths.repository())
     folder = paths.repository() / "containers"
     images = definition.every()
-    found = [image for image in images if image.folder.is_relative_to(folder)]  # not the user's
+    # The images of a user's own folder are omitted.
+    shown = [image for image in images if image.folder.is_relative_to(folder)]
     readme = (folder / "README.md").read_text(encoding="utf-8")
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise UsageError(f"{folder / 'README.md'}: the lines `{BEGIN}` and `{END}` are missing")
+        raise UsageError(f"{folder / 'README.md'}: the lines `{BEGIN}` and `{END}` are missing",
+                         code="file-invalid")
     return {
-        folder / "graph.svg": image_graph.svg(found),
-        folder / "README.md": f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}",
+        folder / "graph.svg": image_graph.svg(shown),
+        folder / "README.md": f"{before}{BEGIN}\n\n{table(shown)}\n\n{END}{after}",
     }

@@ -133,7 +133,7 @@ def test_a_run_of_a_new_engine_is_judged_and_evidence(
     found = RunEvidence.model_validate_json(file.read_text())
     assert (found.run.image.engine, found.verdict.outcome) == ("barge", "PASS")
     raft = file.read_text().replace('"engine": "barge"', '"engine": "raft"')
-    with pytest.raises(ValueError, match="raft is no engine of containers: apptainer, podman, bar"):
+    with pytest.raises(ValueError, match=r"raft .*apptainer, podman, bar"):
         RunEvidence.model_validate_json(raft)
 
 

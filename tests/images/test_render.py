@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from refusals import refused
 from trimaran.errors import UsageError
 from trimaran.images import definition, primitives, render
 
@@ -83,29 +84,32 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
     for path in TINY.parent.iterdir():
         (tmp_path / path.name).write_text(path.read_text())
     image = definition.read(tmp_path / "image.yaml")
-    with pytest.raises(UsageError, match="not current"):  # the folder gives another name
+    with refused("file-outdated", kind=UsageError):  # the folder gives another name
         render.check(image)
     render.write(image)
     render.check(image)
     (tmp_path / "Dockerfile").write_text((tmp_path / "Dockerfile").read_text() + "RUN true\n")
-    with pytest.raises(UsageError, match=r"not current: \S+Dockerfile$"):
+    with refused("file-outdated", tmp_path / "Dockerfile", kind=UsageError) as caught:
         render.check(image)
+    assert "image.def" not in caught.value.message
 
 
 def test_a_misspelt_argument_of_hpccm_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown arguments comands"):
+    with pytest.raises(ValueError, match="comands"):
         primitives.primitive("shell", comands=["true"])
 
 
 def test_a_primitive_outside_the_list_is_refused() -> None:
-    with pytest.raises(ValueError, match="'user' is not used here"):
+    with pytest.raises(ValueError, match="'user'"):
         primitives.primitive("user", user="nobody")
 
 
 def test_what_hpccm_only_logs_is_an_error() -> None:
     lost = primitives.primitive("runscript", commands=["true"], _app="train")
-    refused = pytest.raises(ValueError, match="Docker does not have")
-    with primitives.container_format("docker"), refused:
+    with (
+        primitives.container_format("docker"),
+        pytest.raises(ValueError, match="Docker does not have"),  # a message of hpccm
+    ):
         str(lost)
 
 

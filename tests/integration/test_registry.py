@@ -18,6 +18,7 @@ import psutil
 import pytest
 import yaml
 
+from refusals import refused
 from registries import PASSWORD, USER, DockerRegistry, relayed, running
 from trimaran import paths
 from trimaran.engines import BuiltImage
@@ -167,7 +168,7 @@ class TestSif:
         [pulled] = away.glob("images/*.sif")
         assert pulled.stat().st_mode == Path(sif.reference).stat().st_mode
         again = trimaran("pull", "tiny", cache=away)
-        assert "is here already" in again.stderr
+        assert "has tiny already" in again.stderr
 
     def test_a_listing_says_what_is_built_pulled_and_published(
         self, harbour: DockerRegistry, sif: BuiltImage, away: Path
@@ -209,7 +210,7 @@ class TestSif:
         site.write_text(f"registry: {harbour.namespace}\n")
         unpinned = trimaran("pull", "tiny", "--site", str(site), cache=away)
         assert unpinned.returncode == 0, unpinned.stderr
-        assert "no digest of tiny is known here: taking what" in unpinned.stderr
+        assert "--digest sha256:" in unpinned.stderr
         shutil.rmtree(away)
         monkeypatch.setenv("TRIMARAN_REGISTRY", harbour.namespace)
         pinned = trimaran("pull", "tiny", "--digest", str(sif.digest), cache=away)
@@ -264,8 +265,8 @@ class TestSif:
             [part] = away.glob("images/*.part")
             kept = part.stat().st_size
             assert 0 < kept < sif.size
-            assert f"{kept:,} of {sif.size:,} bytes are kept" in str(caught.value.hint)
-            with pytest.raises(BuildError, match=f"the registry {mortal.host} cannot be reached"):
+            assert f"{kept:,} of {sif.size:,} bytes" in str(caught.value.hint)
+            with refused("registry-unreachable", mortal.host, kind=BuildError):
                 pull(tiny, mortal.namespace, Silent())
             mortal.start()
             with relayed(mortal) as relay:
@@ -279,7 +280,8 @@ class TestSif:
         gone = DockerRegistry(tmp_path)
         done = trimaran("push", "tiny", "--registry", gone.namespace)
         assert done.returncode == 3
-        assert f"the registry {gone.host} cannot be reached" in done.stderr
+        assert "[registry-unreachable]" in done.stderr
+        assert gone.host in done.stderr
 
     def test_an_image_of_another_revision_is_only_for_recipes_that_pin_it(
         self, harbour: DockerRegistry, sif: BuiltImage, tiny: definition.Image, away: Path,
@@ -415,7 +417,8 @@ def test_a_login_comes_from_the_login_commands_and_is_told_to_nobody(
         words = ("push", "tiny", "--registry", guarded.namespace)
         absent = run(*words)
         assert absent.returncode == 3
-        assert f"{guarded.host} wants a login" in absent.stderr
+        assert "[login-refused]" in absent.stderr
+        assert guarded.host in absent.stderr
         assert "apptainer registry login" in absent.stderr
         log_in(f"docker://{guarded.host}", PASSWORD, Apptainer().executable, "registry", "login")
         [kept] = Path(os.environ["HOME"]).glob(".*/config.json")
@@ -463,10 +466,10 @@ class TestOci:
         assert "Python 3.11" in answer.stdout
         words = ("pull", "tiny", "--registry", harbour.namespace, "--digest")
         no_sif = trimaran(*words, manifest, "--engine", "apptainer", cache=away)
-        assert "has no SIF under" in no_sif.stderr
+        assert "[image-other-engine]" in no_sif.stderr
         other = push(harbour, "--engine", "apptainer")
         no_oci = trimaran(*words, other, "--engine", "podman", cache=away)
-        assert "has no OCI image under" in no_oci.stderr
+        assert "[image-other-engine]" in no_oci.stderr
 
     @pytest.mark.engine("apptainer")
     def test_a_login_of_podman_serves_apptainer_too(

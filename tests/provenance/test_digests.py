@@ -61,7 +61,7 @@ def test_a_publication_knows_its_place_and_tag() -> None:
         ("reference: https://host.example/team/tiny:1", "reference"),
         ("reference: host.example/team/tiny", "reference"),
         ("form: docker", "form"),
-        ("extra: 1", "unknown key"),
+        ("extra: 1", "extra"),
     ],
 )
 def test_faults_are_named_with_their_line(checkout: Path, line: str, fault: str) -> None:

@@ -90,7 +90,7 @@ def test_evidence_has_no_name_of_the_machine_and_is_never_overwritten(
     assert written["largest"] == [{"path": "/opt/big", "size": 4_000_000}]
     again = CliRunner().invoke(app, words)
     assert isinstance(again.exception, UsageError)
-    assert "never overwritten" in str(again.exception)
+    assert words[-1] in str(again.exception)
 
 
 def test_an_image_that_is_not_built_is_one_error(engine: Engine) -> None:
@@ -111,4 +111,5 @@ def test_a_bill_of_materials_is_written_and_not_overwritten(
     assert json.loads((own_place / "tiny.cdx.json").read_text())["bomFormat"] == "CycloneDX"
     assert isinstance(CliRunner().invoke(app, words).exception, UsageError)
     lost = CliRunner().invoke(app, ["sbom", "tiny", "-o", "missing/x.json"])
-    assert "missing is no folder" in str(lost.exception)
+    assert isinstance(lost.exception, UsageError)
+    assert "missing" in str(lost.exception)

@@ -18,6 +18,7 @@ from hypothesis import given
 
 import hostile
 import rawserver
+from refusals import refused
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
@@ -155,7 +156,7 @@ def log_in(path: Path, key: str, **more: Any) -> None:
 
 def test_a_basic_challenge_gets_the_login(harbour: Harbour, home: Path) -> None:
     harbour.scheme = 'Basic realm="harbour"'
-    with pytest.raises(BuildError, match="wants a login"):
+    with refused("login-refused", harbour.host, kind=BuildError):
         harbour.client.check()
     log_in(home / ".docker/config.json", harbour.host)
     Client(harbour.client.repository).check()
@@ -194,7 +195,7 @@ def test_a_login_goes_to_no_other_host(harbour: Harbour, home: Path) -> None:
         elsewhere.scheme = 'Basic realm="elsewhere"'
         blob = f"/v2/fleet/tiny/blobs/{LAYER}"
         harbour.reply[blob] = (307, {"Location": f"http://{elsewhere.host}{blob}"}, b"")
-        with pytest.raises(BuildError):
+        with refused("login-refused", kind=BuildError):
             harbour.client.blob_size(LAYER)
         assert elsewhere.asked == [(blob, None)]
 
@@ -212,14 +213,14 @@ def test_the_bytes_of_a_manifest_must_have_its_digest(harbour: Harbour) -> None:
     assert found is not None
     assert found.digest == digest
     harbour.reply[f"/v2/fleet/tiny/manifests/{digest}"] = (200, {}, body + b" ")
-    with pytest.raises(BuildError, match=f"another digest, refused: expected {digest}, found sha"):
+    with refused("digest-mismatch", digest, kind=BuildError):
         harbour.client.manifest(digest)
 
 
 @pytest.mark.parametrize("body", [b"no json", b"{}", b'{"config": 1, "layers": []}'])
 def test_what_is_no_manifest_is_refused(harbour: Harbour, body: bytes) -> None:
     harbour.reply["/v2/fleet/tiny/manifests/1"] = (200, {}, body)
-    with pytest.raises(BuildError, match="is no manifest of one image"):
+    with refused("manifest-invalid", harbour.client.repository, kind=BuildError):
         harbour.client.manifest("1")
 
 
@@ -227,10 +228,10 @@ def test_a_form_is_not_taken_for_the_other(harbour: Harbour) -> None:
     sif = forms.Sif(Apptainer("/opt/apptainer/bin/apptainer"))
     path = "/v2/fleet/tiny/manifests/1"
     harbour.reply[path] = (200, {}, manifest("application/vnd.oci.image.layer.v1.tar"))
-    with pytest.raises(BuildError, match="has no SIF under 1"):
+    with refused("image-other-engine", "SIF", kind=BuildError):
         sif.offer(harbour.client, "1")
     harbour.reply[path] = (200, {}, manifest(config="application/vnd.sylabs.sif.config.v1+json"))
-    with pytest.raises(BuildError, match="has no OCI image under 1"):
+    with refused("image-other-engine", "OCI", kind=BuildError):
         PODMAN.offer(harbour.client, "1")
     offer = sif.offer(harbour.client, "1")
     assert offer is not None
@@ -246,15 +247,16 @@ def test_a_sif_is_found_by_the_digest_of_the_file_too(harbour: Harbour) -> None:
 def test_what_is_missing_is_said_with_the_tags_that_are_there(harbour: Harbour) -> None:
     tags = json.dumps({"tags": [f"{n}.0" for n in range(10)]}).encode()
     harbour.reply["/v2/fleet/tiny/tags/list"] = (200, {}, tags)
-    message = harbour.client.not_there("11.0").message
-    assert "has no 11.0; it has 2.0" in message
-    assert "and 2 more" in message
+    error = harbour.client.not_there("11.0")
+    assert error.code == "image-unpublished"
+    assert "11.0; " in error.message
+    assert "2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, and 2 more" in error.message
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_an_error_of_the_registry_is_named(harbour: Harbour, status: int) -> None:
     harbour.reply["/v2/"] = (status, {}, b"")
-    with pytest.raises(BuildError, match=f"{harbour.host} answers HTTP {status}"):
+    with refused("registry-failed", harbour.host, f"HTTP {status}", kind=BuildError):
         harbour.client.check()
 
 
@@ -322,7 +324,7 @@ def test_a_broken_file_of_logins_is_named_without_its_content(home: Path) -> Non
     path = home / ".docker/config.json"
     path.parent.mkdir()
     path.write_text('{"auths": {"host.example": {"auth": "' + BASIC)
-    with pytest.raises(UsageError, match=r"config\.json is no file of registry logins") as caught:
+    with refused("login-invalid", path, kind=UsageError) as caught:
         logins.find("host.example", "team/tiny")
     assert BASIC not in caught.value.message + str(caught.value.__cause__)
 
@@ -404,7 +406,7 @@ def test_a_registry_that_says_more_than_a_manifest_can_have_is_cut_off(harbour: 
     with rawserver.serving() as server:
         server.reply = rawserver.endless(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 65536)
         client = Client(Repository(server.host, "fleet/tiny"))
-        with pytest.raises(BuildError, match="sends more than 4,194,304 bytes"):
+        with refused("registry-failed", server.host, "4,194,304", kind=BuildError):
             client.manifest("1")
 
 
@@ -418,19 +420,19 @@ def test_option_goes_before_environment_before_site_file(
     assert registry.configured(None, site) == "env.example/team"
     assert registry.configured("option.example:5000/a/b", site) == "option.example:5000/a/b"
     for wrong in ("https://host.example/team", "host.example", "HOST/team", "host/team;x"):
-        with pytest.raises(UsageError, match=r"is not HOST\[:PORT\]/NAMESPACE"):
+        with refused("argument-invalid", "--registry", wrong, kind=UsageError):
             registry.configured(wrong, site)
 
 
 def test_the_host_engine_has_nothing_to_push() -> None:
-    with pytest.raises(UsageError, match="the host engine has no images"):
+    with pytest.raises(UsageError, match="no images"):
         registry.push(TINY, Host(), registry="a.example/b", insecure=False, reporter=Silent())
 
 
 @pytest.mark.parametrize("digest", ["latest", "sha256:abc", "sha256:" + "g" * 64, "../x"])
 def test_what_is_no_digest_is_not_taken_for_a_tag(digest: str) -> None:
     engine = Apptainer("/opt/apptainer/bin/apptainer")
-    with pytest.raises(UsageError, match="--digest"):
+    with refused("argument-invalid", "--digest", digest, kind=UsageError):
         registry.pull(
             TINY, engine, registry="a.example/b", digest=digest, insecure=False, reporter=Silent()
         )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from refusals import refused
 from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.images import definition
@@ -61,38 +62,37 @@ def test_what_is_left_out_has_a_default(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"surprise": 1}, "unknown key (allowed: schema, title, framework"),
-        ({"framework": "Py Torch"}, "framework: String should match pattern"),
-        ({"verbs": {}}, "verbs: Dictionary should have at least 1 item"),
-        ({"metrics": {}}, "metrics: Dictionary should have at least 1 item"),
+        ({"surprise": 1}, "surprise: .*schema, title, framework"),
+        ({"framework": "Py Torch"}, "framework: "),
+        ({"verbs": {}}, "verbs: "),
+        ({"metrics": {}}, "metrics: "),
         ({"metrics": {"psnr": {"key": "a", "better": "more"}}},
-         "app.yaml:14: metrics.psnr.better: Input should be 'higher' or 'lower' (found: 'more')"),
-        ({"metrics": {"psnr": {"key": "a", "better": "higher", "factor": 0}}}, "psnr.factor"),
-        ({"metrics": {"psnr": {"key": "a", "better": "higher", "shown": "now"}}}, "psnr.shown"),
+         r":14: metrics\.psnr\.better: .*'higher' or 'lower' .*'more'"),
+        ({"metrics": {"psnr": {"key": "a", "better": "higher", "factor": 0}}}, r"psnr\.factor: "),
+        ({"metrics": {"psnr": {"key": "a", "better": "higher", "shown": "now"}}}, r"psnr\.shown: "),
         ({"metrics": {"psnr": {"key": "a", "better": "higher", "least": 2, "most": 1}}},
-         "metrics.psnr: least: 2 is not below most, 1"),
-        ({"data": {"kinds": [], "sets": "one"}}, "data: kinds: none, but sets: one"),
-        ({"data": {"kinds": ["class"], "sets": "zero"}}, "data: kinds: class, but sets: zero"),
-        ({"data": {"kinds": ["class"], "sets": "two"}}, "'zero', 'one' or 'several'"),
+         r"metrics\.psnr: least: 2 .*most: 1"),
+        ({"data": {"kinds": [], "sets": "one"}}, "data: kinds: none .*sets: one"),
+        ({"data": {"kinds": ["class"], "sets": "zero"}}, "data: kinds: class .*sets: zero"),
+        ({"data": {"kinds": ["class"], "sets": "two"}}, r"sets: .*'zero', 'one' or 'several'"),
     ],
 )
 def test_faults_are_refused_with_file_and_line(
     checkout: Path, change: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         load(checkout, {**CARD, **change})
     assert f"{checkout}/apps/made-up/app.yaml:" in caught.value.message
-    assert message in caught.value.message
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"neutral_options": ["seed", "wachdog"]},
-         "19: neutral_options.1: the app has no option 'wachdog' (did you mean watchdog?)"),
+         r"19: neutral_options\.1: .*'wachdog' .*watchdog"),
         ({"verbs": {"train": "train it", "evaluat": "look at it"}},
-         "7: verbs.evaluat: options.json has no such verb (did you mean evaluate?)"),
-        ({"verbs": {"evaluate": "look at it"}}, "5: verbs: train of options.json is missing"),
+         r"7: verbs\.evaluat: .*'evaluat' .*evaluate"),
+        ({"verbs": {"evaluate": "look at it"}}, "5: verbs: .*train"),
     ],
 )
 def test_a_card_that_does_not_agree_with_the_options_is_refused_with_its_line(
@@ -104,19 +104,19 @@ def test_a_card_that_does_not_agree_with_the_options_is_refused_with_its_line(
     described = json.dumps({"schema": 1, "verbs": verbs})
     card = {**CARD, "verbs": {"train": "a", "evaluate": "b"}}
     assert load(checkout, card, described).card.verbs["train"] == "a"
-    with pytest.raises(UsageError) as caught:
+    path = checkout / "apps/made-up/app.yaml"
+    with pytest.raises(UsageError, match=rf"^{path}:{message}") as caught:
         load(checkout, {**card, **change}, described)
-    assert caught.value.message.startswith(f"{checkout}/apps/made-up/app.yaml:{message}")
     assert "make generate-apps" in str(caught.value.hint)
 
 
 def test_an_app_that_is_not_there_and_one_without_a_card(checkout: Path) -> None:
     load(checkout, CARD)
-    with pytest.raises(UsageError) as caught:
+    with refused("name-unknown", "made-upp", kind=UsageError) as caught:
         cards.load("made-upp")
-    assert caught.value.hint == "did you mean made-up?"
+    assert "made-up?" in str(caught.value.hint)
     (checkout / "apps/other").mkdir()
-    with pytest.raises(UsageError, match=r"apps/other/app\.yaml is not there"):
+    with refused("file-missing", "apps/other/app.yaml", kind=UsageError):
         cards.load("other")
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refusals import refused
 from samples import CARD, GOOD
 from trimaran.errors import UsageError
 from trimaran.launch.specification import Command
@@ -49,7 +50,7 @@ def test_changes_are_yaml_scalars() -> None:
 
 @pytest.mark.parametrize("setting", ["epochs", "=1", "data=/x", "out=/x", "a=[1, 2]", "a="])
 def test_bad_changes_are_refused(setting: str) -> None:
-    with pytest.raises(UsageError):
+    with refused("argument-invalid", f"--set {setting.partition('=')[0]}", kind=UsageError):
         parse_changes([setting])
 
 
@@ -57,7 +58,7 @@ def test_bad_changes_are_refused(setting: str) -> None:
     "text", ["9" * 5000, "0x" + "f" * 5000, "2026-02-31", "!!int zz", "[" * 5000, "a: &a [*a]"]
 )
 def test_a_change_beyond_all_limits_is_refused_by_its_name(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--set seed: ") as caught:
+    with refused("argument-invalid", "--set seed: ", kind=UsageError) as caught:
         parse_changes([f"seed={text}"])
     assert len(caught.value.message) < 300
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from refusals import refused
 from samples import GOOD
 from trimaran.engines.host import Host
 from trimaran.errors import UsageError
@@ -45,19 +46,19 @@ def test_every_app_says_which_options_it_has() -> None:
 @pytest.mark.parametrize(
     ("args", "fault"),
     [
-        ({"modle": "resnet20"}, "no such option (did you mean model or"),
-        ({"no-nesterov": True}, "no such option (did you mean nesterov"),
-        ({"engine": "ddp"}, "is called strategy now"),
-        ({"zzz": 1}, "no such option (known: data, out, model"),
-        ({"model": "resnet21"}, "must be one of resnet20, resnet32"),
-        ({"epochs": 1.5}, "must be a whole number, got 1.5"),
-        ({"epochs": 0}, "must be at least 1, got 0"),
-        ({"epochs": True}, "must be a whole number, got true"),
-        ({"base-lr": 0.0}, "must be above 0, got 0.0"),
-        ({"base-lr": "fast"}, "must be a number, got fast"),
-        ({"weight-decay": float("inf")}, "must be finite, got inf"),
-        ({"momentum": 1}, "must be below 1, got 1"),
-        ({"nesterov": "yes, please"}, "must be true or false, got yes, please"),
+        ({"modle": "resnet20"}, "model or"),
+        ({"no-nesterov": True}, "mean nesterov"),
+        ({"engine": "ddp"}, "strategy"),
+        ({"zzz": 1}, "known: data, out, model"),
+        ({"model": "resnet21"}, "resnet20, resnet32"),
+        ({"epochs": 1.5}, "whole number, got 1.5"),
+        ({"epochs": 0}, "1, got 0"),
+        ({"epochs": True}, "whole number, got true"),
+        ({"base-lr": 0.0}, "0, got 0.0"),
+        ({"base-lr": "fast"}, "number, got fast"),
+        ({"weight-decay": float("inf")}, "finite, got inf"),
+        ({"momentum": 1}, "1, got 1"),
+        ({"nesterov": "yes, please"}, "got yes, please"),
     ],
 )
 def test_faults_of_a_recipe_are_named_with_file_line_and_key(
@@ -88,17 +89,17 @@ def test_a_wrong_change_is_refused_before_data_and_image(
     with pytest.raises(UsageError) as caught:
         pipeline.execute(request, Silent())
     unknown, negative = str(caught.value).splitlines()
-    assert unknown.startswith(
-        "--set modle: resnet-imagenet train has no such option (did you mean model"
-    )
-    assert negative == "--set epochs: must be at least 1, got -1"
+    assert unknown.startswith("--set modle: ")
+    assert "mean model" in unknown
+    assert negative.startswith("--set epochs: ")
+    assert negative.endswith("got -1")
 
 
 def test_an_app_that_says_nothing_is_unchecked_and_that_is_said(checkout: Path) -> None:
     request, reporter = pipeline.Request(write(checkout, {"modle": 1}), Host(), {}), Silent()
-    with pytest.raises(UsageError, match="unknown image"):  # this checkout has none
+    with refused("name-unknown", "image", kind=UsageError):  # this checkout has none
         pipeline.execute(request, reporter)
-    assert "options.json is not there" in reporter.warnings[0]
+    assert "options.json" in reporter.warnings[0]
 
 
 def test_a_damaged_description_is_named(described: Path) -> None:

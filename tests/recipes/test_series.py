@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from refusals import refused
 from samples import GOOD
 from trimaran.errors import UsageError
 from trimaran.inventory import catalog
@@ -69,14 +70,14 @@ def test_a_point_over_nodes_has_all_tasks_of_each(checkout: Path) -> None:
 @pytest.mark.parametrize("name", [NAME, f"{NAME}@3", f"{NAME}@"])
 def test_without_a_point_of_it_the_points_are_named(checkout: Path, name: str) -> None:
     write(checkout, SERIES)
-    with pytest.raises(UsageError, match=r"points over ranks: 1, 2, 4") as caught:
+    with refused("point-unknown", "ranks: 1, 2, 4", kind=UsageError) as caught:
         library.load(name)
-    assert caught.value.hint == f"say which: {NAME}@1"
+    assert f"{NAME}@1" in str(caught.value.hint)
 
 
 def test_what_is_no_series_has_no_points(checkout: Path) -> None:
     write(checkout, GOOD)
-    with pytest.raises(UsageError, match="is no series: it has no point 4"):
+    with refused("point-unknown", NAME, "point 4", kind=UsageError):
         library.load(f"{NAME}@4")
 
 
@@ -91,20 +92,19 @@ def test_a_series_is_listed_once_and_shown_with_its_points(checkout: Path) -> No
 @pytest.mark.parametrize(
     ("points", "message"),
     [
-        ({3: {"expected": expected(80)}}, "series.points: 3 ranks are no whole nodes of 2"),
-        ({1: {"expected": expected(80)}}, "series.points.1: launcher: 'mpirun' does not start 1"),
-        ({2: {"expected": []}}, "series.points.2.expected: List should have at least 1 item"),
+        ({3: {"expected": expected(80)}}, r"series\.points: 3 ranks .* 2 ranks"),
+        ({1: {"expected": expected(80)}}, r"points\.1: launcher: 'mpirun' .* 1 "),
+        ({2: {"expected": []}}, r"series\.points\.2\.expected: "),
         ({2: {"expected": expected(80), "resources": {"nodes": 2}}},
-         "series.points.2.resources.nodes: unknown key"),
-        ({2: {"expected": expected(80, metric="top")}}, "series.points.2.expected.0.metric"),
-        ({0: {"expected": expected(80)}}, "series.points.0"),
+         r"series\.points\.2\.resources\.nodes: "),
+        ({2: {"expected": expected(80, metric="top")}}, r"points\.2\.expected\.0\.metric: "),
+        ({0: {"expected": expected(80)}}, r"series\.points\.0"),
     ],
 )
 def test_faults_of_a_point_are_named(checkout: Path, points: Any, message: str) -> None:
     write(checkout, {**SERIES, "series": {"over": "ranks", "points": points}})
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=message):
         library.load(f"{NAME}@2")
-    assert message in caught.value.message
 
 
 def test_an_argument_of_a_point_is_refused_at_its_line(checkout: Path) -> None:
@@ -116,6 +116,4 @@ def test_an_argument_of_a_point_is_refused_at_its_line(checkout: Path) -> None:
         library.load(f"{NAME}@1")
     lines = path.read_text().splitlines()
     line = max(n for n, text in enumerate(lines, 1) if "epochs:" in text)
-    assert caught.value.message == (
-        f"{path}:{line}: series.points.1.args.epochs: must be at least 1, got 0"
-    )
+    assert caught.value.message.startswith(f"{path}:{line}: series.points.1.args.epochs: ")

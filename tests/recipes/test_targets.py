@@ -79,9 +79,9 @@ def test_all_differences_are_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("architecture", "flag", "fault"),
     [
-        ("x86_64", "avx512_b16", "x86_64 has no 'avx512_b16' among avx512_bf16"),
-        ("x86_64", "sve", "x86_64 has no 'sve' among avx"),
-        ("aarch64", "avx2", "aarch64 has no 'avx2' among"),
+        ("x86_64", "avx512_b16", "x86_64 .*'avx512_b16' .*avx512_bf16"),
+        ("x86_64", "sve", "x86_64 .*'sve' .*avx"),
+        ("aarch64", "avx2", "aarch64 .*'avx2' .*sve2"),
     ],
 )
 def test_a_flag_that_no_machine_has_is_an_error_with_its_line(

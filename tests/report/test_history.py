@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_told_and_stops_nothing(judged: JudgedRun, checko
     report.write(judged.directory)
     for name in ("report.md", "report.html"):
         text = (judged.directory / name).read_text()
-        assert "evidence that cannot be read" in text
+        assert "unreadable evidence" in text
         assert "a.json" in text
     assert len(find(judged).runs) == 1
 

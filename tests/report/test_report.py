@@ -14,6 +14,7 @@ import yaml
 
 import datasets
 from finished import DATA, SIF, finish, launch, start
+from refusals import refused
 from samples import GOOD, write_outcome
 from trimaran.cli.terminal import show_verdict
 from trimaran.errors import RunError, UsageError
@@ -60,7 +61,7 @@ def test_html_of_a_report_escapes_what_a_recipe_says(recipe: RecipeFile, own_pla
 
 def test_a_run_that_has_not_completed_is_not_judged(recipe: RecipeFile, own_place: Path) -> None:
     start(own_place / "run", recipe)
-    with pytest.raises(UsageError, match="is running, not completed"):
+    with refused("run-incomplete", own_place / "run", "running", kind=UsageError):
         report.write(own_place / "run")
 
 
@@ -69,7 +70,7 @@ def test_a_recipe_changed_after_the_run_is_noticed(recipe: RecipeFile, own_place
     finish(directory, recipe, 0.5)
     copy = directory / "recipe.yaml"
     copy.write_text(copy.read_text().replace("value: 90", "value: 40"))
-    with pytest.raises(UsageError, match="is not the recipe that was run"):
+    with pytest.raises(UsageError, match=r"recipe\.yaml"):
         report.write(directory)
 
 
@@ -92,7 +93,7 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     assert kept["run"]["image"]["digest"] == image.digest
     assert kept["run"]["recipe"]["changed"] == {"seed": 3}
     assert kept["verdict"]["outcome"] == "PASS"
-    with pytest.raises(UsageError, match="never overwritten"):
+    with pytest.raises(UsageError, match=file.name):
         report.write_evidence(directory, *report.write(directory), file)
 
 
@@ -110,7 +111,7 @@ def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place
     assert written["modified"] == [{"kind": "venv", "path": "/my/venv", "sha256": "ef" * 32}]
     said = "the image was modified (venv /my/venv): not publishable as evidence"
     assert said in (directory / "report.md").read_text()
-    with pytest.raises(UsageError, match="was modified"):
+    with refused("run-unpublishable", "venv /my/venv", kind=UsageError):
         report.write_evidence(directory, *judged, own_place / "evidence.json")
     assert not (own_place / "evidence.json").exists()
 
@@ -119,7 +120,7 @@ def test_a_run_outside_a_container_is_no_evidence(recipe: RecipeFile, own_place:
     directory = own_place / "run"
     finish(directory, recipe, 0.95)
     judged = report.write(directory)
-    with pytest.raises(UsageError, match="it is no evidence"):
+    with refused("run-unpublishable", recipe.name, kind=UsageError):
         report.write_evidence(directory, *judged, own_place / "evidence.json")
 
 
@@ -159,7 +160,7 @@ def test_a_run_of_before_there_were_cards_is_judged_by_that_of_the_checkout(
     (directory / "run.json").write_text(json.dumps(record))
     assert report.write(directory)[1] == whole
     (checkout / "apps/resnet-imagenet/app.yaml").unlink()
-    with pytest.raises(UsageError, match=r"resnet-imagenet/app\.yaml is not there"):
+    with refused("file-missing", "resnet-imagenet/app.yaml", kind=UsageError):
         report.write(directory)
 
 
@@ -171,9 +172,9 @@ def test_a_run_keeps_the_card_that_it_is_judged_by(
     card.write_text(card.read_text().replace("factor: 100", "factor: 1000"))
     record, verdict = report.write(directory)
     assert verdict.outcome == "PASS"
-    assert any("what its app says of itself" in note for note in report.notes(record))
+    assert any("app card" in note for note in report.notes(record))
     (directory / "app.yaml").write_text(card.read_text())
-    with pytest.raises(UsageError, match=r"app\.yaml is not the card of the app that was run"):
+    with pytest.raises(UsageError, match=r"run/app\.yaml"):
         report.write(directory)
 
 
@@ -226,7 +227,7 @@ def test_a_flag_in_run_json_makes_no_evidence(recipe: RecipeFile, own_place: Pat
     assert '"publishable": false' in text
     (directory / "run.json").write_text(text.replace('"publishable": false', '"publishable": true'))
     judged = report.write(directory)
-    with pytest.raises(UsageError, match="it is no evidence"):
+    with refused("run-unpublishable", recipe.name, kind=UsageError):
         report.write_evidence(directory, *judged, own_place / "evidence.json")
 
 
@@ -244,8 +245,9 @@ def test_data_that_the_contract_does_not_pin_have_no_reference(
     _, verdict = report.write(own_place / "run")
     assert verdict.outcome == ("NO REFERENCE" if known == "not" else "PASS")
     if known == "not":
-        assert verdict.reasons == ["the run read another fashion-mnist than its contract pins"
-                                   f" (dataset.json {DATA.sha256[:12]}…)"]
+        [reason] = verdict.reasons
+        assert "fashion-mnist" in reason
+        assert f"dataset.json {DATA.sha256[:12]}…" in reason
 
 
 @pytest.mark.parametrize("name", ["verdict.json", "report.md", "report.html", "curves.svg"])
@@ -266,7 +268,7 @@ def test_what_a_report_reads_is_no_link(recipe: RecipeFile, own_place: Path, nam
     finish(own_place / "run", recipe)
     (own_place / "run" / name).rename(own_place / "elsewhere")
     (own_place / "run" / name).symlink_to(own_place / "elsewhere")
-    with pytest.raises(UsageError, match=f"{name} is a link, which is not followed"):
+    with pytest.raises(UsageError, match=f"{name} is a link"):
         report.write(own_place / "run")
     assert not (own_place / "run/verdict.json").exists()
 
@@ -274,5 +276,5 @@ def test_what_a_report_reads_is_no_link(recipe: RecipeFile, own_place: Path, nam
 def test_a_report_that_cannot_be_written_is_named(recipe: RecipeFile, own_place: Path) -> None:
     finish(own_place / "run", recipe)
     (own_place / "run/report.md").mkdir()
-    with pytest.raises(RunError, match="cannot write the report"):
+    with refused("file-unwritable", own_place / "run", "report.md", kind=RunError):
         report.write(own_place / "run")

@@ -1,3 +1,3 @@
-"""What an image is: its definition, rendered for Apptainer and Docker from one source.
+"""Image definitions, their rendering for Apptainer and Docker, locks, wheelhouses, base images.
 
-Locks, wheelhouses and base images belong to it. Nothing here builds or runs an image."""
+Nothing in this package builds or runs an image."""

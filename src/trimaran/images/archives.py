@@ -1,4 +1,4 @@
-"""Image archives: tar files that engines can build on, written and recognised."""
+"""Write and recognise image archives: tar files from which an engine can build an image."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from trimaran.images.parts import SYSTEM_PATH
 
 
 def fill_holes(sparse: Path, layer: Path) -> None:
-    """Copy the tar file `sparse` to `layer`, with zeros in place of holes.
+    """Copy the tar file `sparse` to `layer` and write zeros in place of holes.
 
-    mmdebstrap 1.6 leaves holes out, and podman 4 writes such a layer back longer than it was.
+    mmdebstrap 1.6 omits the holes of sparse files; podman 4 changes the size of such a layer
+    when it exports it.
     """
-    with tarfile.open(sparse) as found, tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as tar:
-        for entry in found:
-            content = found.extractfile(entry) if entry.isreg() else None
+    with tarfile.open(sparse) as source, tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as tar:
+        for entry in source:
+            content = source.extractfile(entry) if entry.isreg() else None
             entry.pax_headers = {
                 key: text for key, text in entry.pax_headers.items()
                 if not key.startswith("GNU.sparse.") and key not in ("path", "size")
@@ -30,7 +31,7 @@ def fill_holes(sparse: Path, layer: Path) -> None:
 
 
 def pack(layer: Path, archive: Path, epoch: int) -> str:
-    """Write a docker-archive of one layer, and return its digest (of the image's config)."""
+    """Write a docker-archive with one layer; return the digest of the image's configuration."""
     moment = datetime.fromtimestamp(epoch, timezone.utc).isoformat().replace("+00:00", "Z")
     layer_hash = sha256(layer)
     config = json.dumps({
@@ -54,21 +55,26 @@ def pack(layer: Path, archive: Path, epoch: int) -> str:
 
 
 def kind(path: Path) -> str:
-    """Return the form of an image archive, as `Base.bootstrap` calls it.
+    """Return the format of an image archive: `docker-archive` or `oci-archive`.
 
     Raises:
-        UsageError: it is none.
+        UsageError: The file is not an image archive.
     """
     try:
         with tarfile.open(path) as tar:
             names = {member.name.removeprefix("./") for member in tar}
     except tarfile.TarError as error:
-        raise UsageError(f"--base {path}: neither a SIF nor an image archive") from error
+        raise UsageError(
+            f"--base {path}: the file is neither a SIF nor an image archive", code="base-invalid"
+        ) from error
     if "manifest.json" in names:
         return "docker-archive"
     if "index.json" in names:
         return "oci-archive"
-    raise UsageError(f"--base {path}: a tar file, but no image archive (docker save, oci-archive)")
+    raise UsageError(
+        f"--base {path}: the tar file is not an image archive", code="base-invalid",
+        hint="`podman save --format oci-archive` and `docker save` write image archives",
+    )
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:

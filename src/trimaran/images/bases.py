@@ -1,8 +1,9 @@
-"""The base image of a framework image: given, cached, pulled by digest, or assembled.
+"""Find or make the base image of a framework image.
 
-The pinned image of the registry is the first choice. Where no registry answers, the
-same Debian release is assembled from its packages by mmdebstrap. It is a different
-image, so its labels and digest say what it really is.
+The base image is the file that the user gives, a file in the cache, or the pinned image, pulled
+from its registry. If the registry does not answer, mmdebstrap assembles the same Debian release
+from its packages. The assembled image has a digest and labels of its own, because it differs from
+the image of the registry.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from trimaran.images.parts import RegistryBase
 from trimaran.reporting import Reporter
 
 REGISTRY_SECONDS = 4.0
-"""How long a registry may take to answer before the base is assembled instead."""
+"""Seconds to wait for the answer of a registry before the base image is assembled instead."""
 
-# What docker.io's debian:*-slim leaves out as well.
+# The images debian:*-slim of docker.io omit the same files.
 _LEFT_OUT = (
     "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
     "/usr/share/groff/*", "/usr/share/lintian/*",
 )
 API_HOSTS = {"docker.io": "registry-1.docker.io"}
-"""Registry -> the host that answers for it, where it is another one."""
+"""Name of a registry -> host of its API, where the two differ."""
 
 Pull = Callable[[str, Path], None]
-"""Pulls an image reference (with digest) into a file, with the engine's own means."""
+"""A function of an engine that pulls an image reference (with digest) into a file."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class Base:
     """A base image to build on.
 
     Attributes:
-        bootstrap: Apptainer's agent for it: docker, docker-archive, oci-archive or localimage.
-        reference: path of the file, or image reference of a registry.
-        name: what it is, for the label `base.name`.
+        bootstrap: Apptainer's bootstrap agent: docker, docker-archive, oci-archive or localimage.
+        reference: path of a file, or image reference of a registry.
+        name: value of the label `base.name`.
         digest: `sha256:…` of the registry's manifest, the archive's image or the file.
     """
 
@@ -57,7 +58,7 @@ class Base:
 
 
 class _Kept(strict.Model):
-    """What lies beside a base in the cache: what it is, and the SHA-256 of its file."""
+    """The JSON file beside a base image in the cache: its description and its file's SHA-256."""
 
     base: Base
     sha256: str
@@ -72,25 +73,26 @@ def resolve(
     suffix: str,
     reporter: Reporter,
 ) -> Base:
-    """Return the base to build on, getting or making it if need be.
+    """Return the base image to build on; pull or assemble it if it is not in the cache.
 
     Args:
-        wanted: what `image.yaml` pins.
-        given: what the user asked for instead (`--base`): archive, SIF or reference.
-        offline: never touch the network.
-        pull: pulls from a registry into a file.
-        suffix: of a file that `pull` writes (".sif", ".oci.tar").
-        reporter: is told which base it is, and why, when it is not the pinned one.
+        wanted: the base image that `image.yaml` pins.
+        given: the value of `--base`: archive, SIF or image reference; None: use `wanted`.
+        offline: use no network.
+        pull: pulls an image from a registry into a file.
+        suffix: suffix of a file that `pull` writes (".sif", ".oci.tar").
+        reporter: shows which base image is used, and why, if it is not the pinned one.
 
     Raises:
-        BuildError: none can be had; UsageError: the given one is no image, or none is pinned.
+        BuildError: The base image is neither in the cache nor can it be pulled or assembled.
+        UsageError: `given` is not an image, or `wanted` has no digest.
     """
     if given is not None:
         return from_user(given)
     if wanted.digest is None:
         raise UsageError(
-            f"{wanted.image} is not pinned here: its digest is for you to choose",
-            hint=f"--base {wanted.image.rpartition(':')[0]}@sha256:…",
+            f"image.yaml pins no digest of the base image {wanted.image}", code="base-unpinned",
+            hint=f"choose a digest: --base {wanted.image.rpartition(':')[0]}@sha256:…",
         )
     tag = wanted.image.rpartition("/")[2].replace(":", "-")
     pinned = paths.cache("bases", f"{tag}-{wanted.digest.removeprefix('sha256:')[:12]}{suffix}")
@@ -104,27 +106,30 @@ def resolve(
 
 
 def _kept(file: Path, reporter: Reporter) -> Base | None:
-    """Return the base that lies at `file`, or None; a damaged one is said and set aside."""
+    """Return the base image in `file`, or None if it is missing or damaged.
+
+    A damaged file is renamed, with a warning.
+    """
     about = _about(file)
     if not os.path.lexists(file):
         return None
     try:
         kept = _Kept.model_validate_json(about.read_bytes())
-        found = sha256(file)
-        if found == kept.sha256:
+        actual = sha256(file)
+        if actual == kept.sha256:
             return replace(kept.base, reference=str(file))
-        fault = f"{file} is damaged: expected SHA-256 {kept.sha256}, found {found}"
+        fault = f"{file} is damaged: expected SHA-256 {kept.sha256}, found {actual}"
     except OSError as error:
         fault = f"{error.filename} cannot be read: {error.strerror}"
     except ValidationError:
         fault = f"{about} is damaged"
     asides = [set_aside(path).name for path in (file, about) if os.path.lexists(path)]
-    reporter.warn(f"{fault}; set aside as {' and '.join(asides)}")
+    reporter.warn(f"{fault}; renamed to {' and '.join(asides)}")
     return None
 
 
 def _keep(made: Path, file: Path, base: Base) -> Base:
-    """Put the file `made` at `file`, with what is known of it beside it."""
+    """Move the file `made` to `file`, and write its description beside it."""
     kept = _Kept(base=base, sha256=sha256(made))
     write_atomic(_about(file), kept.model_dump_json(indent=1) + "\n")
     made.rename(file)
@@ -140,7 +145,7 @@ def _pull(
         locks.scratch(place.parent, "pull-") as folder,
         reporter.bar(f"pulling {wanted.image}", None),
     ):
-        if (kept := _kept(place, reporter)) is not None:  # by another process meanwhile
+        if (kept := _kept(place, reporter)) is not None:  # another process has pulled it
             return kept
         part = folder / place.name
         pull(f"{wanted.image.rpartition(':')[0]}@{digest}", part)
@@ -148,15 +153,27 @@ def _pull(
 
 
 def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) -> Base:
-    """Return the same Debian release, assembled from its packages."""
+    """Return the same Debian release, assembled from its packages.
+
+    Args:
+        wanted: the base image that is not available.
+        why: the reason, for messages.
+        offline: use no network.
+        reporter: shows the reason and the progress.
+
+    Raises:
+        BuildError: The base image is no Debian, or it is not in the cache and `offline` is set.
+    """
     if wanted.suite is None:
-        raise BuildError(f"{wanted.image}: {why}", hint="give an archive or SIF of it with --base")
+        raise BuildError(f"{wanted.image}: {why}", code="base-unavailable",
+                         hint="give an archive or SIF of this image with --base")
     assembled = assembled_at(wanted.suite)
     kept = _kept(assembled, reporter)
     if kept is None:
         if offline:
             raise BuildError(
-                f"no base image for {wanted.image} in {assembled.parent}, and --offline was given",
+                f"{assembled.parent} has no base image for {wanted.image}, and --offline was given",
+                code="base-unavailable",
                 hint="build once with a network, or give an archive or SIF with --base",
             )
         reporter.warn(f"{wanted.image}: {why}; assembling Debian {wanted.suite} instead")
@@ -167,30 +184,30 @@ def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) 
 
 
 def assembled_at(suite: str) -> Path:
-    """Return where the cache has the assembled Debian `suite`."""
+    """Return the path of the assembled Debian `suite` in the cache."""
     return paths.cache("bases", f"debian-{suite}.plain.docker.tar")
 
 
 def from_user(given: str) -> Base:
-    """Return the base that the user named: a file, or an image of a registry.
+    """Return the base image that the user named: a file, or an image of a registry.
 
     Raises:
-        UsageError: a path that does not exist or is no image archive.
+        UsageError: The path does not exist, or its file is not an image archive.
     """
     path = Path(given)
     if path.is_file():
         agent = "localimage" if path.suffix == ".sif" else archives.kind(path)
         return Base(agent, str(path.resolve()), path.name, f"sha256:{sha256(path)}")
     if given.startswith(("/", "./", "../", "~")) or path.suffix in (".sif", ".tar"):
-        raise UsageError(f"--base {given}: no such file")
+        raise UsageError(f"--base {given}: the file does not exist", code="file-missing")
     reference = given.removeprefix("docker://")
     _, at, digest = reference.partition("@")
     return Base("docker", reference, reference, digest if at else "unknown")
 
 
 def unreachable(image: str) -> str | None:
-    """Return why the registry of `image` cannot be asked, or None when it answers."""
-    import requests  # slow to import, and asked for builds only
+    """Return why the registry of `image` cannot be used, or None if it answers."""
+    import requests  # imported here because it is slow and only builds need it
 
     from trimaran.net import web
 
@@ -208,20 +225,20 @@ def unreachable(image: str) -> str | None:
 
 
 def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
-    """Make an archive of a minimal Debian `suite` at `destination`, whole or not at all.
+    """Write an archive of a minimal Debian `suite` to `destination`, whole or not at all.
 
     Raises:
         BuildError: mmdebstrap is missing or fails.
     """
-    # The prefix of `make apptainer` has mmdebstrap, for hosts without the package.
+    # `make apptainer` installs mmdebstrap into its own prefix, for hosts without the package.
     search = os.pathsep.join([os.environ.get("PATH", os.defpath),
                               str(paths.cache("apptainer", "current", "usr", "bin"))])
     program = shutil.which("mmdebstrap", path=search)
     if program is None or not KEYRING.is_file():
         raise BuildError(
             "no registry answers, and a base image cannot be assembled without mmdebstrap"
-            " and debian-archive-keyring",
-            hint="`make apptainer` brings mmdebstrap; or give an archive or SIF with --base",
+            " and debian-archive-keyring", code="program-missing",
+            hint="`make apptainer` installs mmdebstrap; or give an archive or SIF with --base",
         )
     with locks.scratch(destination.parent, "base-") as folder:
         sparse, layer = folder / "sparse.tar", folder / "layer.tar"
@@ -229,7 +246,7 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
         argv = [
             program, "--mode=root" if os.geteuid() == 0 else "--mode=unshare",
             "--variant=minbase", "--include=ca-certificates", f"--keyring={KEYRING}",
-            # A mirror that stands still, as air-gapped sites keep; signatures are verified.
+            # An air-gapped site may have an old copy of the mirror; signatures are verified.
             "--aptopt=Acquire::Check-Valid-Until \"false\"",
             *(f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT),
             "--dpkgopt=path-include=/usr/share/doc/*/copyright",
@@ -237,7 +254,7 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
         ]
         process.follow(
             argv, f"assembling Debian {suite}", reporter, what="mmdebstrap", check=BuildError,
-            hint=None if os.geteuid() == 0 else "it needs newuidmap (apt-get install uidmap)",
+            hint=None if os.geteuid() == 0 else "install newuidmap: apt-get install uidmap",
             env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
         )
         archives.fill_holes(sparse, layer)

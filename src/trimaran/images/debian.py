@@ -1,9 +1,9 @@
-"""Debian packages of an image: resolved into `debian.lock`, fetched from there, verified.
+"""Resolve the Debian packages of an image into `debian.lock`, and read that file.
 
-Resolving asks apt under a configuration of its own and against an empty package
-database, so the lock holds the whole closure and does not depend on the machine or
-on what the base image has. Every line of the lock names a file by its SHA-256; the
-files come from deb.debian.org, or from snapshot.debian.org once Debian has moved on.
+apt resolves them with a private configuration and an empty package database. The lock therefore
+contains all dependencies, and depends neither on the machine nor on the packages of the base
+image. Every line of the lock names a file by its SHA-256. The files come from deb.debian.org, or
+from snapshot.debian.org after Debian has replaced them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ARCHIVES = {
     "debian": (f"{DEBIAN}/debian", "{suite}"),
     "debian-security": (f"{DEBIAN}/debian-security", "{suite}-security"),
 }
-"""Archive -> its mirror and the name of the suite in it."""
+"""Name of an archive -> its mirror, and the pattern of its suite's name."""
 
 LINE = re.compile(r"(\S+ +){2}(?P<archive>\S+) +\S+ +(?P<path>\S+) +[0-9]{1,15} +[0-9a-f]{64}")
-"""A line of a lock."""
+"""The form of a line of `debian.lock`."""
 
 PRINTED = re.compile(r"'(?P<url>[^' ]+)' (?P<name>[^_ ]+)_(?P<version>[^_ ]+)_[^_ ]+"
                      r" (?P<size>[0-9]{1,15}) SHA256:(?P<sha256>[0-9a-f]{64})")
-"""What apt prints of a package."""
+"""The form of the line that apt prints for a package."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Package:
 
     Attributes:
         archive: key of `ARCHIVES`.
-        snapshot: time stamp at which snapshot.debian.org has the file.
-        path: of the file below the archive's root.
-        size: in bytes.
+        snapshot: time stamp of an archive state on snapshot.debian.org that has the file.
+        path: path of the file below the archive's root.
+        size: size of the file in bytes.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Package:
 
     @property
     def filename(self) -> str:
-        """Name of the file, as apt takes it."""
+        """Name of the file, in the form that apt requires."""
         return unquote(self.path.rpartition("/")[2])
 
     @property
     def urls(self) -> tuple[str, str]:
-        """Where the file is: the mirror, then the archive's history."""
+        """Addresses of the file: on the mirror, then on snapshot.debian.org."""
         mirror = ARCHIVES[self.archive][0]
         old = f"{SNAPSHOT}/{self.archive}/{self.snapshot}/{self.path}"
         return f"{mirror}/{self.path}", old
@@ -74,14 +74,15 @@ def read(path: Path) -> list[Package]:
     """Read a `debian.lock`.
 
     Raises:
-        UsageError: the file is missing, or a line is no lock line.
+        UsageError: The file is missing or is not text, or a line has another form.
     """
     if not path.is_file():
-        raise UsageError(f"{path} is missing", hint=f"run `trimaran lock {path.parent.name}`")
+        raise UsageError(f"{path} is missing", code="lock-missing",
+                         hint=f"run `trimaran lock {path.parent.name}`")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no debian.lock: {error}") from error
+        raise UsageError(f"{path} is not a debian.lock: {error}", code="lock-invalid") from error
     packages = []
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith("#"):
@@ -89,7 +90,8 @@ def read(path: Path) -> list[Package]:
         found = LINE.fullmatch(line.strip())
         if found is None or found["archive"] not in ARCHIVES or not _is_below(found["path"]):
             raise UsageError(
-                f"{path}:{number}: not 'name version archive snapshot path size sha256'"
+                f"{path}:{number}: not 'name version archive snapshot path size sha256'",
+                code="lock-invalid", hint=f"run `trimaran lock {path.parent.name}`",
             )
         name, version, archive, snapshot, below, size, checksum = line.split()
         packages.append(Package(name, version, archive, snapshot, below, int(size), checksum))
@@ -97,12 +99,12 @@ def read(path: Path) -> list[Package]:
 
 
 def _is_below(path: str) -> bool:
-    """Whether `path` names a file below the archive, and one in the folder that it is put into."""
+    """Return whether `path` stays below the root of the archive and below a download folder."""
     return ".." not in path.split("/") and re.search("%2f", path, re.IGNORECASE) is None
 
 
 def write(packages: Sequence[Package], image: str) -> str:
-    """Return the text of a `debian.lock` with these packages."""
+    """Return the text of a `debian.lock` with `packages`, those of `image`."""
     lines = [
         f"# Debian packages of {image}, with all that they depend on.",
         f"# Written by `trimaran lock {image}`; an image has exactly these versions.",
@@ -116,20 +118,22 @@ def write(packages: Sequence[Package], image: str) -> str:
 
 
 def resolve(suite: str, wanted: Sequence[str], *, security: bool) -> list[Package]:
-    """Return `wanted` and all that they depend on, at their newest versions in `suite`.
+    """Return the packages `wanted` and all their dependencies, in their newest version in `suite`.
 
     Args:
         suite: a Debian release (`bookworm`).
         wanted: package names.
-        security: take security updates too. Mirrors drop those when the next one comes,
-            and only snapshot.debian.org has them then; a point release stays for years.
+        security: include security updates. A mirror deletes an update when the next one appears,
+            and only snapshot.debian.org keeps it; a point release stays on mirrors for years.
 
     Raises:
-        BuildError: no apt or no archive keys here, no network, or an unknown package.
+        BuildError: apt or its archive keys are missing, the network fails, or a package does not
+            exist.
     """
     if shutil.which("apt-get") is None or not KEYRING.is_file():
         raise BuildError(
             "resolving Debian packages needs apt and debian-archive-keyring",
+            code="program-missing",
             hint="run `trimaran lock` on a Debian-family machine; building needs neither",
         )
     archives = list(ARCHIVES) if security else ["debian"]
@@ -146,7 +150,7 @@ def resolve(suite: str, wanted: Sequence[str], *, security: bool) -> list[Packag
 
 
 def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
-    """Write an apt configuration that shares nothing with the host's but the archive keys."""
+    """Write an apt configuration that shares only the archive keys with the host's."""
     for folder in ("state/lists/partial", "cache/archives/partial", "etc/apt.conf.d",
                    "etc/preferences.d"):
         (work / folder).mkdir(parents=True)
@@ -165,10 +169,10 @@ def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
         "APT::Architecture": "amd64",
         "APT::Architectures": "amd64",
         "APT::Install-Recommends": "false",
-        "APT::Sandbox::User": "",  # no _apt user: we are not root
+        "APT::Sandbox::User": "",  # empty: only root can change to the user _apt
         "Acquire::Languages": "none",
-        "Acquire::ForceHash": "SHA256",  # --print-uris would show MD5 otherwise
-        # A mirror that stands still, as air-gapped sites keep; signatures are verified.
+        "Acquire::ForceHash": "SHA256",  # without it, --print-uris shows MD5
+        # An air-gapped site may have an old copy of the mirror; signatures are verified.
         "Acquire::Check-Valid-Until": "false",
         "Debug::NoLocking": "true",
     }
@@ -179,10 +183,10 @@ def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
 
 
 def _snapshots(lists: Path, archives: Sequence[str]) -> dict[str, str]:
-    """Return, for each archive, a time at which snapshot.debian.org has what apt just saw.
+    """Return archive -> time stamp at which snapshot.debian.org has the files that apt listed.
 
-    The snapshot service imports an archive some hours after its release file is
-    dated, so a day is added.
+    The snapshot service imports an archive some hours after the date of its release file.
+    Therefore one day is added.
     """
     stamps = {}
     for archive in archives:
@@ -194,12 +198,13 @@ def _snapshots(lists: Path, archives: Sequence[str]) -> dict[str, str]:
                 stamps[archive] = (moment + timedelta(days=1)).strftime("%Y%m%dT%H%M%SZ")
     missing = set(archives) - set(stamps)
     if missing:
-        raise BuildError(f"apt left no release file of {', '.join(missing)}")
+        raise BuildError(f"apt downloaded no release file of {', '.join(missing)}",
+                         code="apt-unexpected")
     return stamps
 
 
 def _package(line: str, stamps: dict[str, str]) -> Package:
-    """Parse apt's `'URL' FILE SIZE SHA256:HASH`."""
+    """Return the package of one line of apt, `'URL' FILE SIZE SHA256:HASH`."""
     found = PRINTED.fullmatch(line)
     url = found["url"] if found else line
     for archive, (mirror, _) in ARCHIVES.items():
@@ -209,4 +214,5 @@ def _package(line: str, stamps: dict[str, str]) -> Package:
                 snapshot=stamps[archive], path=url.removeprefix(f"{mirror}/"),
                 size=int(found["size"]), sha256=found["sha256"],
             )
-    raise BuildError(f"apt offers a file from an unknown archive: {url}")
+    raise BuildError(f"apt names a file outside the known archives: {url}",
+                     code="apt-unexpected")

@@ -1,10 +1,10 @@
 """Image definitions: the strict model of `containers/**/image.yaml`.
 
-A framework image stands on a base image and carries Debian packages and locked
-Python wheels; an app image stands on a framework image and carries packages of
-this repository. Both have their wheels in `requirements.in` and `requirements.lock`,
-an app image only where it brings some that its framework image lacks. The folder
-gives the name, so the file has none.
+A framework image is built on a base image and contains Debian packages and locked Python wheels.
+An app image is built on a framework image and contains packages of this repository. The wheels of
+a framework image are listed in `requirements.in` and `requirements.lock`; an app image has these
+files only if it needs wheels that its framework image lacks. The name of an image is the name of
+its folder.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class Image(strict.Model):
     """One `image.yaml`.
 
     Attributes:
-        base: of a framework image; the registry image it stands on.
-        framework: of an app image; the framework image it stands on.
-        short: of a framework image; framework and version in its tags (`torch2.13-cpu`).
-        debian: Debian packages asked for; `debian.lock` has their whole closure.
-        security: lock Debian's security updates too (see `debian.resolve` for the price).
-        python: of a framework image; its interpreter.
-        gpu: of a framework image; whose GPUs it is for (see `engines.gpu`).
-        build: a stage that compiles first.
-        environment: variables set in the running container.
-        caches: of a framework image; variable -> folder below the user's `~/.cache`, for a
-            library whose own choice is a name in /tmp that anybody can take first (see `caches`).
-        files: file of this folder, or of `containers/selftests/` -> place in the image.
-        test: which of those places is the self-test (see `self_test`).
+        base: framework images only: the image of a registry to build on.
+        framework: app images only: name of the framework image to build on.
+        short: framework images only: framework and version, for tags (`torch2.13-cpu`).
+        debian: Debian packages to install; `debian.lock` also lists their dependencies.
+        security: lock Debian's security updates, too (see `debian.resolve` for the drawback).
+        python: framework images only: the interpreter.
+        gpu: framework images only: vendor of the supported GPUs (see `engines.gpu`).
+        build: a first build stage that compiles software.
+        environment: variables that are set in the running container.
+        caches: framework images only: variable -> folder below the user's `~/.cache`. It replaces
+            a library's default in /tmp, where another user can create the same name (see `caches`).
+        files: file of this folder, or of `containers/selftests/` -> path in the image.
+        test: the path in `files` that is the self-test (see `self_test`).
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -85,7 +85,7 @@ class Image(strict.Model):
     def _one_meaning(cls, content: Any) -> Any:
         for key, reason in REFUSED_KEYS.items():
             if isinstance(content, dict) and key in content:
-                raise ValueError(f"'{key}' is refused: {reason}")
+                raise ValueError(f"'{key}' is not allowed: {reason}")
         return content
 
     @model_validator(mode="after")
@@ -100,15 +100,15 @@ class Image(strict.Model):
             _only_in_frameworks(self)
         if shared := [key for key, value in self.environment.items() if _SHARED.search(value)]:
             raise ValueError(
-                f"environment: {', '.join(shared)}: anybody can take a name in /tmp first;"
-                " leave it to the library, or use 'caches'"
+                f"environment: {', '.join(shared)}: another user can create the same name in /tmp;"
+                " remove the variable, or use 'caches'"
             )
         if self.test not in self.files.values():
-            raise ValueError(f"test: {self.test} is not among the places of 'files'")
+            raise ValueError(f"test: {self.test} is not one of the paths in 'files'")
         places = sorted(self.files.values())
         for above, below in itertools.pairwise(places):
             if below == above or below.startswith(f"{above}/"):
-                raise ValueError(f"files: {below} cannot be a file in the file {above}")
+                raise ValueError(f"files: {below} cannot lie below the file {above}")
         return self
 
     @model_validator(mode="after")
@@ -117,16 +117,17 @@ class Image(strict.Model):
             return self
         debian = self.base.suite is not None
         if debian != bool(self.debian):
-            raise ValueError("'debian' and 'base.suite' go together: packages are locked by suite")
+            raise ValueError("give both 'debian' and 'base.suite', or neither: packages are locked"
+                             " for a suite")
         if debian == (self.python.base is not None):
-            raise ValueError("give 'python.base' exactly when the base image brings Python")
+            raise ValueError("give 'python.base' if the base image contains Python, else omit it")
         if self.build and self.build.debian and not debian:
-            raise ValueError("build.debian: the base is no Debian; name files in build.sources")
+            raise ValueError("build.debian: the base image is not a Debian; use build.sources")
         return self
 
     @property
     def name(self) -> str:
-        """The image's name: that of its folder."""
+        """The name of the image, which is that of its folder."""
         return self._folder.name
 
     @property
@@ -136,24 +137,24 @@ class Image(strict.Model):
 
     @property
     def variant(self) -> VariantOf | None:
-        """Which variant it is, and of which image; None: it is none."""
+        """The variant and the image that it extends; None if the image is not a variant."""
         return self._variant
 
     @property
     def tag(self) -> str:
-        """The image's tag in a registry: version of Trimaran, framework and its version."""
+        """The tag in a registry: version of Trimaran, framework and version of the framework."""
         return f"{__version__}-{chain(self)[0].short}"
 
     @property
     def kind(self) -> Literal["framework", "app"]:
-        """Whether it is a framework image or an app image."""
+        """The kind of the image: framework image or app image."""
         return "framework" if self.framework is None else "app"
 
 
 def _only_in_frameworks(image: Image) -> None:
     keys = ("short", "gpu", "debian", "python", "build", "caches")
     if given := [key for key in keys if getattr(image, key)]:
-        raise ValueError(f"{', '.join(given)}: belongs into the framework image")
+        raise ValueError(f"{', '.join(given)}: allowed in framework images only")
 
 
 _SHARED = re.compile(r"(?:^|:)/(?:var/)?tmp(?:/|$)")
@@ -170,7 +171,7 @@ def load(name: str) -> Image:
     """Read the definition of the image called `name`.
 
     Raises:
-        UsageError: no such image (the nearest names are suggested), or a faulty file.
+        UsageError: No image has this name (similar names are suggested), or its file has faults.
     """
     return read(_DEFINED.file_of(name))
 
@@ -181,34 +182,39 @@ def every() -> list[Image]:
 
 
 def read(path: Path) -> Image:
-    """Read one `image.yaml`; every fault is named at once, with its line."""
-    found = strict.load_one(_model, path)
-    if isinstance(found, VariantOf):
-        other = read(path.parent.parent / found.of / "image.yaml")
-        image = other.model_copy(update=_changes(other, found.variant))
-        image._variant = found
+    """Read one `image.yaml`.
+
+    Raises:
+        UsageError: The file has faults; the message lists all of them with their lines.
+    """
+    content = strict.load_one(_model, path)
+    if isinstance(content, VariantOf):
+        other = read(path.parent.parent / content.of / "image.yaml")
+        image = other.model_copy(update=_changes(other, content.variant))
+        image._variant = content
     else:
-        image = cast("Image", found)
+        image = cast("Image", content)
     image._folder = path.parent
     missing = [name for name in image.files if not file_of(image, name).is_file()]
     missing += [str(file) for file in build_files(image) if not file.is_file()]
     if missing:
         raise UsageError(
             f"{path}: files: {', '.join(missing)} not found in {path.parent},"
-            " nor in containers/selftests"
+            " nor in containers/selftests", code="file-missing",
         )
     return image
 
 
 def _changes(image: Image, name: str) -> dict[str, Any]:
-    """Return the fields in which the variant `name` differs from `image`.
+    """Return the fields of the variant `name` of `image` that differ from those of `image`.
 
     Raises:
-        UsageError: `image` has no Debian and Python to add to.
+        UsageError: `image` has no 'debian' or no 'python', which a variant extends.
     """
     adds = strict.load(Variant, variants.file_of(f"{name}.yaml"))
     if image.python is None or not image.debian:
-        raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'")
+        raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'",
+                         code="file-invalid")
     kept = tuple(pattern for pattern in image.python.remove if pattern not in adds.keep)
     return {
         "summary": f"{image.name} {adds.summary}",
@@ -228,21 +234,24 @@ def _model(content: object) -> type[strict.Model]:
 
 
 def chain(image: Image) -> list[Image]:
-    """Return the images to build, in order: the framework image it stands on, then itself."""
+    """Return the images to build, in order: the framework image of an app image, then `image`."""
     if image.framework is None:
         return [image]
-    beside = image.folder.parent / image.framework / "image.yaml"  # test images lie side by side
+    beside = image.folder.parent / image.framework / "image.yaml"  # as for the images of tests
     below = read(beside) if beside.is_file() else load(image.framework)
     if below.kind != "framework":
-        raise UsageError(f"{image.folder / 'image.yaml'}: framework: {below.name} is an app image")
+        raise UsageError(f"{image.folder / 'image.yaml'}: framework: {below.name} is an app image",
+                         code="file-invalid", hint="name a framework image")
     return [below, image]
 
 
 def interpreter(image: Image, version: str | None = None) -> Python:
-    """Return the Python of `image`, or as much of another version, which the host engine has.
+    """Return the Python of `image`, with `version` in place of its own if that is given.
+
+    The host engine uses the Python version of the host.
 
     Raises:
-        UsageError: the locked wheels are not for that version.
+        UsageError: The lock has no wheels for that version.
     """
     python = chain(image)[0].python
     assert python is not None  # noqa: S101 - a framework image has one
@@ -250,7 +259,7 @@ def interpreter(image: Image, version: str | None = None) -> Python:
         return python
     if version not in PYTHONS:
         raise UsageError(
-            f"{image.name}: no wheels are locked for Python {version}",
+            f"{image.name}: no wheels are locked for Python {version}", code="python-unsupported",
             hint=f"use Python {', '.join(PYTHONS)}, for example: make quickstart "
             f"PYTHON=python{PYTHONS[0]}",
         )
@@ -258,48 +267,48 @@ def interpreter(image: Image, version: str | None = None) -> Python:
 
 
 def wheels_lock(image: Image) -> Path | None:
-    """Return the lock of the wheels that `image` brings itself.
+    """Return the path of the wheel lock of `image`.
 
-    None: an app image without `requirements.in`, for which those of its framework image are enough.
+    None: an app image without `requirements.in`; the wheels of its framework image are sufficient.
     """
     brings = image.kind == "framework" or (image.folder / "requirements.in").is_file()
     return image.folder / "requirements.lock" if brings else None
 
 
 def environment(image: Image) -> dict[str, str]:
-    """Return all variables of the image, those of its framework image included.
+    """Return all variables of the image, including those of its framework image.
 
-    Apptainer's `%environment` of a derived image replaces the one below, so each
-    definition carries the whole of it.
+    In Apptainer, `%environment` of a derived image replaces that of the image below, so each
+    definition contains all variables.
     """
     merged: dict[str, str] = {}
     for part in chain(image):
         merged |= part.environment
     if image.app is not None:
-        merged["PYTHONSAFEPATH"] = "1"  # in all ranks: no module of the folder they run in
+        merged["PYTHONSAFEPATH"] = "1"  # no imports from the working directory
     return merged
 
 
 def caches(image: Image) -> dict[str, str]:
-    """Return variable -> folder of caches that each user of the image has for themselves.
+    """Return variable -> folder below the user's cache, for the caches of libraries.
 
-    They are for Apptainer, which shares the host's /tmp; a container of Docker has its own.
+    Only Apptainer needs them, because it shares the host's /tmp.
     """
     own = environment(image)
     return {name: to for name, to in chain(image)[0].caches.items() if name not in own}
 
 
 def package_folder(name: str) -> Path:
-    """Return the folder of the package `apps/<name>`."""
+    """Return the folder `apps/<name>` of a package."""
     packages = paths.Definitions("package", ("apps/*/pyproject.toml",), paths.of_folder)
     return packages.file_of(name).parent
 
 
 def entry(image: Image) -> Entry | None:
-    """Return how the app in `image` is started, as its card says; None of a framework image.
+    """Return module and verbs of the app in `image`, from its app card; None: a framework image.
 
     Raises:
-        UsageError: its card is not there, or says something that no image can hold.
+        UsageError: The app card is missing, or has a value that an image cannot hold.
     """
     if image.app is None:
         return None
@@ -307,17 +316,17 @@ def entry(image: Image) -> Entry | None:
 
 
 def file_of(image: Image, name: str) -> Path:
-    """Return the file that `files` of the image calls `name`: its own, else a shared one."""
+    """Return the path of the entry `name` of `files`: in the image's folder, else a shared file."""
     own = image.folder / name
     return own if own.is_file() else paths.repository() / "containers/selftests" / name
 
 
 def self_test(image: Image) -> list[str]:
-    """Return what the image's Python is given to test it: the script, and whose GPUs it is for."""
+    """Return the arguments of Python for the self-test: the script and the vendor of the GPUs."""
     return [image.test, chain(image)[0].gpu or "none"]
 
 
 def build_files(image: Image) -> list[Path]:
-    """Return the files of the checkout that the image's first stage works with."""
+    """Return the files of the checkout that the first build stage of `image` uses."""
     folder = paths.repository() / "containers/build"
     return [folder / name for name in image.build.files] if image.build else []

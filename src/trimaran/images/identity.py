@@ -1,4 +1,4 @@
-"""What an image is made from, as one hash: with the same, it is the same image."""
+"""Compute one hash of everything that an image is made from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
 
 
 def content_of(image: Image) -> str:
-    """Return a SHA-256 over everything in the checkout that decides what `image` becomes.
+    """Return a SHA-256 over all inputs of `image` that are in the checkout.
 
-    That is the rendered definitions, its files, its locks, the sources of its
-    packages, and the same of the image below. The base image is not in the
-    checkout; engines add its digest.
+    The inputs are the rendered definition, the files, the locks and the sources of the packages,
+    and those of its framework image. The base image is not in the checkout; engines add its
+    digest.
     """
     parts: dict[str, str] = {}
     for part in definition.chain(image):

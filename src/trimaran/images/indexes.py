@@ -1,8 +1,8 @@
-"""Where Python packages come from on this machine: pip's own configuration.
+"""Find Python packages on the package indexes that pip's configuration names.
 
-PyPI is the default; a site's mirror, further indexes and folders of wheels are taken
-from pip's environment variables and configuration files. Whatever they offer counts
-only if its SHA-256 is in the lock.
+PyPI is the default. A mirror, further indexes and folders of wheels are read from pip's
+environment variables and configuration files. A file is accepted only if its SHA-256 is in the
+lock.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from trimaran.parsing import JSON_BYTES, parse_json
 PYPI = "https://pypi.org/simple"
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
 PAGE_SECONDS = 300.0
-"""For one page, of which some have megabytes."""
+"""Timeout in seconds for one page of an index; some have several megabytes."""
 
 FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
-"""What a file of an index may be called: never a path."""
+"""The form of an accepted file name; it cannot be a path."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that an index offers, with the hash that the index claims."""
+    """A file of an index, with the hash and the size in bytes that the index states."""
 
     filename: str
     url: str
@@ -47,12 +47,12 @@ class File:
 
 @dataclass
 class Sources:
-    """Indexes and folders, in pip's order, remembering which did not answer.
+    """Indexes and folders, in pip's order.
 
     Attributes:
         indexes: simple indexes, http(s) or file URLs.
         find_links: folders with wheels.
-        silent: indexes that could not be reached, and why; they are not asked again.
+        silent: index that did not answer -> the reason; it is not requested again.
     """
 
     indexes: tuple[str, ...]
@@ -60,7 +60,7 @@ class Sources:
     silent: dict[str, str] = field(default_factory=dict)
 
     def files(self, project: str) -> Iterable[File]:
-        """Yield what the indexes offer of `project`, the first index first."""
+        """Yield the files of `project`, those of the first index first."""
         for index in self.indexes:
             if index not in self.silent:
                 try:
@@ -69,9 +69,9 @@ class Sources:
                     self.silent[index] = _reason(error)
 
     def local(self, filename: str) -> list[str]:
-        """Return the files of this name in the find-links folders, as a download takes them."""
-        found = [folder / filename for folder in self.find_links]
-        return [str(path) for path in found if path.is_file()]
+        """Return the paths of the files with this name in the find-links folders."""
+        candidates = [folder / filename for folder in self.find_links]
+        return [str(path) for path in candidates if path.is_file()]
 
 
 def configured() -> Sources:
@@ -82,7 +82,7 @@ def configured() -> Sources:
         try:
             parser.read(path, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError):
-            continue  # pip itself reports a broken file; what is left still works
+            continue  # pip itself reports a broken file
         for section in ("global", "download"):
             if parser.has_section(section):
                 settings |= {k.replace("_", "-"): v for k, v in parser.items(section)}
@@ -140,12 +140,12 @@ def _listing(index: str, project: str) -> list[File]:
 
 def _parse_json(text: str, page: str) -> list[File]:
     try:
-        found = _Page.model_validate(parse_json(text))
+        listing = _Page.model_validate(parse_json(text))
     except ValidationError as error:
-        raise ValueError("no page of a package index") from error
+        raise ValueError("the answer is not a page of a package index") from error
     return [
         File(entry.filename, urljoin(page, entry.url), entry.hashes["sha256"], entry.size)
-        for entry in found.files
+        for entry in listing.files
         if "sha256" in entry.hashes and FILENAME.fullmatch(entry.filename)
     ]
 
@@ -154,21 +154,21 @@ def _parse_html(text: str, page: str) -> list[File]:
     links = _Links()
     try:
         links.feed(text)
-    except AssertionError as error:  # how html.parser calls some markup wrong
-        raise ValueError("no page of a package index") from error
-    found = []
+    except AssertionError as error:  # html.parser raises it for some invalid markup
+        raise ValueError("the answer is not a page of a package index") from error
+    files = []
     for href in links.hrefs:
         url, fragment = urldefrag(urljoin(page, href))
         if fragment.startswith("sha256="):
             filename = unquote(urlsplit(url).path.rpartition("/")[2])
             if not FILENAME.fullmatch(filename):
                 continue
-            found.append(File(filename, url, fragment.removeprefix("sha256="), None))
-    return found
+            files.append(File(filename, url, fragment.removeprefix("sha256="), None))
+    return files
 
 
 class _Entry(BaseModel):
-    """What is used of a file in the JSON form of an index."""
+    """The used keys of a file in the JSON form of an index."""
 
     filename: str
     url: str

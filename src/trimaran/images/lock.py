@@ -1,11 +1,11 @@
-"""Locks of an image: `requirements.lock` (wheels, with hashes) and `debian.lock`.
+"""Write and read the locks of an image: `requirements.lock` (wheels) and `debian.lock`.
 
-`requirements.lock` is pip's own format with hashes, resolved by uv for Python 3.11
-and newer on Linux: the image installs it for its interpreter, the host engine for
-its own. Wheels that PyPI does not have are named by official address and hash in
-`image.yaml`; the lock takes their hashes from there. What a package requires, but must
-not be in the image, is named in `excludes.txt` beside `requirements.in`. The lock of an
-app image has what the lock of its framework image lacks, and contradicts nothing there.
+`requirements.lock` has pip's format with hashes. uv resolves it for Python 3.11 and newer on Linux,
+so that the image and the host engine can install it for different versions of Python. `image.yaml`
+names the address and the hash of each wheel that is not on PyPI. `excludes.txt` beside
+`requirements.in` names packages that are required by others but must not be in the image. The lock
+of an app image contains only packages that the lock of its framework image lacks, in versions that
+agree with it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from trimaran.net.download import fetch
 from trimaran.reporting import Reporter
 
 EXCLUDES = "excludes.txt"
-"""Optional file: names of packages that stay out of the lock, whatever requires them."""
+"""Optional file: names of packages that are never locked, even if other packages require them."""
 
 
 @dataclass(frozen=True)
 class Locked:
-    """One requirement of a lock: a pinned version, when it applies, and the hashes accepted."""
+    """One requirement of a lock: pinned version, environment marker and accepted SHA-256 hashes."""
 
     name: str
     version: str
@@ -46,21 +46,21 @@ class Locked:
     hashes: tuple[str, ...]
 
     def applies_to(self, python: str) -> bool:
-        """Whether this requirement is installed for `python` ("3.11") on Linux x86_64."""
+        """Return whether this requirement is installed for `python` ("3.11") on Linux x86_64."""
         return self.marker is None or Marker(self.marker).evaluate(_linux(python))
 
 
 def lock(image: Image, reporter: Reporter) -> None:
-    """Resolve the packages of an image anew and write its locks.
+    """Resolve the packages of `image` and write its locks.
 
     Raises:
-        UsageError: an app image that takes all its packages from its framework image.
-        BuildError: something cannot be resolved, or a tool for it is missing.
+        UsageError: `image` is an app image that has all its packages from its framework image.
+        BuildError: The packages cannot be resolved, or a program for it is missing.
     """
     if definition.wheels_lock(image) is None:
         raise UsageError(
-            f"{image.name} has no locks of its own",
-            hint=f"`trimaran lock {image.framework}`, or name what that image lacks in"
+            f"{image.name} has no locks of its own", code="lock-inherited",
+            hint=f"run `trimaran lock {image.framework}`, or list further packages in"
             f" {image.folder / 'requirements.in'}",
         )
     paths.refuse_installed(image.folder)
@@ -78,10 +78,11 @@ def read(path: Path) -> list[Locked]:
     """Read a `requirements.lock`.
 
     Raises:
-        UsageError: the file is missing, or a requirement in it is not pinned with hashes.
+        UsageError: The file is missing, or a requirement in it is not pinned with hashes.
     """
     if not path.is_file():
-        raise UsageError(f"{path} is missing", hint=f"run `trimaran lock {path.parent.name}`")
+        raise UsageError(f"{path} is missing", code="lock-missing",
+                         hint=f"run `trimaran lock {path.parent.name}`")
     return [
         _parse(path, number, block)
         for number, block in _blocks(path.read_text(encoding="utf-8"))
@@ -89,12 +90,15 @@ def read(path: Path) -> list[Locked]:
 
 
 def file_name(source: Source) -> str:
-    """Return the name of a file given by address."""
+    """Return the file name in the address of `source`."""
     return unquote(urlsplit(source.url).path.rpartition("/")[2])
 
 
 def _debian(image: Image, reporter: Reporter) -> dict[str, list[debian.Package]]:
-    """Return the packages of each Debian lock; the first stage's has what that one adds."""
+    """Return the name of each Debian lock -> its packages.
+
+    `build-debian.lock` has the packages that only the first build stage installs.
+    """
     if image.base is None or image.base.suite is None:
         return {}
     suite, security = image.base.suite, image.security
@@ -102,37 +106,40 @@ def _debian(image: Image, reporter: Reporter) -> dict[str, list[debian.Package]]
     final = debian.resolve(suite, image.debian, security=security)
     if (other := _other(image)) is not None:
         _check_same(image, final, debian.read(other / "debian.lock"))
-    found = {"debian.lock": final}
+    locks = {"debian.lock": final}
     if image.build and image.build.debian:
         both = debian.resolve(suite, (*image.debian, *image.build.debian), security=security)
-        found["build-debian.lock"] = [package for package in both if package not in final]
-    return found
+        locks["build-debian.lock"] = [package for package in both if package not in final]
+    return locks
 
 
 def _other(image: Image) -> Path | None:
-    """Return the folder of the image that `image` is a variant of."""
+    """Return the folder of the image that the variant `image` extends; None: it is no variant."""
     return image.folder.parent / image.variant.of if image.variant else None
 
 
-def _check_same(image: Image, found: list[debian.Package], locked: list[debian.Package]) -> None:
-    """Refuse to lock a variant whose packages are newer than those of the other image."""
-    versions = {package.name: package.version for package in found}
+def _check_same(
+    image: Image, resolved: list[debian.Package], locked: list[debian.Package]
+) -> None:
+    """Raise BuildError if `resolved` has other versions than `locked`, those of the other image."""
+    versions = {package.name: package.version for package in resolved}
     newer = [p.name for p in locked if versions.get(p.name) != p.version]
     if newer and image.variant:
         raise BuildError(
-            f"{image.variant.of} has other versions of {', '.join(newer)} than Debian has now",
-            hint=f"run `trimaran lock {image.variant.of}` first, then this again",
+            f"the lock of {image.variant.of} has other versions of {', '.join(newer)} than Debian"
+            " has now", code="lock-outdated",
+            hint=f"run `trimaran lock {image.variant.of}`, then repeat this command",
         )
 
 
 def _wanted(image: Image) -> list[str]:
-    """Return uv's arguments that say which wheels are asked for, as paths from the folder."""
+    """Return uv's arguments for the required wheels; paths are relative to the image's folder."""
     other = _other(image)
     if other is not None and image.variant is not None:
         beside = f"../{other.name}"
         more = os.path.relpath(variants.file_of(f"{image.variant.variant}.in"), image.folder)
         return [f"{beside}/requirements.in", more, "--constraint", f"{beside}/requirements.lock"]
-    words = ["requirements.in"]  # by relative name: the lock repeats it
+    words = ["requirements.in"]  # relative, because uv writes it into the lock
     for part in definition.chain(image):
         place = os.path.relpath(part.folder, image.folder)
         if (part.folder / EXCLUDES).is_file():
@@ -143,9 +150,11 @@ def _wanted(image: Image) -> list[str]:
 
 
 def _below(image: Image) -> frozenset[str]:
-    """Return the names of the packages that the image below has locked."""
+    """Return the names of the packages in the lock of the framework image of `image`."""
     below = definition.chain(image)[:-1]
-    return frozenset(one.name for part in below for one in read(part.folder / "requirements.lock"))
+    return frozenset(
+        locked.name for part in below for locked in read(part.folder / "requirements.lock")
+    )
 
 
 def _resolve(image: Image, reporter: Reporter) -> str:
@@ -153,7 +162,8 @@ def _resolve(image: Image, reporter: Reporter) -> str:
     python = definition.interpreter(image)
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:
-        raise BuildError("uv not found", hint="run `make setup`: uv is a development tool")
+        raise BuildError("the program uv is not installed", code="program-missing",
+                         hint="run `make setup`: uv is a development tool")
     sources = indexes.configured()
     with tempfile.TemporaryDirectory(prefix="trimaran-lock-") as folder:
         for wheel in python.elsewhere:
@@ -168,7 +178,7 @@ def _resolve(image: Image, reporter: Reporter) -> str:
                     "--find-links", folder, "--quiet",
                     *_wanted(image),
                 ],
-                # uv brings certificates of its own, and takes the system's when it is told to.
+                # Without this variable, uv uses its own certificates instead of the system's.
                 env={"UV_SYSTEM_CERTS": "1", **os.environ}, cwd=image.folder, check=BuildError,
             )
     header = (
@@ -179,7 +189,7 @@ def _resolve(image: Image, reporter: Reporter) -> str:
 
 
 def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Reporter) -> None:
-    """Put a wheel from elsewhere where uv can read its requirements."""
+    """Download a wheel that is not on PyPI, and link it into `folder`, which uv reads."""
     name = file_name(wheel)
     kept = paths.cache("wheelhouse", "files", wheel.sha256) / name
     fetch([*sources.local(name), wheel.url], kept, sha256=wheel.sha256, size=None, offline=False,
@@ -188,15 +198,19 @@ def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Report
 
 
 def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()) -> str:
-    """Drop what is `below` already, and what no supported Python on Linux installs.
+    """Return the lock `text` without superfluous requirements, and with the hashes of `elsewhere`.
 
-    Hashes of wheels from elsewhere are added.
+    Args:
+        text: output of uv.
+        elsewhere: wheels that are not on PyPI.
+        below: names of packages that the framework image has locked. They are omitted, as are
+            packages that no supported version of Python installs on Linux.
     """
     kept = []
     for number, block in _blocks(text):
         locked = _parse(Path("uv's output"), number, block)
-        here = any(locked.applies_to(python) for python in PYTHONS)
-        if locked.name in below or not here:
+        needed = any(locked.applies_to(python) for python in PYTHONS)
+        if locked.name in below or not needed:
             continue
         hashes = sorted(
             wheel.sha256 for wheel in elsewhere if _same(wheel, locked.name, locked.version)
@@ -210,12 +224,12 @@ def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = froz
 
 
 def _same(wheel: Source, name: str, version: str) -> bool:
-    found, number, _, _ = parse_wheel_filename(file_name(wheel))
-    return found == canonicalize_name(name) and str(number) == version
+    wheel_name, wheel_version, _, _ = parse_wheel_filename(file_name(wheel))
+    return wheel_name == canonicalize_name(name) and str(wheel_version) == version
 
 
 def _blocks(text: str) -> list[tuple[int, str]]:
-    """Split a lock into its requirements: (line number, requirement with hashes and comments)."""
+    """Return the requirements of a lock: (line number, requirement with hashes and comments)."""
     blocks: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line and not line[0].isspace() and not line.startswith("#"):
@@ -235,10 +249,11 @@ def _parse(path: Path, number: int, block: str) -> Locked:
     try:
         requirement = Requirement(body.split(" --hash=")[0])
     except InvalidRequirement as error:
-        raise UsageError(f"{path}:{number}: {error}") from error
+        raise UsageError(f"{path}:{number}: {error}", code="lock-invalid") from error
     pins = [s.version for s in requirement.specifier if s.operator == "=="]
     if len(pins) != 1 or not hashes:
-        raise UsageError(f"{path}:{number}: {requirement.name} is not pinned with ==, with hashes")
+        raise UsageError(f"{path}:{number}: {requirement.name} is not pinned with == and a hash",
+                         code="lock-invalid")
     marker = str(requirement.marker) if requirement.marker else None
     return Locked(canonicalize_name(requirement.name), pins[0], marker, hashes)
 

@@ -1,7 +1,7 @@
-"""The parts of an image definition, and what a definition may not say.
+"""The parts of an image definition, and the keys and values that it must not contain.
 
-Everything here is rendered into two formats. What Apptainer and Docker mean
-differently, or what one of them cannot say, is refused with the reason.
+A definition is rendered for Apptainer and Docker. A key or value that has different meanings in the
+two formats, or no meaning in one of them, is an error with the reason.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ VENV = "/opt/trimaran"
 
 PythonVersion = Literal["3.11", "3.12", "3.13"]
 PYTHONS = get_args(PythonVersion)
-"""What locks are for: the Python of an image, and any that the host engine runs on."""
+"""The versions of Python that locks support, in images and with the host engine."""
 
 Gpu = Literal["nvidia", "amd"]
 
 REFUSED_KEYS = {
-    "user": "Apptainer runs as the user who calls it, Docker as the one named here",
-    "workdir": "Apptainer starts in the caller's folder and ignores it; runs set their own",
-    "cmd": "Apptainer joins it with the entry point, Docker replaces it by the arguments",
-    "volumes": "Apptainer has none; runs bind their data",
-    "expose": "Apptainer shares the host's network, unless told otherwise",
-    "healthcheck": "Apptainer has none; use 'test'",
+    "user": "Apptainer runs as the user who calls it, Docker as the user named here",
+    "workdir": "Apptainer ignores it and starts in the caller's folder; runs set their own",
+    "cmd": "Apptainer adds it to the entry point, Docker lets arguments replace it",
+    "volumes": "Apptainer has no volumes; runs bind their data",
+    "expose": "Apptainer shares the host's network by default",
+    "healthcheck": "Apptainer has no health checks; use 'test'",
     "shell": "%post and RUN use /bin/sh in both formats",
 }
-"""Keys known from Dockerfiles that would mean two things, or nothing in one format."""
+"""Keys of Dockerfiles that are not allowed -> the reason."""
 
 SET_AT_START = re.compile(
     r"(HOME|PWD|OLDPWD|USER|LOGNAME|SHELL|HOSTNAME|TERM|PS1|PROMPT_COMMAND|LD_LIBRARY_PATH"
@@ -44,24 +44,25 @@ HIDDEN = ("/dev", "/home", "/mnt", "/proc", "/root", "/run", "/sys", "/tmp", "/v
 def _settable(name: str) -> str:
     if SET_AT_START.fullmatch(name):
         raise ValueError(
-            f"{name} is set when a container starts, by Apptainer and Docker to different values"
+            f"{name} is not allowed: Apptainer and Docker set it to different values at the start"
         )
     return name
 
 
 def _visible(place: str) -> str:
     if any(place == folder or place.startswith(f"{folder}/") for folder in HIDDEN):
-        raise ValueError(f"{place}: Apptainer mounts something of its own there, Docker does not")
+        raise ValueError(f"{place}: Apptainer hides this folder by a mount, Docker does not")
     if place.endswith("/"):
-        raise ValueError(f"{place}: name the file: Apptainer and Docker nest folders differently")
+        raise ValueError(f"{place}: give the path of a file: Apptainer and Docker copy into folders"
+                         " differently")
     return place
 
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where a Debian looks for programs."""
+"""PATH of a Debian system."""
 
-# Characters that would mean something else to a shell, to Docker or to Apptainer's
-# templates are refused instead of escaped: one rule, the same text in both formats.
+# Characters with a special meaning for a shell, Docker or Apptainer's templates are errors; they
+# are not escaped, so that the text is the same in both formats.
 Plain = Annotated[str, Field(pattern=r"^[^\n\r\"'\\$`{}]+$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*$")]
 Verb = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
@@ -80,9 +81,10 @@ class RegistryBase(strict.Model):
     """A base image in a registry.
 
     Attributes:
-        image: reference with a tag, for people; the digest decides.
-        digest: null: the user gives it (`--base NAME@sha256:…`); nothing is built without.
-        suite: the Debian release in it; assembled instead where no registry is reachable.
+        image: image reference with a tag, for readers; the digest decides which image is used.
+        digest: digest of the image; null: the user must give it (`--base NAME@sha256:…`).
+        suite: Debian release of the image, which is assembled if the registry cannot be reached;
+            null: the image is not a Debian.
     """
 
     image: Plain
@@ -91,20 +93,20 @@ class RegistryBase(strict.Model):
 
 
 class Source(strict.Model):
-    """A file by its official address and hash."""
+    """A file to download: its official address and SHA-256."""
 
     url: Url
     sha256: Sha256
 
 
 class Python(strict.Model):
-    """The interpreter of the image, and wheels from elsewhere than PyPI.
+    """The interpreter of the image, and wheels that are not on PyPI.
 
     Attributes:
-        version: the minor version that the Debian packages bring; chooses the wheels.
-        elsewhere: wheels by official address, for this and other versions (host engine).
-        base: interpreter of the base image whose packages stay visible (vendor images).
-        remove: what of site-packages nobody uses when the image runs, as shell patterns.
+        version: minor version of the interpreter in the image, for which wheels are chosen.
+        elsewhere: wheels that are not on PyPI, for this and other versions (host engine).
+        base: interpreter of the base image whose packages stay importable (vendor images).
+        remove: shell patterns of files in site-packages that a running image does not need.
     """
 
     version: PythonVersion
@@ -114,18 +116,18 @@ class Python(strict.Model):
 
 
 class Build(strict.Model):
-    """A first stage that compiles; nothing of it but `bin` and `lib` of its product stays.
+    """A first build stage that compiles software.
 
-    The stage has the Debian packages and wheels of the image, and sees `sources` and
-    `files` in /mnt/build. Its script leaves a tree in /opt/stage that becomes part of
-    the image's virtual environment.
+    The stage has the Debian packages and wheels of the image; `sources` and `files` are in
+    /mnt/build. Its script writes to /opt/stage. Only the folders `bin` and `lib` there are copied
+    into the virtual environment of the image.
 
     Attributes:
-        debian: packages for this stage alone; `build-debian.lock` has what they add.
-        sources: files from elsewhere.
-        files: names in `containers/build/`.
+        debian: packages of this stage only; `build-debian.lock` lists them and their dependencies.
+        sources: files to download.
+        files: names of files in `containers/build/`.
         environment: variables of the script.
-        script: which of `files` is run, by /bin/sh.
+        script: the entry of `files` that /bin/sh runs.
     """
 
     debian: tuple[Name, ...] = ()
@@ -137,27 +139,27 @@ class Build(strict.Model):
     @model_validator(mode="after")
     def _complete(self) -> Build:
         if self.script not in self.files:
-            raise ValueError(f"script: {self.script} is not among 'files'")
+            raise ValueError(f"script: {self.script} is not listed in 'files'")
         return self
 
 
 class App(strict.Model):
-    """What an app image adds: packages of this repository.
+    """The packages of this repository in an app image.
 
     Attributes:
-        packages: folders under `apps/`, installed without dependencies, in this order; the last
-            one is the app (see `Entry`).
+        packages: folders below `apps/`, installed in this order and without dependencies; the
+            last one is the app (see `Entry`).
     """
 
     packages: tuple[Name, ...] = Field(min_length=1)
 
 
 class Entry(strict.Model, extra="ignore"):
-    """What an image takes of its app's own description, `apps/APP/app.yaml`.
+    """The keys of the app card, `apps/APP/app.yaml`, that an image uses.
 
     Attributes:
-        module: `python -m MODULE` is the entry point.
-        verbs: verb -> one line of help; each becomes a SCIF app of the SIF.
+        module: Python module of the entry point, `python -m MODULE`.
+        verbs: verb -> one line of help; each verb becomes a SCIF app of the SIF.
     """
 
     module: Module

@@ -1,4 +1,4 @@
-"""hpccm's primitives, guarded: what hpccm would ignore or only log is an error here."""
+"""Call hpccm's primitives; arguments that hpccm ignores, and its warnings, become errors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 with warnings.catch_warnings():
-    # hpccm's sources have escape sequences that newer Pythons warn of.
+    # hpccm's sources have escape sequences for which newer versions of Python print warnings.
     warnings.simplefilter("ignore")
     import hpccm.config
     from hpccm import primitives
 
-# hpccm takes `**kwargs` and ignores what it does not know, so a misspelt argument
-# would vanish in silence: only these primitives are used, with these arguments.
+# hpccm ignores unknown arguments, so a misspelt argument would have no effect. Therefore only these
+# primitives and arguments are allowed.
 _ALLOWED: dict[str, frozenset[str]] = {
     "baseimage": frozenset({"image", "_as", "_bootstrap", "_docker_env", "_distro"}),
     "comment": frozenset({"text", "reformat", "_app"}),
@@ -29,9 +29,13 @@ _ALLOWED: dict[str, frozenset[str]] = {
 
 
 def primitive(kind: str, **arguments: Any) -> Any:
-    """Return hpccm's primitive `kind`, refusing any argument that it would ignore."""
+    """Return hpccm's primitive `kind`.
+
+    Raises:
+        ValueError: The primitive or an argument is not in `_ALLOWED`.
+    """
     if kind not in _ALLOWED:
-        raise ValueError(f"hpccm primitive '{kind}' is not used here ({', '.join(_ALLOWED)})")
+        raise ValueError(f"hpccm primitive '{kind}' is not allowed ({', '.join(_ALLOWED)})")
     unknown = set(arguments) - _ALLOWED[kind]
     if unknown:
         raise ValueError(f"hpccm {kind}: unknown arguments {', '.join(sorted(unknown))}")
@@ -42,10 +46,13 @@ def primitive(kind: str, **arguments: Any) -> Any:
 
 @contextmanager
 def container_format(name: str) -> Iterator[None]:
-    """Set hpccm's global format, and make its warnings errors: they mean lost content."""
+    """Set hpccm's global format within the context, and turn its warnings into ValueError.
+
+    hpccm prints a warning when it drops content.
+    """
     before = hpccm.config.g_ctype
     hpccm.config.set_container_format(name)
-    hpccm.config.set_singularity_version("3.2")  # the first with stages
+    hpccm.config.set_singularity_version("3.2")  # the first version with build stages
     logger = logging.getLogger()
     refusal = _Refusal()
     logger.addHandler(refusal)
@@ -57,9 +64,9 @@ def container_format(name: str) -> Iterator[None]:
 
 
 class _Refusal(logging.Handler):
-    """Raises on what hpccm only logs."""
+    """A logging handler that raises ValueError for warnings."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise instead of writing."""
+        """Raise ValueError for a warning or an error."""
         if record.levelno >= logging.WARNING:
             raise ValueError(f"hpccm: {record.getMessage()}")

@@ -1,8 +1,8 @@
-"""Image model -> `image.def` (Apptainer) and `Dockerfile`, with equal content, through hpccm.
+"""Render an image definition as `image.def` (Apptainer) and `Dockerfile`, by means of hpccm.
 
-Both files are generated, committed, and compared whole by a test. Neither names a
-machine: base, revision and date come as build arguments, packages from a wheelhouse
-that is bound at /mnt during the build and never becomes part of the image.
+Both files are committed, and a test compares them with the rendered text. They depend on no
+machine: base image, revision and date are build arguments, and packages come from a wheelhouse,
+which is mounted at /mnt during the build and does not become part of the image.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ def text(image: Image, file: str) -> str:
 
 
 def write(image: Image) -> None:
-    """Write both files into the image's folder, each whole or not at all."""
+    """Write both files into the image's folder, each atomically."""
     paths.refuse_installed(image.folder)
     for file in FILES:
         write_atomic(image.folder / file, text(image, file))
 
 
 def check(image: Image) -> None:
-    """Raise UsageError when a committed file is not what `write` would write."""
+    """Raise UsageError if a committed file differs from the text that `write` writes."""
     written = {image.folder / file: text(image, file) for file in FILES}
     refuse_stale(written, f"trimaran render {image.name}")
 
 
 def refuse_stale(written: Mapping[Path, str], command: str) -> None:
-    """Raise UsageError when a file has not the text that `command` would write."""
+    """Raise UsageError if a file differs from the text that `command` writes."""
     stale = [
         str(path) for path, text in written.items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     if stale:
-        raise UsageError(f"not current: {', '.join(stale)}", hint=f"run `{command}`")
+        raise UsageError(f"not up to date: {', '.join(stale)}", code="file-outdated",
+                         hint=f"run `{command}`")

@@ -1,7 +1,8 @@
-"""Variants of framework images: the same image with more in it, said once for all of them.
+"""Variants of framework images: a framework image with additional packages.
 
-`containers/variants/NAME.yaml` says what is added, NAME.in which wheels; an `image.yaml` with
-`variant` and `of` is the variant of one framework image, and its folder holds the locks.
+`containers/variants/NAME.yaml` defines what the variant NAME adds to any framework image, and
+NAME.in lists its wheels. An `image.yaml` with `variant` and `of` applies a variant to one framework
+image; its folder contains the locks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from trimaran.images.parts import Lines, Name, Pattern, Place, Plain, Relative, 
 
 
 class VariantOf(strict.Model):
-    """An `image.yaml` that says only which variant it is, and of which framework image."""
+    """An `image.yaml` with the names of a variant and of the framework image that it extends."""
 
     schema_: Literal[1] = Field(alias="schema")
     variant: Name
@@ -24,16 +25,17 @@ class VariantOf(strict.Model):
 
 
 class Variant(strict.Model):
-    """One `containers/variants/NAME.yaml`.
+    """The content of `containers/variants/NAME.yaml`.
 
     Attributes:
-        summary: what follows the name of the other image.
-        debian: Debian packages more.
-        keep: patterns of `python.remove` of the other image that are not removed.
-        environment: beside that of the other image.
-        files: beside those of the other image.
-        test: the self-test, in place of the other one.
-        help: what follows the help of the other image.
+        summary: text after the name of the framework image.
+        description: text after the description of the framework image.
+        debian: additional Debian packages.
+        keep: patterns in `python.remove` of the framework image that do not apply.
+        environment: additional variables.
+        files: additional files.
+        test: the self-test; it replaces that of the framework image.
+        help: text after the help of the framework image.
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -48,5 +50,5 @@ class Variant(strict.Model):
 
 
 def file_of(name: str) -> Path:
-    """Return the file `name` of those that say what variants add."""
+    """Return the path of the file `name` in `containers/variants`."""
     return paths.repository() / "containers/variants" / name

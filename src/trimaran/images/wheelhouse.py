@@ -1,12 +1,12 @@
-"""The wheelhouse: exactly the locked files of an image, verified, for an offline build.
+"""The wheelhouse: the locked files of an image, downloaded and verified, for an offline build.
 
-Files lie in the cache by their SHA-256, shared between images. `fetch` gets what is
-missing and checks every byte of what is there; `view` lays out the files of one
-image, as hard links, in the folder that a build sees at /mnt:
+The cache holds files by their SHA-256; images share them. `fetch` downloads missing files and
+verifies all. `view` creates a folder with hard links to the files of one image, which a build
+mounts at /mnt:
 
     wheels/*.whl  debs/*.deb  requirements.lock
-    apps/*.whl  apps/requirements.lock    packages of this repository; what an app brings
-    build/debs/*.deb  build/*             what only the first stage sees
+    apps/*.whl  apps/requirements.lock    packages of this repository; wheels of an app image
+    build/debs/*.deb  build/*             files for the first stage only
 """
 
 from __future__ import annotations
@@ -30,23 +30,28 @@ from trimaran.reporting import Advance, Reporter, Silent
 
 PARALLEL = 4
 EPOCH = "1577836800"
-"""Time stamp inside the wheels of our own packages (2020-01-01), so that equal sources
-give equal files; SOURCE_DATE_EPOCH in the environment takes its place."""
+"""Time stamp in the wheels of this repository (2020-01-01), so that equal sources give equal
+files; SOURCE_DATE_EPOCH in the environment replaces it."""
 
 
 def fetch(
     image: Image, *, offline: bool, reporter: Reporter, python: str | None = None
 ) -> list[Item]:
-    """Make sure that every locked file of `image` is in the cache and right.
+    """Download the missing locked files of `image` into the cache, and verify all of them.
 
     Args:
-        image: the image, without the one below.
-        offline: never touch the network.
-        reporter: is told of progress and of sources that do not answer.
-        python: only the wheels, for this version of Python: the host engine's needs.
+        image: the image; files of its framework image are not included.
+        offline: use no network.
+        reporter: shows the progress, and sources that do not answer.
+        python: fetch only the wheels, for this version of Python, as the host engine needs;
+            None: all files, for the version of the image.
+
+    Returns:
+        The files, in the order of the locks.
 
     Raises:
-        BuildError: a file cannot be had, or is not what the lock says (both hashes are named).
+        BuildError: A file cannot be downloaded, or its hash differs from that in the lock (the
+            message has both).
     """
     items = wheels.locked(image, definition.interpreter(image, python), offline, reporter)
     if python is None:
@@ -79,7 +84,7 @@ def _get_all(items: list[Item], title: str, offline: bool, reporter: Reporter) -
                 task.result()
                 advance(1)
         except BaseException:
-            quiet.stopped = True  # ends the downloads under way; each can be resumed
+            quiet.stopped = True  # ends the running downloads; each can be resumed
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -93,7 +98,7 @@ def locked_hashes(image: Image) -> set[str]:
 
 
 class _Quiet(Silent):
-    """Reporter of the single downloads: one bar for all says more than eighty of their own."""
+    """Reporter of a single download: it passes on warnings, and shows no bar of its own."""
 
     def __init__(self, reporter: Reporter) -> None:
         super().__init__()
@@ -108,7 +113,7 @@ class _Quiet(Silent):
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
     ) -> Iterator[Advance]:
-        """Show nothing, but end the download when the others were stopped."""
+        """Show nothing; raise Interrupted when the other downloads were stopped."""
         def advance(amount: float) -> None:
             if self.stopped:
                 raise Interrupted("stopped with the other downloads")
@@ -118,18 +123,18 @@ class _Quiet(Silent):
 
 @contextmanager
 def view(image: Image, items: Iterable[Item]) -> Iterator[Path]:
-    """Lay out the files of one image for a build; gone afterwards.
+    """Create a temporary folder with the files of one image for a build, and return its path.
 
-    Every file is verified by `fetch` before; the build's pip checks the wheels again.
+    `fetch` must have verified the files; pip verifies the wheels again during the build.
     """
     with locks.scratch(paths.cache("wheelhouse"), "view-") as folder:
-        folder.chmod(0o755)  # also readable for the build's mapped users
+        folder.chmod(0o755)  # a build with mapped user ids reads it
         lay_out(image, items, folder)
         yield folder
 
 
 def lay_out(image: Image, items: Iterable[Item], folder: Path) -> None:
-    """Lay out the files of one image in `folder`, as the module's docstring shows."""
+    """Link or copy the files of one image into `folder`, as the module's docstring shows."""
     for item in items:
         place = folder / item.folder / item.filename
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -147,10 +152,10 @@ def lay_out(image: Image, items: Iterable[Item], folder: Path) -> None:
 
 
 def build_wheel(package: str, destination: Path) -> Path:
-    """Build the wheel of `apps/<package>` into `destination`; equal sources give equal bytes.
+    """Build the wheel of `apps/<package>` in `destination`; equal sources give equal bytes.
 
     Raises:
-        BuildError: its build failed.
+        BuildError: The build failed, or did not give exactly one wheel.
     """
     destination.mkdir(parents=True, exist_ok=True)
     before = set(destination.glob("*.whl"))
@@ -161,7 +166,8 @@ def build_wheel(package: str, destination: Path) -> Path:
     )
     made = set(destination.glob("*.whl")) - before
     if len(made) != 1:
-        raise BuildError(f"building {package} gave {len(made)} wheels instead of one")
+        raise BuildError(f"building {package} gave {len(made)} wheels instead of one",
+                         code="wheel-build-failed")
     return made.pop()
 
 

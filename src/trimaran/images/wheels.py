@@ -1,4 +1,4 @@
-"""Which wheels an image takes from its lock: one for each requirement, the best that runs there."""
+"""Choose the wheels of an image: for each locked requirement, the most specific usable wheel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trimaran.reporting import Reporter
 
 PARALLEL = 4
 
-# Debian 12 has glibc 2.36: wheels for it or anything older run there.
+# Debian 12 has glibc 2.36, which runs wheels for this version and for older ones.
 _GLIBC_MINOR = 36
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
@@ -32,7 +32,7 @@ _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 @with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True)
 class Item:
-    """One locked file: where it belongs in a view, its hash, and where it can be had."""
+    """One locked file: folder in a wheelhouse, name, SHA-256, size in bytes and addresses."""
 
     folder: str
     filename: str
@@ -42,7 +42,7 @@ class Item:
 
     @property
     def kept(self) -> Path:
-        """Its place in the cache."""
+        """The path of the file in the cache."""
         return paths.cache("wheelhouse", "files", self.sha256) / self.filename
 
 
@@ -50,10 +50,13 @@ _ITEMS = TypeAdapter(list[Item])
 
 
 def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> list[Item]:
-    """Return the wheels that `python` takes from the lock of `image`, none if it has no lock.
+    """Return the wheels of the lock of `image` for `python`; none if the image has no lock.
 
-    Which of the accepted hashes that is needs the index once; the answer is kept
-    beside the files, so that the next build can be offline.
+    A lock accepts several wheels for a requirement, and the package index is needed to choose
+    one. The choice is stored in the cache, so that later builds need no network.
+
+    Raises:
+        BuildError: An index offers no usable wheel, or `offline` is set and no choice is stored.
     """
     file = definition.wheels_lock(image)
     if file is None:
@@ -65,11 +68,11 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
             return _read_choice(known, wanted)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
-            reporter.warn(f"{known} is damaged ({reason}); set aside as {set_aside(known).name}")
+            reporter.warn(f"{known} is damaged ({reason}); renamed to {set_aside(known).name}")
     if offline:
         raise BuildError(
-            f"the wheels of {image.name} were never fetched here",
-            hint=f"run `trimaran fetch {image.name}` once with a network",
+            f"the cache has no wheels of {image.name}, and --offline was given",
+            code="offline-missing", hint=f"run `trimaran fetch {image.name}` with a network",
         )
     items = _select(wanted, python, reporter)
     make_folder(known.parent, reporter)
@@ -78,7 +81,7 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
 
 
 def chosen(image: Image) -> list[Item]:
-    """Return the wheels that were chosen for `image` when it was fetched; none if never here."""
+    """Return the wheels in the stored choice for `image`; none if no valid choice is stored."""
     file, python = definition.wheels_lock(image), definition.interpreter(image)
     if file is None:
         return []
@@ -89,34 +92,35 @@ def chosen(image: Image) -> list[Item]:
 
 
 def _read_choice(known: Path, wanted: list[lock.Locked]) -> list[Item]:
-    """Return the wheels that the file names: one for each requirement, with a hash of the lock.
+    """Return the wheels in the file `known`: one for each requirement, with a locked hash.
 
     Raises:
-        OSError, ValueError: it cannot be read, or names something else.
+        OSError: The file cannot be read.
+        ValueError: The file is damaged, or a wheel does not fit its requirement.
     """
     items = _ITEMS.validate_json(known.read_bytes())
     for item, entry in zip(items, wanted, strict=True):
         name, *_ = parse_wheel_filename(item.filename)
         named = item.folder == "wheels" and name == canonicalize_name(entry.name)
         if not named or item.sha256 not in entry.hashes:
-            raise ValueError(f"{item.filename} is not what the lock has for {entry.name}")
+            raise ValueError(f"{item.filename} does not fit the locked {entry.name}")
     return items
 
 
 def _wanted(file: Path, python: Python) -> list[lock.Locked]:
-    """Return the requirements that `python` takes from a lock."""
+    """Return the requirements of a lock that apply to `python`."""
     return [entry for entry in lock.read(file) if entry.applies_to(python.version)]
 
 
 def _choice(file: Path, python: Python) -> Path:
-    """Return the file that says which wheels were chosen from a lock."""
+    """Return the path of the stored choice of wheels for a lock."""
     text = file.read_text(encoding="utf-8")
     key = hashlib.sha256(f"{python.version}\n{text}".encode()).hexdigest()
     return paths.cache("wheelhouse", "resolved", f"{key[:16]}.json")
 
 
 def _select(wanted: list[lock.Locked], python: Python, reporter: Reporter) -> list[Item]:
-    """Choose, for each locked requirement, the best wheel whose hash the lock has."""
+    """Return the best wheel with a locked hash for each requirement, in their order."""
     sources = indexes.configured()
     tags = supported_tags(python.version)
     elsewhere = {
@@ -131,7 +135,7 @@ def _select(wanted: list[lock.Locked], python: Python, reporter: Reporter) -> li
     with ThreadPoolExecutor(PARALLEL) as pool:
         items = list(pool.map(choose, wanted))
     for index, reason in sources.silent.items():
-        reporter.warn(f"{index} did not answer ({reason}); went on without it")
+        reporter.warn(f"{index} did not answer ({reason}) and was skipped")
     return items
 
 
@@ -141,10 +145,16 @@ def best(
     tags: dict[Tag, int],
     sources: indexes.Sources,
 ) -> Item:
-    """Return the most specific wheel among `offered` that the lock and the image accept.
+    """Return the most specific wheel among `offered` with a locked hash and a supported tag.
+
+    Args:
+        entry: the locked requirement.
+        offered: files of the package indexes.
+        tags: supported tag -> rank; the lowest rank is the most specific.
+        sources: indexes and folders, for addresses and messages.
 
     Raises:
-        BuildError: there is none.
+        BuildError: No offered file is such a wheel.
     """
     ranked: list[tuple[int, indexes.File]] = []
     for file in offered:
@@ -153,25 +163,25 @@ def best(
         try:
             name, _, _, wheel_tags = parse_wheel_filename(file.filename)
         except InvalidWheelFilename:
-            continue  # a source archive: images install wheels only
+            continue  # a source archive; images install only wheels
         ranks = [tags[tag] for tag in wheel_tags if tag in tags]
         if ranks and name == canonicalize_name(entry.name):
             ranked.append((min(ranks), file))
     if not ranked:
         silent = "".join(f"\n  {index}: {why}" for index, why in sources.silent.items())
         raise BuildError(
-            f"{entry.name}=={entry.version}: no index here offers a wheel with a hash of the lock"
-            f"{silent}",
-            hint="asked: " + ", ".join(sources.indexes),
+            f"{entry.name}=={entry.version}: no package index offers a wheel with a locked hash"
+            f"{silent}", code="wheel-missing",
+            hint="pip's configuration names the indexes: " + ", ".join(sources.indexes),
         )
     rank = min(rank for rank, _ in ranked)
-    same = [file for found, file in ranked if found == rank]
+    same = [file for other, file in ranked if other == rank]
     urls = (*sources.local(same[0].filename), *dict.fromkeys(file.url for file in same))
     return Item("wheels", same[0].filename, same[0].sha256, same[0].size, urls)
 
 
 def supported_tags(python: str) -> dict[Tag, int]:
-    """Return the wheel tags that CPython `python` ("3.11") in the image takes, best first."""
+    """Return supported wheel tag -> rank for CPython `python` ("3.11"); the best rank is 0."""
     version = [int(part) for part in python.split(".")]
     platforms = []
     for minor in range(_GLIBC_MINOR, 4, -1):

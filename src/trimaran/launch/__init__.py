@@ -1,5 +1,5 @@
-"""One launch specification of a run, and its renderings: argument list, shell source, JSON.
+"""The launch specification of a run, and its rendering as argument list, shell source or JSON.
 
-A specification stays structured until something renders it. Nothing reads a command back from its
-text: what a later step needs to know of a command, it asks the specification.
+A specification stays structured until it is rendered. No code parses the text of a command; it
+reads the specification instead.
 """

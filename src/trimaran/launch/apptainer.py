@@ -1,4 +1,4 @@
-"""A launch specification as a command of Apptainer."""
+"""Render a launch specification as a command of Apptainer."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from trimaran.launch.words import CsvField, Text, Variable, Word, join, pieces
 ISOLATION = ("--containall", "--no-home", "--cleanenv", "--no-eval")
 """Options of every run.
 
---containall: own /tmp, /dev, processes and no host folders; --no-home: not even an empty home;
---cleanenv: no variable of the host but those given on purpose; --no-eval: else a shell in the
-container expands `$` and backquotes in their values.
+--containall: separate /tmp, /dev and processes, no folders of the host. --no-home: no home folder.
+--cleanenv: no variables of the host, except those that are given. --no-eval: the shell in the
+container does not expand `$` and backquotes in the values of variables.
 """
 
 SHARED_NODE = ("--no-mount", "home,cwd,tmp,hostfs", "--scratch", "/tmp")  # noqa: S108
-"""In place of --containall, for one of several containers of a run on a node.
+"""Options in place of --containall, if a run has several containers on a node.
 
-The ranks meet in the node's /dev/shm: with one of its own each, MPI and NCCL would go over the
-network, or fail. Home, working folder and /tmp of the host stay out as ever.
+The ranks share the node's /dev/shm. If each had its own, MPI and NCCL would use the network, or
+fail. Home folder, working directory and /tmp of the host are not mounted.
 """
 
 USERNS = "--userns"
-"""Apptainer's option to run in a user namespace even where it could do without."""
+"""Apptainer's option to run in a user namespace, even if a setuid installation is possible."""
 
 
 def render(spec: LaunchSpec) -> CommandLine:
     """Return the command that runs the app of `spec`.
 
-    Without a launcher it is the SIF's `%runscript` that gets the arguments.
+    Without a launcher, the `%runscript` of the SIF gets the arguments.
     """
     node = spec.node
     isolation = (*SHARED_NODE, *ISOLATION[1:]) if spec.shared_node else ISOLATION
@@ -47,20 +47,20 @@ def render(spec: LaunchSpec) -> CommandLine:
 
 
 def given(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of Apptainer's own process that set `env` in the container.
+    """Return variables for Apptainer's process that set `env` in the container.
 
-    `--env` would split its argument at commas.
+    `--env` is not used, because it splits its argument at commas.
     """
     return {f"APPTAINERENV_{key}": value for key, value in env.items()}
 
 
 def mount_options(mounts: Iterable[Mount]) -> list[Word]:
-    """Return the options that show `mounts` in the container."""
+    """Return the options that mount `mounts` in the container."""
     return [word for mount in mounts for word in ("--mount", _mount(mount))]
 
 
 def _mount(mount: Mount) -> Text:
-    """Return the value of `--mount`: fields between commas, quoted as in a CSV file."""
+    """Return the value of `--mount`: a line of comma-separated values."""
     ending = [f"destination={mount.target}"]
     if mount.image:
         ending.append("image-src=/")
@@ -74,7 +74,7 @@ def _mount(mount: Mount) -> Text:
 
 
 def csv_line(fields: Iterable[str]) -> str:
-    """Return fields as `--mount` reads them: comma separated, quoted where need be."""
+    """Return `fields` as a line of comma-separated values, quoted where necessary."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(fields)
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""A launch specification as a command of a virtual environment, without a container."""
+"""Render a launch specification as a command of a virtual environment, without a container."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from trimaran.launch.words import Text
 
 
 def render(spec: LaunchSpec) -> CommandLine:
-    """Return the command that runs the app of `spec`; mounts are the host's own paths."""
+    """Return the command that runs the app of `spec`, with paths of the host."""
     module = () if spec.module is None else ("-m", spec.module)
-    # The launcher is found by its name: PATH begins with the environment's own programs.
+    # PATH begins with the programs of the environment, so the name of the launcher is sufficient.
     words: tuple[Text, ...] = spec.in_container or (spec.node.program, *module)
     return CommandLine(
         (*words, *spec.arguments),
-        # With the run directory as its home, the app reads and writes nothing of the user's own.
+        # HOME is the run directory, so that the app does not use files of the user.
         {**spec.node.environment, "HOME": spec.workdir, **spec.environment},
     )

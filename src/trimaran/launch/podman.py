@@ -1,4 +1,4 @@
-"""A launch specification as a command of Podman."""
+"""Render a launch specification as a command of Podman."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from trimaran.launch.words import Word, join
 
 
 def render(spec: LaunchSpec) -> CommandLine:
-    """Return the command that runs the app of `spec`; without a launcher, by the entry point."""
+    """Return the command that runs the app of `spec`.
+
+    Without a launcher, the entry point of the image gets the arguments.
+    """
     node, inside = spec.node, spec.in_container
     entry = ("--entrypoint", inside[0]) if inside else ()
     return CommandLine(
@@ -26,10 +29,18 @@ def run_options(
     workdir: str, mounts: Iterable[Mount], env: Mapping[str, str], *,
     options: Sequence[Word] = (), network: bool = False,
 ) -> list[Word]:
-    """Return `run` and its options, which isolate a container from the host."""
+    """Return `run` and its options, which isolate a container from the host.
+
+    Args:
+        workdir: working directory in the container.
+        mounts: folders and files of the host to mount.
+        env: variables of the container.
+        options: further options.
+        network: use the network of the host.
+    """
     words: list[Word] = [
         "run", "--rm", f"--network={'host' if network else 'none'}",
-        "--read-only",  # /out is the only writable place; /tmp is in memory
+        "--read-only",  # only /out is writable; /tmp is in memory
         f"--workdir={workdir}", *options,
     ]
     for mount in mounts:

@@ -1,4 +1,4 @@
-"""The launch specification: all that decides which command a run executes."""
+"""The launch specification: all values that determine the command of a run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from trimaran.launch.words import Text, Word, plain, shell_source
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder or file of the host that the container sees; read-only unless `writable`.
+    """A folder or file of the host in the container; read-only unless `writable`.
 
     Attributes:
-        source: its path on the host.
-        target: where the container sees it.
-        image: whether `source` is a file system image, whose content is shown.
+        source: path on the host.
+        target: path in the container.
+        writable: whether the container may write to it.
+        image: whether `source` is a file system image, whose content is mounted.
     """
 
     source: Text
@@ -28,16 +29,16 @@ class Mount:
 
 @dataclass(frozen=True)
 class Node:
-    """What a command takes from the machine that runs it.
+    """The parts of a command that depend on the machine.
 
     Attributes:
-        program: the engine's executable; of the host engine its Python.
-        image: where the machine has the image: a file, a name in the engine's storage, or the
-            folder of a virtual environment.
-        global_options: of the engine, in front of its verb.
-        options: of the engine, such as those that show GPUs.
-        environment: the variables of the engine's own process; of the host engine those that
-            the app gets besides its own.
+        program: executable of the engine; for the host engine, the Python interpreter.
+        image: location of the image: a file, a name in the engine's storage, or the folder of a
+            virtual environment.
+        global_options: options of the engine before its subcommand.
+        options: further options of the engine, such as those for GPUs.
+        environment: variables of the engine's process; for the host engine, additional variables
+            of the app.
     """
 
     program: Text
@@ -49,23 +50,23 @@ class Node:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """One run of an app.
+    """The launch of one run of an app.
 
     Attributes:
-        image: which image, and by which engine.
-        node: what only the machine knows.
-        mounts: what the container sees of the host.
+        image: image reference.
+        node: the parts that depend on the machine.
+        mounts: folders and files of the host in the container.
         environment: variables of the app.
-        workdir: the working directory, in the container.
-        module: the app's Python module; None: the image's entry point takes the arguments.
-        launcher: what starts the ranks inside the container, up to and with the interpreter; ():
-            the entry point of the image is run.
-        arguments: of the app: its verb and options.
-        overlay: folder or file system image that is laid over the image, read-only.
-        task_starter: what starts the tasks, each with its own container: srun, mpirun or jsrun.
-        shared_node: whether containers of other tasks are on the same node; they share /dev/shm.
-        site_options: of the engine, from the site file.
-        site_environment: variables of the app from the site file; those of the run win.
+        workdir: working directory in the container.
+        module: Python module of the app; None: the entry point of the image gets the arguments.
+        launcher: words that start the ranks inside the container, including the interpreter; ():
+            the entry point of the image runs.
+        arguments: verb and options of the app.
+        overlay: folder or file system image to mount over the image, read-only.
+        task_starter: words that start the tasks, one container each: srun, mpirun or jsrun.
+        shared_node: whether containers of other tasks are on the same node and share /dev/shm.
+        site_options: options of the engine from the site file.
+        site_environment: variables of the app from the site file; `environment` takes precedence.
     """
 
     image: ImageReference
@@ -83,26 +84,27 @@ class LaunchSpec:
     site_environment: Mapping[str, str] = field(default_factory=dict)
 
     def with_arguments(self, *more: str) -> LaunchSpec:
-        """Return the specification with more arguments for the app, at the end."""
+        """Return a copy of the specification with `more` arguments of the app at the end."""
         return replace(self, arguments=(*self.arguments, *more))
 
     @property
     def in_container(self) -> tuple[str, ...]:
-        """The words that the launcher runs inside the container; () without a launcher.
+        """The launcher and the app's module, as words of the container; () without a launcher.
 
         Raises:
-            UsageError: the image has no app to launch.
+            UsageError: The image contains no app.
         """
         if not self.launcher:
             return ()
         if self.module is None:
-            raise UsageError(f"{self.image.name} has no app to launch")
+            raise UsageError(f"the image {self.image.name} contains no app to launch",
+                             code="app-missing", hint="name the image of an app")
         return (*self.launcher, "-m", self.module)
 
 
 @dataclass(frozen=True)
 class Command:
-    """What is executed, exactly: argument list and the whole environment of the process."""
+    """A command to execute: argument list and complete environment of the process."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -116,10 +118,10 @@ class CommandLine:
     environment: Mapping[str, Text]
 
     def command(self) -> Command:
-        """Return it as an argument list.
+        """Return the command as an argument list.
 
         Raises:
-            ValueError: a word is known only to a script.
+            ValueError: A word contains a shell variable.
         """
         return Command(
             tuple(map(plain, self.words)),

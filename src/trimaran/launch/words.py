@@ -1,8 +1,8 @@
-"""Words of a command, parts of which may be known only to the shell script that will run it.
+"""Words of a command, which may contain variables of the shell script that runs it.
 
-A `Text` is a string, a shell variable, or a sequence of both. Rendered as plain text it must be
-free of variables; rendered as shell source each string is quoted and each variable expands to
-exactly one word.
+A `Text` is a string, a shell variable, or a sequence of both. Only a text without variables can be
+rendered as a string. In shell source, each string is quoted, and each variable expands to exactly
+one word.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from trimaran.process import quoted
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of the shell script, whose value is known where the script runs.
+    """A variable of the shell script, whose value is unknown until the script runs.
 
     Attributes:
-        name: of the variable.
-        simple: whether its value surely has no comma and no quotation mark.
+        name: name of the variable.
+        simple: whether its value never contains a comma or a quotation mark.
     """
 
     name: str
@@ -32,9 +32,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class CsvField:
-    """A text with variables as a field of comma-separated values, quoted where the values need it.
+    """A text as a field of comma-separated values, which the script quotes where necessary.
 
-    A script with such a word needs the function `csv_field` of `runs/functions.sh`.
+    A script with such a word needs the function `csv_field` of `run/functions.sh`.
     """
 
     text: Text
@@ -45,7 +45,7 @@ Part: TypeAlias = str | Variable | CsvField
 
 @dataclass(frozen=True)
 class Joined:
-    """Strings, variables and fields, one after the other, as one word."""
+    """Strings, variables and fields, concatenated to one word."""
 
     parts: tuple[Part, ...]
 
@@ -55,7 +55,7 @@ Text: TypeAlias = Part | Joined
 
 @dataclass(frozen=True)
 class IfSet:
-    """A word that a command has only where a variable of the script is set and not empty."""
+    """A word that is part of the command only if a shell variable is set and not empty."""
 
     variable: str
     word: Text
@@ -66,13 +66,13 @@ Word: TypeAlias = Text | IfSet
 
 @dataclass(frozen=True)
 class ShellJson:
-    """Shell source whose expansion is a JSON value: a leaf of a document that a script writes."""
+    """Shell source that expands to a JSON value, for a JSON document that a script writes."""
 
     source: str
 
 
 def join(*texts: Text) -> Text:
-    """Return the concatenation of `texts`: a string where none of them has a variable."""
+    """Return the concatenation of `texts`; it is a string if no text has a variable."""
     parts: list[Part] = []
     for text in texts:
         for part in pieces(text):
@@ -86,7 +86,7 @@ def join(*texts: Text) -> Text:
 
 
 def pieces(text: Text) -> tuple[Part, ...]:
-    """Return the parts that `text` consists of, in order."""
+    """Return the parts of `text`, in order."""
     return text.parts if isinstance(text, Joined) else (text,)
 
 
@@ -94,10 +94,10 @@ def plain(word: Word) -> str:
     """Return `word` as a string.
 
     Raises:
-        ValueError: it has a variable, so that only the script knows it.
+        ValueError: The word has a variable, whose value only the script has.
     """
     if not isinstance(word, str):
-        raise ValueError(f"known only where the command runs: {word}")
+        raise ValueError(f"the word contains a shell variable: {word}")
     return word
 
 
@@ -105,7 +105,7 @@ def shell_source(word: Word) -> str:
     """Return `word` as shell source that expands to one word, or to none (`IfSet`).
 
     Raises:
-        UsageError: it has control characters.
+        UsageError: The word has control characters.
     """
     if isinstance(word, IfSet):
         source = shell_source(word.word)
@@ -123,19 +123,21 @@ def _part_source(part: Part) -> str:
 
 
 def quote(word: object) -> str:
-    """Return a string as shell source, on one line, by characters that are seen as they are.
+    """Return a string as shell source on one line, quoted.
 
     Raises:
-        UsageError: it has control characters: a batch system could read a line of its own.
+        UsageError: The string has control characters; a line break could become a directive of a
+            batch system.
     """
     text = str(word)
     if any(ord(character) < ord(" ") or ord(character) == 127 for character in text):
-        raise UsageError(f"control characters cannot be put into a script: {text!r}")
+        raise UsageError(f"a script cannot contain control characters: {text!r}",
+                         code="control-characters")
     return quoted(text)
 
 
 def json_source(value: object, indent: int = 0) -> str:
-    """Return a JSON document as lines of a here-document, in which `ShellJson` leaves expand."""
+    """Return a JSON document as lines of a here-document, in which `ShellJson` values expand."""
     inner, outer = " " * (indent + 2), " " * indent
     if isinstance(value, ShellJson):
         return value.source
@@ -150,5 +152,5 @@ def json_source(value: object, indent: int = 0) -> str:
 
 
 def _literal(value: object) -> str:
-    """Return a JSON value for a here-document, with what that expands escaped: `$`, backquotes."""
+    """Return a JSON value for a here-document; backslashes, `$` and backquotes are escaped."""
     return re.sub(r"[\\$`]", r"\\\g<0>", json.dumps(value))

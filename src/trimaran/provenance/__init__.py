@@ -1,3 +1,3 @@
-"""Where images come from and what vouches for them.
+"""Origin and verification of images.
 
-Registries, digests, signatures, bills of materials, licences, audits, builds compared."""
+Registries, digests, signatures, bills of materials, licences, audits and repeated builds."""

@@ -1,6 +1,6 @@
-"""Known vulnerabilities of an image's Python packages, from PyPI's advisory database by pip-audit.
+"""Find known vulnerabilities of an image's Python packages in PyPI's advisories, by pip-audit.
 
-An answer that could not be had is an error, never "no vulnerabilities".
+If pip-audit gets no answer, that is an error and never the result "no vulnerabilities".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trimaran.images.definition import Image
 from trimaran.parsing import parse_json
 
 TIMEOUT = 15
-"""Seconds that the service may take for one answer."""
+"""Seconds to wait for one answer of the service."""
 
 
 class _Advisory(BaseModel):
@@ -40,7 +40,7 @@ class _Dependency(BaseModel):
 
 
 class _Answer(BaseModel):
-    """What pip-audit prints."""
+    """The used keys of the JSON output of pip-audit."""
 
     dependencies: tuple[_Dependency, ...]
 
@@ -50,8 +50,10 @@ class Vulnerability:
     """One advisory that applies to a locked package.
 
     Attributes:
-        names: its identifier and its other names (CVE, GHSA, PYSEC).
-        fixed: versions that have it no more.
+        package: name of the package.
+        version: its locked version.
+        names: identifier of the advisory and its aliases (CVE, GHSA, PYSEC).
+        fixed: versions without the vulnerability.
     """
 
     package: str
@@ -62,11 +64,12 @@ class Vulnerability:
 
 @dataclass(frozen=True)
 class Audit:
-    """What the service said.
+    """The answer of the service.
 
     Attributes:
-        checked: how many packages it knows.
-        skipped: package -> why nothing is known of it.
+        checked: number of packages with an answer.
+        skipped: package without an answer -> the reason.
+        vulnerabilities: all advisories that apply.
     """
 
     checked: int
@@ -75,15 +78,15 @@ class Audit:
 
 
 def audit(image: Image) -> Audit:
-    """Ask for the known vulnerabilities of the packages in the lock of `image`.
+    """Return the known vulnerabilities of the packages in the lock of `image`.
 
     Raises:
         UsageError: pip-audit is not installed.
-        RunError: the service cannot be reached, or knows none of the packages.
+        RunError: The service cannot be reached, or has an answer for none of the packages.
     """
     if importlib.util.find_spec("pip_audit") is None:
         raise UsageError(
-            "pip-audit is not installed",
+            "pip-audit is not installed", code="program-missing",
             hint=f"{sys.executable} -m pip install 'pip-audit>=2.9'",
         )
     with tempfile.TemporaryDirectory(prefix="trimaran-audit-") as folder:
@@ -106,9 +109,9 @@ def _system_certificates() -> dict[str, str]:
 
 
 def requirements(image: Image) -> str:
-    """Return the exact versions that the locks of `image` have for its Python, one a line.
+    """Return the packages that the locks of `image` pin for its Python, one `name==version` a line.
 
-    A version with a local part ("2.13.0+cpu") is asked for without it, as advisories are.
+    Advisories have no local versions, so "2.13.0+cpu" becomes "2.13.0".
     """
     python = definition.interpreter(image).version
     return "".join(
@@ -119,28 +122,31 @@ def requirements(image: Image) -> str:
 
 
 def read(result: process.Result) -> Audit:
-    """Return what pip-audit printed.
+    """Return the answer that pip-audit printed.
 
     Raises:
-        RunError: it printed no answer, or one about no package at all.
+        RunError: The output is not an answer, or the answer covers no package.
     """
     try:
         dependencies = _Answer.model_validate(parse_json(result.stdout)).dependencies
-    except ValueError as error:  # pydantic's error is one
-        said = [line for line in result.stderr.splitlines() if line.strip()]
+    except ValueError as error:  # ValidationError is a subclass
+        lines = [line for line in result.stderr.splitlines() if line.strip()]
         raise RunError(
-            "no answer from the vulnerability service, so nothing is known:"
-            f" {said[-1] if said else f'pip-audit ended with status {result.returncode}'}",
-            hint="it needs https://pypi.org; a proxy is taken from https_proxy or the site file",
+            "the vulnerability service gave no answer:"
+            f" {lines[-1] if lines else f'pip-audit ended with status {result.returncode}'}",
+            code="audit-failed",
+            hint="pip-audit needs https://pypi.org; set a proxy by https_proxy or in the site file",
         ) from error
     skipped = {d.name: d.skip_reason for d in dependencies if d.skip_reason is not None}
     checked = len(dependencies) - len(skipped)
     if not checked:
-        reason = next(iter(skipped.values()), "the lock has none")
+        reason = next(iter(skipped.values()), "the lock has no packages")
         raise RunError(
-            f"the vulnerability service knows none of the {len(dependencies)} packages: {reason}"
+            f"the vulnerability service has no data about the {len(dependencies)} packages:"
+            f" {reason}", code="audit-failed",
         )
     return Audit(checked, skipped, tuple(
-        Vulnerability(one.name, one.version, (found.id, *found.aliases), found.fix_versions)
-        for one in dependencies for found in one.vulns
+        Vulnerability(package.name, package.version, (advisory.id, *advisory.aliases),
+                      advisory.fix_versions)
+        for package in dependencies for advisory in package.vulns
     ))

@@ -1,9 +1,9 @@
-"""Published images, by digest: what the project has published, and what this user has pushed.
+"""Record published images with their digests.
 
-`containers/digests.yaml` is the project's: a release writes it, and it is committed. What
-`trimaran push` sends goes into a file of the user's own, so that no checkout is changed by it.
-`trimaran pull` and recipes with a pinned digest read both. A registry only is a place: whoever
-has the digest can take the image from any copy of it.
+`containers/digests.yaml` lists the images that the project has published; each release writes and
+commits it. `trimaran push` records images in a file of the user, so that it changes no checkout.
+`trimaran pull` and recipes with a pinned digest read both files. An image with a known digest can
+be pulled from any registry that has a copy.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Publication(strict.Model):
     """One image in one registry.
 
     Attributes:
-        image: name of the definition.
+        image: name of the image definition.
         form: `sif` for Apptainer, `oci` for Podman and others.
-        reference: where it was pushed to, `HOST[:PORT]/NAMESPACE/IMAGE:TAG`.
-        digest: what the engine calls the image by, and what a recipe pins.
-        manifest: what the registry calls it by.
-        size: bytes that a pull downloads.
-        content: `identity.content_of` of the definition that it was built from.
+        reference: address in the registry, `HOST[:PORT]/NAMESPACE/IMAGE:TAG`.
+        digest: digest of the image in its engine, which a recipe pins.
+        manifest: digest of the manifest in the registry.
+        size: size of a download in bytes.
+        content: `identity.content_of` of the definition from which the image was built.
     """
 
     image: str
@@ -60,84 +60,85 @@ class Publication(strict.Model):
 
     @property
     def place(self) -> str:
-        """`HOST[:PORT]/NAMESPACE`: what `--registry` takes."""
+        """`HOST[:PORT]/NAMESPACE` of `reference`, the form of `--registry`."""
         return self.reference.rpartition("/")[0]
 
 
 class Digests(strict.Model):
-    """The whole file."""
+    """The content of a file of digests."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     published: tuple[Publication, ...] = ()
 
 
 def project_path() -> Path:
-    """Return where the checkout has what the project has published."""
+    """Return the path of the project's file in the checkout."""
     return paths.repository() / "containers/digests.yaml"
 
 
 def own_path() -> Path | None:
-    """Return where what this user has pushed is recorded; None: there is no home."""
+    """Return the path of the user's file; None if the user has no home folder."""
     folder = paths.of_user("XDG_STATE_HOME", ".local/state")
     return folder and folder / "digests.yaml"
 
 
 def load(path: Path | None) -> Digests:
-    """Read such a file; a missing one has published nothing.
+    """Read a file of digests; a missing file counts as empty.
 
     Raises:
-        UsageError: the file has faults.
+        UsageError: The file has faults.
     """
     return strict.load(Digests, path) if path and path.is_file() else Digests()
 
 
 def known() -> tuple[Publication, ...]:
-    """Return what this user has pushed, then what the project has published elsewhere."""
+    """Return the publications of the user, then those of the project with other references."""
     own = load(own_path()).published
-    there = {one.reference for one in own}
+    references = {publication.reference for publication in own}
     project = load(project_path()).published
-    return (*own, *(one for one in project if one.reference not in there))
+    return (*own, *(other for other in project if other.reference not in references))
 
 
 def find(
     image: str, form: Form, *, digest: str | None = None, tag: str | None = None
 ) -> Publication | None:
-    """Return a publication of `image` in this form.
+    """Return the first publication of `image` in `form` with this digest or tag, or None.
 
     Args:
-        image: name of the definition.
-        form: which form.
-        digest: the image's own or its manifest's; it alone decides when it is given.
-        tag: decides otherwise.
+        image: name of the image definition.
+        form: form of the image in the registry.
+        digest: digest of the image or of its manifest; None: search for `tag`.
+        tag: tag of the image; it is ignored if `digest` is given.
     """
-    for one in known():
-        if (one.image, one.form) != (image, form):
+    for publication in known():
+        if (publication.image, publication.form) != (image, form):
             continue
-        if digest in (one.digest, one.manifest) or (digest is None and tag == one.tag):
-            return one
+        digests = (publication.digest, publication.manifest)
+        if digest in digests or (digest is None and tag == publication.tag):
+            return publication
     return None
 
 
 def record(new: Publication, path: Path) -> None:
-    """Add a publication to the file at `path`, in place of what had the same reference.
+    """Add the publication `new` to the file `path`; it replaces one with the same reference.
 
     Raises:
-        BuildError: the file cannot be written; the message has what would have been in it.
+        BuildError: The file cannot be written; the message contains the digests.
     """
-    others = [one for one in load(path).published if one.reference != new.reference]
+    others = [old for old in load(path).published if old.reference != new.reference]
     text = dump(Digests(published=(*others, new)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)
     except OSError as error:
         raise BuildError(
-            f"pushed, but {path} cannot be written ({error.strerror}):\n"
-            f"{new.reference} {new.digest} manifest {new.manifest}"
+            f"the image was pushed, but {path} cannot be written ({error.strerror}):\n"
+            f"{new.reference} {new.digest} manifest {new.manifest}", code="file-unwritable",
         ) from error
 
 
 def dump(content: Digests) -> str:
-    """Return the file's text: the header, then the publications in the order of their names."""
+    """Return the text of a file of digests: the header and the sorted publications."""
     data = content.model_dump(mode="json", by_alias=True)
-    data["published"].sort(key=lambda one: (one["image"], one["form"], one["reference"]))
+    data["published"].sort(key=lambda row: (row["image"], row["form"], row["reference"]))
     return HEADER + yaml.safe_dump(data, sort_keys=False, width=200)

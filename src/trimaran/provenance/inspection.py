@@ -1,4 +1,4 @@
-"""What a built image amounts to: size, packages, licences, largest items, time to start."""
+"""Examine a built image: size, packages, licences, largest items and start time."""
 
 from __future__ import annotations
 
@@ -19,24 +19,32 @@ from trimaran.provenance import licences
 from trimaran.reporting import Silent
 
 STARTS = 5
-"""How many starts the median is of; one more goes before them, to warm up."""
+"""Number of measured starts; one more start before them fills the caches."""
 
 LARGEST = 10
+"""Number of the largest items that an examination lists."""
 
 
 class Examination(strict.Model):
-    """One image, examined on one machine.
+    """The examination of one image on one machine.
 
     Attributes:
-        date: when, in UTC.
-        command: what was typed.
-        size: of the SIF, or of the image in podman's storage, in bytes.
-        unpacked: bytes of all files in it.
-        packages: "debian" and "python" -> how many.
-        licences: the same -> kind of licence -> how many packages name one of that kind.
-        start: seconds from the engine's start to the end of a Python that does nothing,
-            median of `STARTS`, warm.
-        selftest: what the self-test said, line by line; none where it was not run.
+        image: name of the image.
+        engine: name of its engine.
+        digest: digest of the image.
+        date: time of the examination in UTC.
+        trimaran: version of Trimaran.
+        command: the command line that repeats the examination.
+        host: facts of the machine.
+        size: bytes of the SIF, or of the image in podman's storage.
+        unpacked: bytes of all files in the image.
+        files: number of files in the image.
+        packages: "debian" and "python" -> number of packages.
+        licences: "debian" and "python" -> kind of licence -> number of packages that name one.
+        largest: the largest files and folders.
+        start: seconds from the start of the engine to the end of an empty Python program, median of
+            `STARTS` warm starts.
+        selftest: output lines of the self-test; empty if it was not run.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -58,34 +66,34 @@ class Examination(strict.Model):
 
 
 def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
-    """Look at the built image of `engine`, and with `test` also run its self-test.
+    """Examine the built image of `engine`; with `test`, run its self-test, too.
 
     Raises:
-        BuildError: it is not built, its Python does not run, or its self-test fails.
-        UsageError: the engine is the host, which has no images.
+        BuildError: The image is not built, its Python does not run, or its self-test fails.
+        UsageError: The engine is the host engine, which has no images.
     """
     built = require(engine, image)
-    found, listener = image_contents.of(engine, built), Silent()
+    contents, listener = image_contents.of(engine, built), Silent()
     if test:
         engine.test(image, built, listener)
     stated = {
-        "debian": [package.licences or package.mentioned for package in found.debian],
-        "python": [package.licences for package in found.python],
+        "debian": [package.licences or package.mentioned for package in contents.debian],
+        "python": [package.licences for package in contents.python],
     }
     return Examination(
-        image=image.name, engine=engine.name, digest=found.digest, trimaran=__version__,
+        image=image.name, engine=engine.name, digest=contents.digest, trimaran=__version__,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), host=host_facts(),
         command=f"trimaran inspect {image.name} --engine {engine.name}",
-        size=built.size, unpacked=found.unpacked, files=len(found.files),
-        packages={kind: len(those) for kind, those in stated.items()},
-        licences={kind: licences.summary(those) for kind, those in stated.items()},
-        largest=tuple(found.largest(LARGEST)), start=start_time(engine, built),
+        size=built.size, unpacked=contents.unpacked, files=len(contents.files),
+        packages={kind: len(names) for kind, names in stated.items()},
+        licences={kind: licences.summary(names) for kind, names in stated.items()},
+        largest=tuple(contents.largest(LARGEST)), start=start_time(engine, built),
         selftest=tuple(listener.details),
     )
 
 
 def start_time(engine: Engine, built: BuiltImage) -> float:
-    """Return the seconds that a container with a Python that does nothing takes, warm."""
+    """Return the median seconds of a warm container that runs an empty Python program."""
     seconds = []
     for _ in range(STARTS + 1):
         begun = time.monotonic()
@@ -95,7 +103,7 @@ def start_time(engine: Engine, built: BuiltImage) -> float:
 
 
 def write_evidence(found: Examination, file: Path) -> None:
-    """Write `found` to `file`, without the name of the machine.
+    """Write the examination `found` to `file`, without the name of the machine.
 
     Raises:
         UsageError: `file` exists; evidence is never overwritten.

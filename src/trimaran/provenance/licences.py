@@ -1,8 +1,7 @@
-"""Licences as Debian and Python packages name them: their SPDX identifiers, and what they ask for.
+"""Map the licence names of Debian and Python packages to SPDX identifiers and to kinds.
 
-Debian's copyright files and Python's metadata use names of their own. Where a name
-has one meaning, its SPDX identifier is given; where it has not ("BSD License", a
-text of its own), nothing is guessed.
+Debian's copyright files and the metadata of Python packages use various names. A name with one
+meaning is mapped to its SPDX identifier; an ambiguous name ("BSD License") has none.
 """
 
 from __future__ import annotations
@@ -39,20 +38,23 @@ GROUPS = (
     ("permissive", r"MIT|BSD|Apache|ISC|Zlib|PSF|Python|X11|BSL|Boost|Expat|Artistic|Unicode"
                    r"|HPND|OpenSSL|libpng|FSFAP|FSFULLR|FTL|TCL|W3C|BZIP"),
 )
-"""Kind of licence -> what the name of one contains at the beginning of a word; first match."""
+"""(kind of licence, pattern at the beginning of a word in its name); the first match decides."""
 
 UNSTATED, OTHER = "not stated", "other"
+"""Kinds of a package that states no licence, and of a licence without a match in `GROUPS`."""
+
 KINDS = (*(group for group, _ in GROUPS), OTHER, UNSTATED)
+"""All kinds, in the order of tables."""
 
 
 def _expression(text: str) -> str:
     if not spdx.is_supported_id(text) and not spdx.is_expression(text):
-        raise ValueError(f"'{text}' is no SPDX identifier or expression")
+        raise ValueError(f"'{text}' is not an SPDX identifier or expression")
     return text
 
 
 class Settled(strict.Model):
-    """What somebody who read a copyright file took for the licence of packages, and why."""
+    """The licence that a person has concluded from a copyright file, and the reason."""
 
     packages: tuple[str, ...]
     licence: Annotated[str, AfterValidator(_expression)]
@@ -65,13 +67,13 @@ class _File(strict.Model):
 
 @functools.cache
 def settled(path: Path | None = None) -> Mapping[str, Settled]:
-    """Return Debian package -> what `containers/licences.yaml` settles for it."""
-    found = strict.load(_File, path or paths.repository() / "containers/licences.yaml").debian
-    return {name: entry for entry in found for name in entry.packages}
+    """Return Debian package -> its entry in `containers/licences.yaml`."""
+    entries = strict.load(_File, path or paths.repository() / "containers/licences.yaml").debian
+    return {name: entry for entry in entries for name in entry.packages}
 
 
 def identifier(name: str) -> str | None:
-    """Return the SPDX identifier of the licence called `name`, or None when it has none."""
+    """Return the SPDX identifier of the licence `name`, or None if there is none."""
     gnu = _GNU.fullmatch(name)
     if gnu is None:
         return _NAMES.get(name.lower()) or spdx.fixup_id(name)
@@ -83,7 +85,7 @@ def identifier(name: str) -> str | None:
 
 
 def groups(names: Iterable[str]) -> set[str]:
-    """Return the kinds of licences among `names`, each of which may combine several."""
+    """Return the kinds of the licences in `names`; one name may combine several licences."""
     words = [word for name in names for word in re.split(r"\s+(?:and|or|and/or)\s+|,\s", name,
                                                          flags=re.IGNORECASE)]
     return {_group(word) for word in words} or {UNSTATED}
@@ -97,7 +99,7 @@ def _group(name: str) -> str:
 
 
 def summary(packages: Iterable[Iterable[str]]) -> dict[str, int]:
-    """Return how many packages name a licence of each kind; one package may count in several."""
+    """Return kind -> number of packages with such a licence; a package may count repeatedly."""
     counts: dict[str, int] = {}
     for names in packages:
         for group in groups(names):

@@ -1,4 +1,4 @@
-"""Build an image a second time from its lock, and compare what came out with the first."""
+"""Build an image a second time from its lock, and compare the two images."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trimaran.reporting import Reporter
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a second build of an image gave.
+    """The comparison of two builds of an image.
 
     Attributes:
-        packages: how many Debian and Python packages were compared.
-        files: how many files, folders and links were compared.
-        differences: all of them, those with a known reason included.
-        identical: the images are equal as a whole, byte by byte.
+        packages: number of compared Debian and Python packages.
+        files: number of compared files, folders and links.
+        differences: all differences, including those with a known reason.
+        identical: whether the two images are equal byte by byte.
     """
 
     packages: int
@@ -30,22 +30,23 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether everything that differs has a known reason."""
+        """Whether every difference has a known reason."""
         return not image_contents.unexplained(self.differences)
 
 
 def check(engine: Engine, image: Image, *, base: str | None, reporter: Reporter) -> Comparison:
-    """Build `image` again, offline and aside, and compare it with the one that is built.
+    """Build `image` again, offline and in another place, and compare it with the first build.
 
     Args:
-        engine: which has the image.
-        image: its definition; the framework image below an app image is not built again.
-        base: the base that was given for the first build, if one was.
-        reporter: is told of the second build.
+        engine: engine that has the image.
+        image: definition of the image; the framework image of an app image is not built again.
+        base: value of `--base` in the first build; None: it was not given.
+        reporter: shows the progress of the second build.
 
     Raises:
-        UsageError: the engine is the host, which has no images.
-        BuildError: the image is not built, cannot be built again, or not on the same base.
+        UsageError: The engine is the host engine, which has no images.
+        BuildError: The image is not built, cannot be built again, or the second build has another
+            base image.
     """
     *_, built = [require(engine, part) for part in definition.chain(image)]
     with reporter.bar(f"inventory of {image.name}", None):
@@ -53,8 +54,8 @@ def check(engine: Engine, image: Image, *, base: str | None, reporter: Reporter)
     with engine.again(image, base=base, reporter=reporter) as second:
         if second.inputs != built.inputs:
             raise BuildError(
-                f"{image.name}: the second build stands on another base than the first",
-                hint="give --base as for the first build",
+                f"{image.name}: the second build has another base image than the first",
+                code="base-different", hint="repeat the option --base of the first build",
             )
         with reporter.bar(f"inventory of the second {image.name}", None):
             after = image_contents.collect(engine, second)

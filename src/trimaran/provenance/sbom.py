@@ -1,11 +1,11 @@
-"""The software bill of materials of an image: CycloneDX JSON, from its inventory.
+"""Write the software bill of materials (SBOM) of an image as CycloneDX JSON, from its inventory.
 
-A licence is `declared` where the package itself declares it, and `concluded` where somebody
-read its copyright file and settled it (`containers/licences.yaml`, the reason is a property).
-What was only found in running text is evidence, and no licence of the component.
+A licence is `declared` if the package declares it, and `concluded` if a person has read the
+copyright file (`containers/licences.yaml`; the reason becomes a property). A licence that only the
+running text of a copyright file mentions is recorded as evidence, not as licence of the component.
 
-Equal inventory, equal text: the serial number comes from the content, the date is
-that of the image (`SOURCE_DATE_EPOCH`, else its label `created`).
+Equal inventories give equal text: the serial number is a hash of the content, and the date is that
+of the image (`SOURCE_DATE_EPOCH`, else its label `created`).
 """
 
 from __future__ import annotations
@@ -53,30 +53,30 @@ VERSION = SchemaVersion.V1_6
 DECLARED, CONCLUDED = LicenseAcknowledgement.DECLARED, LicenseAcknowledgement.CONCLUDED
 
 Hashes = Mapping[tuple[Literal["debian", "python"], str, str], str]
-"""(kind, name, version) -> SHA-256 of the file that the package was installed from."""
+"""(kind, name, version) of a package -> SHA-256 of its package file."""
 
 
 def text(found: Inventory, hashes: Hashes) -> str:
-    """Return the SBOM of the image that `found` was collected from, as CycloneDX JSON.
+    """Return the SBOM of a built image as CycloneDX JSON.
 
     Args:
-        found: packages, licences, labels and digest.
-        hashes: of the package files, as far as they are known.
+        found: inventory of the image: packages, licences, labels and digest.
+        hashes: hashes of package files; packages may be missing.
     """
     packages = [_system(found), *_debian(found, hashes), *_python(found, hashes)]
     return _document(_image(found), packages, _date(found))
 
 
 def locked(image: Image) -> str:
-    """Return the SBOM of what the definition of `image` locks, whatever was built of it.
+    """Return the SBOM of the locked packages of `image`; no built image is needed.
 
-    Nothing has looked into an image: there are no licences, nothing of what a base image brings,
-    and no hash of a wheel, of which a lock accepts several.
+    It contains no licences, no packages of the base image, and no hashes of wheels, because a lock
+    accepts several wheels for a package.
     """
     packages = [
-        *(_package(PackageURL("deb", "debian", one.name, one.version, {"arch": "amd64"}), [],
-                   one.sha256, [])
-          for one in locked_debian(image)),
+        *(_package(PackageURL("deb", "debian", deb.name, deb.version, {"arch": "amd64"}), [],
+                   deb.sha256, [])
+          for deb in locked_debian(image)),
         *(_package(PackageURL("pypi", None, canonicalize_name(name), version), [], None, [])
           for name, version in locked_python(image).items()),
     ]
@@ -89,27 +89,28 @@ def locked(image: Image) -> str:
 
 
 def locked_python(image: Image) -> dict[str, str]:
-    """Return the Python packages that `image` locks with those below it: name -> version."""
-    found: dict[str, str] = {}
+    """Return locked Python package -> version, of `image` and its framework image."""
+    versions: dict[str, str] = {}
     for part in definition.chain(image):
         file, python = definition.wheels_lock(part), definition.interpreter(part)
         entries = lock.read(file) if file else []
-        found |= {one.name: one.version for one in entries if one.applies_to(python.version)}
+        versions |= {entry.name: entry.version for entry in entries
+                     if entry.applies_to(python.version)}
         for source in part.build.sources if part.build else ():
-            with suppress(InvalidSdistFilename):  # a wheel, which that stage alone uses
+            with suppress(InvalidSdistFilename):  # a wheel; only the first stage uses it
                 name, version = parse_sdist_filename(lock.file_name(source))
-                found[name] = str(version)
-    return dict(sorted(found.items()))
+                versions[name] = str(version)
+    return dict(sorted(versions.items()))
 
 
 def locked_debian(image: Image) -> list[debian.Package]:
-    """Return the Debian packages that the framework image below `image` locks."""
+    """Return the locked Debian packages of `image` and its framework image."""
     file = definition.chain(image)[0].folder / "debian.lock"
     return debian.read(file) if file.is_file() else []
 
 
 def locked_hashes(image: Image) -> Hashes:
-    """Return what the locks of `image` say: which files its packages were installed from."""
+    """Return the hashes of the package files that the locks of `image` name."""
     hashes: dict[tuple[Literal["debian", "python"], str, str], str] = {
         ("debian", package.name, package.version): package.sha256
         for package in locked_debian(image)
@@ -124,7 +125,7 @@ def locked_hashes(image: Image) -> Hashes:
 def _document(
     image: Component, packages: Sequence[Component], date: datetime | None
 ) -> str:
-    """Return a bill as JSON; its number comes from its content."""
+    """Return an SBOM as JSON; its serial number is derived from its content."""
     numberless = _json(image, packages, date, uuid.UUID(int=0))
     content = hashlib.sha256(numberless.encode()).hexdigest()
     return _json(image, packages, date, uuid.uuid5(uuid.NAMESPACE_OID, content)) + "\n"
@@ -147,7 +148,7 @@ def _json(
             *(Dependency(package.bom_ref) for package in packages),
         ],
     )
-    # Without one, the library would take that of the moment; its type does not say None.
+    # The library inserts the current time by default; the declared type lacks None.
     bom.metadata.timestamp = date  # type: ignore[assignment]
     return make_outputter(bom, OutputFormat.JSON, VERSION).output_as_string(indent=2)
 
@@ -221,7 +222,7 @@ def _package(
 
 def _licences(names: Iterable[str], how: LicenseAcknowledgement | None) -> list[License]:
     stated = list(names)
-    # CycloneDX takes one expression, or any number of single licences.
+    # CycloneDX allows one expression, or any number of single licences.
     if len(stated) == 1 and not licences.identifier(stated[0]) and is_expression(stated[0]):
         return [LicenseExpression(stated[0], acknowledgement=how)]
     unique = {licences.identifier(name) or name: licences.identifier(name) for name in stated}

@@ -1,7 +1,7 @@
-"""PGP signatures of SIF files, made and checked by Apptainer with the user's own keyring.
+"""Sign SIF files and verify their PGP signatures, by Apptainer with the keyring of the user.
 
-A signature becomes part of the SIF, so the file's SHA-256 changes: what a recipe pins is
-the digest of the signed file. Keys stay in Apptainer's keyring, and no key server is asked.
+A signature becomes part of the SIF and changes its SHA-256. A recipe pins the digest of the signed
+file. Keys stay in Apptainer's keyring; no key server is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trimaran.images.definition import Image
 from trimaran.parsing import parse_json
 
 KEYRING = ("APPTAINER_KEYSDIR", "APPTAINER_CONFIGDIR")
-"""Variables that say where Apptainer's keyring is, if not below the home folder."""
+"""Variables with the path of Apptainer's keyring, if it is not below the home folder."""
 
 _KEY = re.compile(r"^(\d+)\)\s+User:\s+(.*)$(?:\n\s+.*)*?\n\s+Fingerprint:\s+(\w{40})$", re.M)
 _OBJECT = re.compile(r"^(\d+)\s+\|(\w+)\s+\|[^|]*\|[^|]*\|(.+)$", re.M)
@@ -34,7 +34,7 @@ _SPOILT = re.compile(r"compromised|not signed|not associated with object group|s
 
 @dataclass(frozen=True)
 class Key:
-    """A private key of the keyring: its number there, fingerprint and owner."""
+    """A private key: its number in the keyring, its fingerprint and its owner."""
 
     index: int
     fingerprint: str
@@ -46,65 +46,72 @@ class Key:
 
 @dataclass(frozen=True)
 class Signer:
-    """Whose valid signature an image has."""
+    """The signer of an image, whose signature is valid."""
 
     fingerprint: str
     owner: str
 
 
 def file_of(image: Image) -> Path:
-    """Return the SIF in the cache of the image; BuildError: it is not built."""
+    """Return the path of the SIF of `image` in the cache.
+
+    Raises:
+        BuildError: The image is not built.
+    """
     return Path(engines.require(Apptainer(), image).reference)
 
 
 def choose_key(index: int | None) -> Key:
-    """Return the private key with this number, or the only one there is.
+    """Return the private key with the number `index`, or the only key if `index` is None.
 
     Raises:
-        UsageError: there is none, none of that number, or more than one to choose from.
+        UsageError: The keyring has no private key, none with this number, or several without a
+            choice.
     """
     listed = _apptainer("key", "list", "--secret").stdout
     keys = [Key(int(number), name, owner) for number, owner, name in _KEY.findall(listed)]
     if not keys:
         raise UsageError(
-            "Apptainer's keyring holds no private key to sign with",
-            hint="`apptainer key newpair` makes one, protected by a passphrase",
+            "Apptainer's keyring has no private key", code="key-missing",
+            hint="`apptainer key newpair` creates a key that a passphrase protects",
         )
     if index is None and len(keys) == 1:
         return keys[0]
     for key in keys:
         if key.index == index:
             return key
-    problem = "there are several keys" if index is None else f"there is no key {index}"
+    problem = "has several private keys" if index is None else f"has no private key {index}"
     raise UsageError(
-        "\n".join([f"{problem} in Apptainer's keyring:", *(f"  {key}" for key in keys)]),
-        hint="choose one with --key-index",
+        "\n".join([f"Apptainer's keyring {problem}:", *(f"  {key}" for key in keys)]),
+        code="key-ambiguous" if index is None else "key-missing",
+        hint="choose a key with --key-index",
     )
 
 
 def sign(sif: Path, key: Key, ask: Callable[[], str]) -> str:
     """Add a signature by `key` to the file `sif`; return its new digest, `sha256:…`.
 
-    A copy is signed and checked, then renamed: `sif` is whole at every moment. The record
-    of an image in the cache gets the new digest.
+    A copy is signed and verified, then renamed, so that `sif` is complete at every moment. The
+    record of an image in the cache gets the new digest.
 
     Args:
-        sif: the file.
-        key: from `choose_key`.
-        ask: gives the key's passphrase; called only if the key has one.
+        sif: path of the SIF.
+        key: the private key, from `choose_key`.
+        ask: returns the passphrase of the key; it is called only if the key has a passphrase.
 
     Raises:
-        UsageError: this key has signed the file already, or the passphrase is wrong.
-        RunError: the file is not as it was built, or Apptainer cannot sign it.
+        UsageError: This key has signed the file already, or the passphrase is wrong.
+        RunError: The file differs from the built image, or Apptainer cannot sign it.
     """
     record = store.record_of(sif)
     if record is not None and (fault := store.damage(record)):
-        raise RunError(f"{fault}; it is not signed",
-                       hint=f"`trimaran build {record.name}` sets it aside and makes it anew")
+        raise RunError(f"{fault}; the image was not signed", code="image-damaged",
+                       hint=f"`trimaran build {record.name}` renames it and builds it again")
     if any(object_.is_signature for object_ in _objects(sif)):
-        found = signers(sif)  # a signature that does not hold would spoil the new one as well
-        if key.fingerprint in {signer.fingerprint for signer in found}:
-            raise UsageError(f"{sif} is signed by {key.fingerprint} already")
+        present = signers(sif)  # raises for an invalid signature, which a new one cannot repair
+        if key.fingerprint in {signer.fingerprint for signer in present}:
+            raise UsageError(f"{sif} is signed by {key.fingerprint} already",
+                             code="signature-exists")
     check_space(sif.parent, sif.stat().st_size, "a copy to sign", RunError)
     with tempfile.TemporaryDirectory(prefix="part-", dir=sif.parent) as folder:
         copy = Path(shutil.copy(sif, folder))
@@ -118,44 +125,49 @@ def sign(sif: Path, key: Key, ask: Callable[[], str]) -> str:
 
 
 def signers(sif: Path) -> list[Signer]:
-    """Return who has signed `sif`, each with a signature that holds for all of the file.
+    """Return the signers of `sif`, each of which has a valid signature of the whole file.
 
-    Apptainer itself insists that every object of the file is covered and every signature
-    by a key of the keyring; that there is one group of objects is required here, so that
-    no two signers each vouch for a part.
+    Apptainer requires that signatures cover every object of the file, and that each signature is by
+    a key of the keyring. This function also requires one group of objects, because two signers
+    could otherwise have signed one part each.
 
     Raises:
-        RunError: not signed, changed after it was signed, or signed by an unknown key.
+        UsageError: The file is not a SIF.
+        RunError: The file is not signed, was changed after it was signed, or is signed by an
+            unknown key.
     """
     objects = _objects(sif)
     result = _apptainer("verify", "--local", "--json", str(sif))
     if result.returncode != 0:
         raise _refusal(sif, objects, result.stderr)
     if len({object_.group for object_ in objects if not object_.is_signature}) != 1:
-        raise RunError(f"{sif} has several groups of objects, which may have different signers")
-    found = {
+        raise RunError(f"{sif} has several groups of objects, which may have different signers",
+                       code="signature-invalid")
+    owners = {
         str(entry["Signer"]["Fingerprint"]).upper(): str(entry["Signer"]["Name"])
         for entry in parse_json(result.stdout)["SignerKeys"]
     }
-    return [Signer(fingerprint, owner) for fingerprint, owner in found.items()]
+    return [Signer(fingerprint, owner) for fingerprint, owner in owners.items()]
 
 
 def require(sif: Path, accepted: Sequence[Sequence[str]]) -> Signer:
-    """Return the first signer of `sif`, having a valid one in each list of `accepted`.
+    """Return the first accepted signer of `sif`; each list of `accepted` must contain a signer.
 
     Args:
-        sif: the file.
-        accepted: lists of fingerprints; with none, any key of the keyring will do.
+        sif: path of the SIF.
+        accepted: lists of fingerprints; empty: every key of the keyring is accepted.
 
     Raises:
-        RunError: no such signature, for the reasons of `signers` or by another key.
+        UsageError: The file is not a SIF.
+        RunError: The file has no valid signature (see `signers`), or none by an accepted key.
     """
     found = signers(sif)
     for wanted in accepted:
         if not {signer.fingerprint for signer in found} & set(wanted):
             raise RunError(
-                f"{sif} is signed by {_names(found)}, and not by {' or '.join(wanted)}",
-                hint="get the image from whom you trust, or accept the signer's fingerprint",
+                f"{sif} is signed by {_names(found)}, not by {' or '.join(wanted)}",
+                code="signer-refused",
+                hint="get the image from a trusted source, or accept the signer's fingerprint",
             )
     all_wanted = {fingerprint for wanted in accepted for fingerprint in wanted}
     return next((signer for signer in found if signer.fingerprint in all_wanted), found[0])
@@ -178,7 +190,7 @@ def _objects(sif: Path) -> list[_Object]:
     result = _apptainer("sif", "list", str(sif))
     objects = [_Object(*found) for found in _OBJECT.findall(result.stdout)]
     if result.returncode != 0 or not objects:
-        raise UsageError(f"{sif} is no SIF file: {_last(result.stderr)}")
+        raise UsageError(f"{sif} is not a SIF file: {_last(result.stderr)}", code="image-invalid")
     return objects
 
 
@@ -186,32 +198,36 @@ def _sign(sif: Path, key: Key, ask: Callable[[], str]) -> None:
     words = ("sign", "--keyidx", str(key.index), str(sif))
     result = _apptainer(*words)
     if result.returncode != 0 and _PROMPT in result.stdout:
-        # Apptainer reads it from standard input where that is no terminal.
+        # Apptainer reads the passphrase from standard input if that is not a terminal.
         result = _apptainer(*words, stdin=ask() + "\n")
         if result.returncode != 0:
-            raise UsageError(f"the passphrase of key {key.index} is not accepted:"
-                             f" {_last(result.stderr)}")
+            raise UsageError(f"Apptainer refuses the passphrase of key {key.index}:"
+                             f" {_last(result.stderr)}", code="passphrase-wrong")
     if result.returncode != 0:
-        raise RunError(f"Apptainer cannot sign {sif.name}: {_last(result.stderr)}")
+        raise RunError(f"Apptainer cannot sign {sif.name}: {_last(result.stderr)}",
+                       code="program-failed")
 
 
-def _refusal(sif: Path, objects: Sequence[_Object], said: str) -> RunError:
-    """Return the error for a file that Apptainer does not verify, given what it said."""
+def _refusal(sif: Path, objects: Sequence[_Object], output: str) -> RunError:
+    """Return the error for a file that Apptainer does not verify, from its error output."""
     signatures = [object_ for object_ in objects if object_.is_signature]
     if not signatures:
-        return RunError(f"{sif} is not signed", hint="its maker signs it with `trimaran sign`")
-    if _SPOILT.search(said):
-        return RunError(f"{sif} has changed after it was signed: {_last(said)}",
-                        hint="do not use it; get it anew")
-    if "unknown entity" in said:
+        return RunError(f"{sif} is not signed", code="signature-missing",
+                        hint="`trimaran sign` signs an image")
+    if _SPOILT.search(output):
+        return RunError(f"{sif} was changed after it was signed: {_last(output)}",
+                        code="signature-invalid", hint="do not use the file; get another copy")
+    if "unknown entity" in output:
         shown = [_apptainer("sif", "info", signature.number, str(sif)) for signature in signatures]
         claimed = dict.fromkeys(name for info in shown for name in _ENTITY.findall(info.stdout))
         return RunError(
-            f"{sif} claims to be signed by {' and '.join(claimed)}; not all of these keys"
-            " are in Apptainer's keyring, so nothing is verified",
-            hint="get the signer's public key in a way you trust, then `apptainer key import FILE`",
+            f"{sif} names the signers {' and '.join(claimed)}, but Apptainer's keyring lacks a key"
+            " of these, so no signature was verified", code="signer-unknown",
+            hint="get the signer's public key from a trusted source, then run"
+            " `apptainer key import FILE`",
         )
-    return RunError(f"the signature of {sif} does not hold: {_last(said)}")
+    return RunError(f"the signature of {sif} is not valid: {_last(output)}",
+                    code="signature-invalid")
 
 
 def _names(found: Sequence[Signer]) -> str:
@@ -219,7 +235,7 @@ def _names(found: Sequence[Signer]) -> str:
 
 
 def _last(text: str) -> str:
-    """Return the last line of what Apptainer said, without its level."""
+    """Return the last line of Apptainer's output, without its log level."""
     lines = text.strip().splitlines()
     return lines[-1].partition(":")[2].strip() or lines[-1] if lines else "no reason given"
 

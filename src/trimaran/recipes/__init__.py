@@ -1,3 +1,3 @@
-"""What is to be run: recipes, the targets they hold for, the arguments they give.
+"""Recipes, targets, app cards and app options: their models, files and checks.
 
-Here is what a recipe means, and whether it can be; nothing is made or started."""
+Nothing in this package creates files or starts programs."""

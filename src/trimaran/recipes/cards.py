@@ -1,6 +1,6 @@
-"""Cards: what an app says of itself in `apps/<app>/app.yaml`, and all that the tool knows of it.
+"""App cards: the model of `apps/<app>/app.yaml`, which describes an app to the tool.
 
-A metric, its unit and its direction, a verb, a kind of data: none of them is in the tool.
+The tool has no list of metrics, units, verbs or kinds of data; it reads them from the app cards.
 """
 
 from __future__ import annotations
@@ -31,87 +31,88 @@ AxisKind = Literal["plain", "log", "from-zero"]
 
 
 class Metric(strict.Model):
-    """One number that a run of the app reports, and what it means."""
+    """One metric that runs of the app report."""
 
-    key: Key = Field(description="its key in metrics.jsonl")
+    key: Key = Field(description="key of the metric in metrics.jsonl")
     unit: Annotated[str, Field(pattern=r"^[^\s\x00-\x1f|]{0,16}$")] = ""
     factor: Annotated[Number, Field(gt=0)] = Field(
-        default=1.0, description="from the value in metrics.jsonl to the unit"
+        default=1.0, description="factor from the value in metrics.jsonl to the unit"
     )
     better: Literal["higher", "lower"]
     digits: Annotated[int, Field(ge=0, le=9)] = Field(
-        default=2, description="decimal places that are shown"
+        default=2, description="number of decimal places in output"
     )
     hardware_bound: bool = Field(
         default=False,
-        description="its reference holds only on the recipe's own target; the first such metric"
-        " that is the better the higher is the rate that a scaling series is about",
+        description="whether a reference is valid on the recipe's target only; the first such"
+        " metric with better: higher is the rate that a scaling series compares",
     )
-    least: Number | None = Field(default=None, description="the least it can be, in the unit")
-    most: Number | None = Field(default=None, description="the most it can be, in the unit")
+    least: Number | None = Field(default=None, description="smallest possible value, in the unit")
+    most: Number | None = Field(default=None, description="largest possible value, in the unit")
     shown: When | None = Field(
-        default=None, description="how a verdict shows it without judging it; null: it does not"
+        default=None, description="value that a verdict shows, not judged; null: it shows none"
     )
     result: Key | None = Field(
-        default=None, description="its key in `evaluation` of result.json, as last in metrics.jsonl"
+        default=None, description="key in `evaluation` of result.json, which has the last value"
     )
     panel: Line | None = Field(
-        default=None, description="title of the panel that has its curve; null: there is none"
+        default=None, description="title of the panel with its curve; null: the curve is not drawn"
     )
-    label: Line | None = Field(default=None, description="its line in the legend; null: its name")
+    label: Line | None = Field(default=None, description="text in the legend; null: its name")
     axis: AxisKind = Field(
-        default="plain", description="axis of the panel, as its first metric has it"
+        default="plain", description="axis of the panel; the first metric of the panel decides"
     )
 
     @model_validator(mode="after")
     def _possible(self) -> Metric:
         if self.least is not None and self.most is not None and self.least >= self.most:
-            raise ValueError(f"least: {self.least:g} is not below most, {self.most:g}")
+            raise ValueError(f"least: {self.least:g} is not below most: {self.most:g}")
         return self
 
     def can_be(self, value: float) -> bool:
-        """Return whether the metric can be `value`, in its unit."""
+        """Return whether `value`, in the unit of the metric, is possible."""
         return ((self.least is None or value >= self.least)
                 and (self.most is None or value <= self.most))
 
 
 class DataNeeds(strict.Model):
-    """What the app reads: kinds of samples, and how many data sets at once."""
+    """The data that the app reads: kinds of samples, and the number of data sets."""
 
     kinds: list[SampleWord] = Field(
         default_factory=list,
-        description="images of one class, of any number of classes, without; or sequences of them",
+        description="kinds of samples that the app can read, such as `class` or `sequence`",
     )
     sets: Literal["zero", "one", "several"]
 
     @model_validator(mode="after")
     def _agree(self) -> DataNeeds:
         if (self.sets == "zero") != (not self.kinds):
-            raise ValueError(f"kinds: {', '.join(self.kinds) or 'none'}, but sets: {self.sets}")
+            kinds = ", ".join(self.kinds) or "none"
+            raise ValueError(f"kinds: {kinds} does not fit sets: {self.sets}")
         return self
 
 
 class Card(strict.Model):
-    """`app.yaml` of an app."""
+    """The app card, `app.yaml`."""
 
     schema_: Literal[1] = Field(alias="schema")
     title: Line
-    framework: Word = Field(description="as its images are named: torch, tensorflow or another")
+    framework: Word = Field(description="first part of its framework images' names, such as torch")
     module: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")] = Field(
         description="Python package that `python -m` runs"
     )
-    verbs: dict[Word, Line] = Field(min_length=1, description="what it can do: one line of help")
+    verbs: dict[Word, Line] = Field(min_length=1, description="verb of the app -> one line of help")
     data: DataNeeds
     metrics: dict[Word, Metric] = Field(
-        min_length=1, description="what a recipe can expect and a report shows, in its order"
+        min_length=1, description="metrics for recipes and reports, in the order of reports"
     )
     neutral_options: list[Word] = Field(
-        default_factory=list, description="options whose change leaves the experiment the same"
+        default_factory=list, description="options that do not change the experiment"
     )
 
     @property
     def rate(self) -> str | None:
-        """The name of the metric that says how fast the app is, or None if it has none."""
+        """The name of the metric that measures the speed of the app, or None."""
         fast = (name for name, metric in self.metrics.items()
                 if metric.hardware_bound and metric.better == "higher")
         return next(fast, None)
@@ -119,7 +120,7 @@ class Card(strict.Model):
 
 @dataclass(frozen=True)
 class CardFile:
-    """A card with its identity: `sha256` is that of its bytes."""
+    """An app card with its path and the SHA-256 of its file."""
 
     path: Path
     sha256: str
@@ -134,30 +135,30 @@ def load(app: str) -> CardFile:
     """Load the card of `app`.
 
     Raises:
-        UsageError: there is no such app (the nearest are named), or faults in its card, which
-            may name no other verbs and options than `options.json` beside it.
+        UsageError: No app has this name (similar names are suggested), its card has faults, or the
+            card names a verb or an option that `options.json` beside it lacks.
     """
     folder = paths.app(app)
     if app not in names() and folder.is_dir():
         raise UsageError(
-            f"{folder / CARD} is not there: nothing says what {app} does and reports",
-            hint="apps/README.md has what is in it",
+            f"{folder / CARD} is missing: the app {app} needs an app card", code="file-missing",
+            hint="apps/README.md describes the app card",
         )
     file = load_copy(_DEFINED.file_of(app))
     if not options.unchecked(app):
-        hint = "make generate-apps writes options.json anew, from the settings of the app"
+        hint = "`make generate-apps` writes options.json from the settings of the app"
         strict.refuse(file.path, _faults(file.card, options.verbs(app)), hint)
     return file
 
 
 def _faults(card: Card, verbs: Mapping[str, options.Verb]) -> Mapping[Location, str]:
-    """Return where a card names what its app, which has these `verbs`, does not know."""
+    """Return place -> fault, where `card` does not agree with `verbs` of `options.json`."""
     found: dict[Location, str] = {
-        ("verbs", verb): f"options.json has no such verb ({nearest(verb, verbs)})"
+        ("verbs", verb): f"options.json has no verb '{verb}' ({nearest(verb, verbs)})"
         for verb in card.verbs if verb not in verbs
     }
     if lost := [verb for verb in verbs if verb not in card.verbs]:
-        found["verbs",] = f"{', '.join(lost)} of options.json is missing"
+        found["verbs",] = f"the card lacks {', '.join(lost)}, which options.json has"
     known = {name: None for verb in verbs.values() for name in verb.options}
     for place, name in enumerate(card.neutral_options):
         if name not in known:
@@ -167,6 +168,6 @@ def _faults(card: Card, verbs: Mapping[str, options.Verb]) -> Mapping[Location, 
 
 
 def load_copy(path: Path) -> CardFile:
-    """Load a card from any place, such as the copy in a run directory."""
+    """Load an app card from any path, such as the copy in a run directory."""
     loaded = strict.load(Card, path)
     return CardFile(path, sha256(path), loaded)

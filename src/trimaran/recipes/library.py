@@ -1,4 +1,4 @@
-"""Where recipes are: found by name, loaded and checked."""
+"""Find recipes by name, load and check them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from trimaran.recipes.recipe import Initial, Recipe
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """A recipe that can be run, with its identity.
+    """A recipe that can be run, with its name and its file.
 
     Attributes:
-        name: its path below `recipes/`, and of a series its point: `app/recipe@4`.
-        path: its file.
-        sha256: that of the file's bytes.
-        recipe: what the file says, of a series at that point.
+        name: path below `recipes/`, followed by the point of a series: `app/recipe@4`.
+        path: path of the file.
+        sha256: SHA-256 of the file.
+        recipe: the recipe; for a series, the recipe of the point.
         card: the card of its app.
-        nodes: on how many nodes it is run instead of those that it says; None: on those.
+        nodes: number of nodes that replaces that of the recipe; None: it is not replaced.
     """
 
     name: str
@@ -41,20 +41,20 @@ def _name(path: Path) -> str | None:
     return None if folder in {"targets", "data"} else f"{folder}/{path.stem}"
 
 
-_DEFINED = paths.Definitions("recipe", ("recipes/*/*.yaml",), _name)  # a series is one
+_DEFINED = paths.Definitions("recipe", ("recipes/*/*.yaml",), _name)  # a series is one file
 names, files = _DEFINED.names, _DEFINED.files
 
 
 def file_of(name: str) -> Path | None:
-    """Return where the recipe called `name` is, which may name a point of it, if it is there."""
+    """Return the path of the recipe `name`, with or without a point; None: it is unknown."""
     return files().get(name.partition("@")[0])
 
 
 def definition(name: str) -> Recipe:
-    """Return what the file of a recipe says, of a series all of it.
+    """Return the content of a recipe's file; for a series, with all points.
 
     Raises:
-        UsageError: no such recipe (the nearest are named) or faults in its file.
+        UsageError: No recipe has this name (similar names are suggested), or its file has faults.
     """
     path = _DEFINED.file_of(name)
     recipe = strict.load(Recipe, path)
@@ -65,10 +65,10 @@ def definition(name: str) -> Recipe:
 
 
 def load(name: str) -> RecipeFile:
-    """Load the recipe called `name` (`<app>/<recipe>`, of a series `<app>/<recipe>@<point>`).
+    """Load the recipe `name` (`<app>/<recipe>`; for a series, `<app>/<recipe>@<point>`).
 
     Raises:
-        UsageError: as `definition`; or `name` says no point of a series.
+        UsageError: As for `definition`, or `name` has no valid point of a series.
     """
     file = name.partition("@")[0]
     app = definition(file).app
@@ -76,10 +76,10 @@ def load(name: str) -> RecipeFile:
 
 
 def sized(name: str, nodes: int) -> RecipeFile:
-    """Load the recipe called `name` for so many nodes: the largest such point of a series.
+    """Load the recipe `name` for a number of nodes; for a series, the largest point with them.
 
     Raises:
-        UsageError: as `load`; or the series has no such point.
+        UsageError: As for `load`, or the series has no point with this number of nodes.
     """
     base, _, point = name.partition("@")
     recipe = definition(base)
@@ -89,12 +89,12 @@ def sized(name: str, nodes: int) -> RecipeFile:
     fitting = [number for number in series.points if recipe.at(number).resources.nodes == nodes]
     if not fitting:
         raise UsageError(f"{base} has no point with {nodes} nodes (points over {series.over}:"
-                         f" {', '.join(map(str, series.points))})")
+                         f" {', '.join(map(str, series.points))})", code="point-unknown")
     return load(f"{base}@{max(fitting)}")
 
 
 def on_nodes(file: RecipeFile, nodes: int | None) -> RecipeFile:
-    """Return a recipe as it is run on so many nodes, which another number makes another one."""
+    """Return the recipe with another number of nodes; None: unchanged."""
     if nodes is None or nodes == file.recipe.resources.nodes:
         return file
     resources = file.recipe.resources.model_copy(update={"nodes": nodes, "min_nodes": None})
@@ -103,9 +103,13 @@ def on_nodes(file: RecipeFile, nodes: int | None) -> RecipeFile:
 
 
 def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:
-    """Load the recipe called `name` from any place, such as the copy in a run directory.
+    """Load the recipe `name` from any path, such as the copy in a run directory.
 
-    Its app's options may be others by now; what it expects must be in `card`.
+    The options of its app may have changed since then, so only the expectations are checked
+    against `card`.
+
+    Raises:
+        UsageError: The file has faults, or `name` has no valid point of a series.
     """
     recipe = strict.load(Recipe, path)
     strict.refuse(path, checks.expectation_faults(recipe, card.card))
@@ -116,26 +120,27 @@ def _at_point(recipe: Recipe, name: str) -> Recipe:
     base, _, point = name.partition("@")
     if recipe.series is None:
         if point:
-            raise UsageError(f"{base} is no series: it has no point {point}", hint=f"say {base}")
+            raise UsageError(f"{base} is not a series: it has no point {point}",
+                             code="point-unknown", hint=f"use {base}")
         return recipe
     points = {str(number): number for number in recipe.series.points}
     if point not in points:
         what = f"has no point {point}" if point else "is a series"
         raise UsageError(
             f"{base} {what} (points over {recipe.series.over}: {', '.join(points)})",
-            hint=f"say which: {base}@{next(iter(points))}",
+            code="point-unknown", hint=f"name a point: {base}@{next(iter(points))}",
         )
     return recipe.at(points[point])
 
 
 def _check_identity(path: Path, recipe: Recipe) -> None:
-    """The path is the identity: `<app>/<target>[-<variant>]-<purpose>.yaml`.
+    """Raise UsageError unless the path is `<app>/<target>[-<variant>]-<purpose>.yaml`.
 
-    A family of targets (`cpu` for `cpu-2core`) may stand for the target, without a variant.
+    Without a variant, the beginning of the target's name is sufficient (`cpu` for `cpu-2core`).
     """
     faults = []
     if path.parent.name != recipe.app:
-        faults.append(f"{path}: app: '{recipe.app}' lies in the folder of '{path.parent.name}'")
+        faults.append(f"{path}: app: '{recipe.app}' is in the folder of '{path.parent.name}'")
     match = re.fullmatch(rf"(.+)-{recipe.purpose}", path.stem)
     if match is None:
         faults.append(f"{path}: purpose: the file name must end with '-{recipe.purpose}'")
@@ -143,11 +148,12 @@ def _check_identity(path: Path, recipe: Recipe) -> None:
               or recipe.target.startswith(f"{match[1]}-")):
         faults.append(f"{path}: target: '{recipe.target}' does not begin with '{match[1]}'")
     if faults:
-        raise UsageError("\n".join(faults), hint="a recipe's path is its identity")
+        raise UsageError("\n".join(faults), code="recipe-misplaced",
+                         hint="move the file: recipes/APP/TARGET[-VARIANT]-PURPOSE.yaml")
 
 
 def _check_initial(path: Path, recipe: Recipe) -> None:
-    """Refuse a recipe that begins with what nobody knows."""
+    """Raise UsageError if `initial` names unknown weights, an unknown recipe or wrong steps."""
     before = recipe.initial
     try:
         if before is not None and before.weights is not None:
@@ -155,14 +161,16 @@ def _check_initial(path: Path, recipe: Recipe) -> None:
         elif before is not None and before.recipe is not None:
             _check_points(before, strict.load(Recipe, _DEFINED.file_of(before.recipe)))
     except UsageError as error:
-        raise UsageError(f"{path}: initial: {error.message}", hint=error.hint) from None
+        raise UsageError(f"{path}: initial: {error.message}", code=error.code,
+                         hint=error.hint) from None
 
 
 def _check_points(before: Initial, other: Recipe) -> None:
     points = list(other.series.points) if other.series else []
     if list(before.steps) != points:
-        told = ", ".join(map(str, points))
+        listed = ", ".join(map(str, points))
         raise UsageError(
-            f"{before.recipe} is a series: say the step of each of its points ({told}) in 'steps'"
-            if points else f"{before.recipe} is no series: say one 'step'"
+            f"{before.recipe} is a series: give the step of each point ({listed}) in 'steps'"
+            if points else f"{before.recipe} is not a series: give one 'step'",
+            code="file-invalid",
         )

@@ -1,7 +1,7 @@
-"""The options of an app as data, so that arguments are checked before anything is made.
+"""The options of an app, by which its arguments are checked before a run.
 
 `apps/<app>/options.json` is generated from the settings of the app (`make generate-apps`), and
-describes each option by keywords of JSON Schema: the tool never imports an app.
+describes each option by keywords of JSON Schema, so that the tool need not import the app.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORDS = {"integer": "a whole number", "number": "a number", "string": "a number
 
 
 class Option(strict.Model):
-    """One option: what it takes, its default (null: none, or the machine's), its help."""
+    """One option: type and limits, default (null: none, or it depends on the machine) and help."""
 
     type: Literal["integer", "number", "boolean", "string"]
     enum: list[str] | None = None
@@ -33,7 +33,7 @@ class Option(strict.Model):
     description: str
 
     def fault(self, value: Argument) -> str | None:
-        """Return why the app would refuse `value`, or None; it gets a word and parses that."""
+        """Return why the app would refuse `value`, which it gets as a word, or None."""
         word = str(value).lower() if isinstance(value, bool) else str(value)
         if (self.type == "boolean") != isinstance(value, bool):
             allowed = "true or false" if self.type == "boolean" else _WORDS[self.type]
@@ -61,7 +61,7 @@ class Option(strict.Model):
 
 
 class Verb(strict.Model):
-    """What an app can do, and the options of that by name; `renamed` has old names of some."""
+    """A verb of an app and its options by name; `renamed` maps old names of options to new ones."""
 
     description: str
     options: dict[str, Option]
@@ -69,41 +69,41 @@ class Verb(strict.Model):
 
 
 class AppOptions(strict.Model):
-    """`options.json` of an app."""
+    """The content of `options.json`."""
 
     schema_: Literal[1] = Field(alias="schema")
     verbs: dict[str, Verb]
 
 
 def unchecked(app: str) -> str | None:
-    """Return why the arguments of `app` cannot be checked beforehand, or None if they can."""
+    """Return why the arguments of `app` cannot be checked before a run, or None if they can."""
     if _path(app).is_file():
         return None
-    return f"{_path(app)} is not there: only the app itself will check its arguments"
+    return f"{_path(app)} is missing: only the app itself will check its arguments"
 
 
 def verbs(app: str) -> dict[str, Verb]:
-    """Return what each verb of `app` takes; see `unchecked`.
+    """Return the verbs of `app` by name, from its `options.json`.
 
     Raises:
-        UsageError: `options.json` is damaged.
+        UsageError: `options.json` is missing or damaged.
     """
     return strict.load_json(AppOptions, _path(app)).verbs
 
 
 def faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
-    """Return what is wrong with each of `args`, the arguments of a verb of `app`; see `unchecked`.
+    """Return argument -> fault, for the arguments of a verb of `app`; empty if `unchecked`.
 
     Raises:
-        UsageError: `options.json` is damaged, or has no such verb.
+        UsageError: `options.json` is damaged, or lacks the verb.
     """
     if unchecked(app):
         return {}
     known = verbs(app)
     if verb not in known:
         raise UsageError(
-            f"{_path(app)}: verbs: no '{verb}' ({nearest(verb, known)})",
-            hint="make generate-apps writes it anew",
+            f"{_path(app)}: verbs: no '{verb}' ({nearest(verb, known)})", code="file-outdated",
+            hint="`make generate-apps` writes the file",
         )
     found = {key: _fault(f"{app} {verb}", known[verb], key, value) for key, value in args.items()}
     return {key: fault for key, fault in found.items() if fault is not None}
@@ -113,7 +113,7 @@ def _fault(command: str, verb: Verb, key: str, value: Argument) -> str | None:
     if key in verb.options:
         return verb.options[key].fault(value)
     if key in verb.renamed:
-        return f"is called {verb.renamed[key]} now"
+        return f"was renamed to {verb.renamed[key]}"
     return f"{command} has no such option ({nearest(key, verb.options, cutoff=0.5)})"
 
 

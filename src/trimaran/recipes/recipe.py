@@ -1,4 +1,4 @@
-"""What a recipe says: app x target x purpose, the exact arguments, the expected result."""
+"""The model of a recipe: app, target and purpose, exact arguments, expected result."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from trimaran.strict import Digest
 
 Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]
 Launcher = Literal["none", "torchrun", "mpirun", "horovodrun", "srun"]
-"""What starts the ranks: `srun` stands for the batch system's own launcher, whichever it is."""
+"""The program that starts the ranks; `srun` stands for the launcher of any batch system."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Option = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 WallTime = Annotated[str, Field(pattern=r"^\d{2,}:[0-5]\d:[0-5]\d$")]
 
 OWN_OPTIONS = frozenset({"data", "out", "initial"})
-"""App options that Trimaran sets itself."""
+"""App options that Trimaran sets."""
 
 SYNTHETIC = "synthetic"
-"""The option with which an app reads no data (app contract)."""
+"""The option by which an app generates its samples and reads no data (app contract)."""
 
 
 class Measured(strict.Model):
-    """Where a number measured by this project comes from."""
+    """The origin of a number that this project has measured."""
 
     date: date
     host: str
@@ -43,10 +43,10 @@ class Measured(strict.Model):
 
 
 class Expectation(strict.Model):
-    """One number that a run must reach, and where the number comes from."""
+    """One value that a run must reach, with tolerances and the source of the value."""
 
-    metric: Word = Field(description="one of those in the app's card")
-    unit: str = Field(default="", description="that of the card")
+    metric: Word = Field(description="name of a metric in the app card")
+    unit: str = Field(default="", description="unit of the metric in the app card")
     at: When
     value: Number
     lower: Number | None = Field(
@@ -59,7 +59,7 @@ class Expectation(strict.Model):
     @model_validator(mode="after")
     def _complete(self) -> Expectation:
         if (self.source is None) == (self.measured is None):
-            raise ValueError("give exactly one of 'source' (published) and 'measured' (by us)")
+            raise ValueError("give exactly one of 'source' (a publication) and 'measured'")
         if self.measured is not None:
             seeds = self.measured.seeds.values()
             if not min(seeds) <= self.value <= max(seeds):
@@ -71,44 +71,44 @@ class Expectation(strict.Model):
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
-        """Lowest and highest accepted value, in `unit`; None: any."""
-        way = 1 if self.value >= 0 else -1  # below a number is below it, whatever its sign
+        """Lowest and highest accepted value, in `unit`; None: no limit."""
+        way = 1 if self.value >= 0 else -1  # a lower bound is below a negative value, too
         low = None if self.lower is None else self.value * (1 + way * self.lower)
         high = None if self.upper is None else self.value * (1 + way * self.upper)
         return low, high
 
 
 class ImageChoice(strict.Model):
-    """The app image; a digest pins a published one, null takes the one built here."""
+    """The app image; a digest pins a published image, null uses the image built in the cache."""
 
     name: Name
     digest: Digest | None = None
     signed_by: list[Fingerprint] = Field(
-        default_factory=list, description="PGP fingerprints: one of these keys must have signed it"
+        default_factory=list, description="PGP fingerprints; one of these keys must have signed it"
     )
 
 
 class DataUse(strict.Model):
-    """How a data set is used: its packed format and the samples that must be there."""
+    """The use of a data set: its packed format and the number of samples of each split."""
 
     format: FormatName
     samples: dict[Name, Annotated[int, Field(gt=0)]]
 
 
 class Initial(strict.Model):
-    """What a training begins with: the checkpoint of a step of another recipe, or weights.
+    """The initial weights of a training: a checkpoint of another recipe, or published weights.
 
     Attributes:
-        recipe: the other recipe, whose run the user has.
-        step: whose checkpoint is taken.
-        steps: the same where the other one is a series, by its points.
-        weights: published ones, which are fetched: `recipes/data/weights/NAME.yaml`.
+        recipe: name of the other recipe; the user gives a run of it.
+        step: step of the checkpoint.
+        steps: step of the checkpoint for each point of the other recipe, if that is a series.
+        weights: name of published weights to download: `recipes/data/weights/NAME.yaml`.
     """
 
     recipe: Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+$")] | None = None
     step: Annotated[int, Field(gt=0)] | None = None
     steps: dict[Annotated[int, Field(ge=1)], Annotated[int, Field(gt=0)]] = Field(
-        default_factory=dict, description="where the other recipe is a series: by its points"
+        default_factory=dict, description="point of the other recipe, a series -> step"
     )
     weights: Name | None = None
 
@@ -116,13 +116,12 @@ class Initial(strict.Model):
     def _one_way(self) -> Initial:
         ways = [self.step is not None, bool(self.steps)].count(True)
         if (self.recipe is None) == (self.weights is None) or ways != (self.recipe is not None):
-            raise ValueError("give either 'recipe' with 'step', or of a series 'steps', or"
-                             " 'weights'")
+            raise ValueError("give 'recipe' with 'step' (with 'steps' for a series), or 'weights'")
         return self
 
     @property
     def files(self) -> dict[str, str]:
-        """Names of the checkpoints' files (app contract), with what each is of."""
+        """File name of each accepted checkpoint (app contract) -> its step and recipe."""
         steps = {f"@{point}": step for point, step in self.steps.items()}
         return {
             f"step-{step:08d}.npz": f"step {step} of {self.recipe}{point}"
@@ -131,7 +130,7 @@ class Initial(strict.Model):
 
 
 class Resources(strict.Model):
-    """What the run needs from the machine."""
+    """The resources of a run."""
 
     nodes: Annotated[int, Field(ge=1)] = 1
     tasks_per_node: Annotated[int, Field(ge=1)] = 1
@@ -139,31 +138,31 @@ class Resources(strict.Model):
     gpus_per_task: Annotated[int, Field(ge=0)] = 0
     walltime: WallTime
     mps: Annotated[int, Field(ge=2)] | None = Field(
-        default=None, description="tasks that share a GPU, under NVIDIA's MPS"
+        default=None, description="number of tasks that share a GPU by NVIDIA MPS"
     )
     min_nodes: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="an elastic run goes on with so few nodes where others are lost"
+        default=None, description="number of nodes with which an elastic run can continue"
     )
 
     @model_validator(mode="after")
     def _shared(self) -> Resources:
         if self.mps and (self.gpus_per_task != 1 or self.tasks_per_node % self.mps):
             raise ValueError(f"mps: {self.tasks_per_node} tasks with gpus_per_task"
-                             f" {self.gpus_per_task} do not share GPUs by {self.mps}: say"
-                             " gpus_per_task: 1, and whole GPUs")
+                             f" {self.gpus_per_task} cannot share GPUs in groups of {self.mps}:"
+                             " give gpus_per_task: 1, and a multiple of mps as tasks_per_node")
         if self.min_nodes and (self.min_nodes >= self.nodes or self.nodes % self.min_nodes):
-            raise ValueError(f"min_nodes: {self.min_nodes} is no smaller divisor of {self.nodes}"
-                             " nodes: the ranks that are left share the batch evenly")
+            raise ValueError(f"min_nodes: {self.min_nodes} is not a smaller divisor of"
+                             f" {self.nodes} nodes: the remaining ranks share the batch evenly")
         return self
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs that the tasks of a node have together."""
+        """Number of GPUs of all tasks of a node."""
         return self.gpus_per_task * self.tasks_per_node // (self.mps or 1)
 
 
 class PointResources(strict.Model):
-    """What a point needs that is not the number of its tasks."""
+    """Resources of a point of a series, except the number of its tasks."""
 
     cpus_per_task: Annotated[int, Field(ge=1)] | None = None
     gpus_per_task: Annotated[int, Field(ge=0)] | None = None
@@ -171,7 +170,7 @@ class PointResources(strict.Model):
 
 
 class SeriesPoint(strict.Model):
-    """One point of a series: what it expects, and what is its own."""
+    """One point of a series: its expectations, and values that differ from the recipe's."""
 
     resources: PointResources | None = None
     launcher: Launcher | None = None
@@ -181,41 +180,45 @@ class SeriesPoint(strict.Model):
 
 
 class Series(strict.Model):
-    """The same experiment at several sizes; `points` are by size."""
+    """One experiment at several sizes; `points` maps a size to its point."""
 
     over: Literal["ranks", "nodes"] = Field(
-        description="what the numbers of the points are; `ranks` fill node after node"
+        description="unit of the sizes; `ranks` fill one node after the other"
     )
     points: dict[Annotated[int, Field(ge=1)], SeriesPoint] = Field(min_length=1)
 
     def split(self, number: int, resources: Resources) -> dict[str, int]:
-        """Return nodes and tasks of the point `number`; `resources` has the tasks of a full node.
+        """Return the keys of `Resources` that the point `number` sets.
+
+        Args:
+            number: size of the point.
+            resources: resources of the recipe; they have the number of tasks of a full node.
 
         Raises:
-            ValueError: its ranks do not fill whole nodes.
+            ValueError: The ranks do not fill whole nodes.
         """
         if self.over == "nodes":
             return {"nodes": number}
         tasks = min(number, resources.tasks_per_node)
         if number % tasks:
-            raise ValueError(f"series.points: {number} ranks are no whole nodes of {tasks}")
+            raise ValueError(f"series.points: {number} ranks do not fill nodes of {tasks} ranks")
         return {"nodes": number // tasks, "tasks_per_node": tasks}
 
 
 class Recipe(strict.Model):
-    """One exact experiment and the result that it must reproduce."""
+    """One exact experiment and the expected result."""
 
     schema_: Literal[1] = Field(alias="schema")
     summary: str
     app: Name
-    verb: Word = Field(default="train", description="what the app does: one of its card's verbs")
+    verb: Word = Field(default="train", description="one of the verbs in the app card")
     target: Name
     purpose: Purpose
     image: ImageChoice
-    data: dict[Name, DataUse] = Field(description="what it reads, as the app's card allows")
+    data: dict[Name, DataUse] = Field(description="data sets, in a number that the app card allows")
     initial: Initial | None = Field(
-        default=None, description="what the run begins with: a checkpoint of another recipe, which"
-        " its user gives, or published weights, which are fetched"
+        default=None, description="initial weights: a checkpoint of another recipe, which the user"
+        " gives, or published weights, which are downloaded"
     )
     resources: Resources
     launcher: Launcher
@@ -223,36 +226,36 @@ class Recipe(strict.Model):
     args: dict[Option, Argument]
     expected: list[Expectation] = Field(
         default_factory=list,
-        description="what must be reached; a series says it at its points, and [] that nobody has"
-        " measured it yet",
+        description="values that must be reached; omitted in a series, whose points have their"
+        " own; []: there is no reference yet",
     )
     series: Series | None = Field(
-        default=None, description="the same experiment on more and more of the machine"
+        default=None, description="the same experiment at several sizes"
     )
 
     @model_validator(mode="after")
     def _expects(self) -> Recipe:
         if ("expected" in self.model_fields_set) == (self.series is not None):
-            raise ValueError("give 'expected' or, with one for each point, 'series'")
+            raise ValueError("give either 'expected' or 'series', whose points have 'expected'")
         return self
 
     @model_validator(mode="after")
     def _launched(self) -> Recipe:
         if self.series is not None:
-            return self  # its points are
+            return self  # `_whole_points` checks the points
         ranks = self.resources.nodes * self.resources.tasks_per_node
         if (self.launcher == "none") != (ranks == 1):
-            raise ValueError(f"launcher: '{self.launcher}' does not start {ranks} tasks")
+            raise ValueError(f"launcher: '{self.launcher}' cannot start {ranks} tasks")
         if self.launcher == "horovodrun" and self.resources.nodes > 1:
-            raise ValueError("launcher: horovodrun reaches other nodes by ssh, which containers"
-                             " have none of: say srun or mpirun, by which Horovod starts as well")
+            raise ValueError("launcher: horovodrun needs ssh to reach other nodes, which containers"
+                             " lack: use srun or mpirun, which start Horovod, too")
         return self
 
     @model_validator(mode="after")
     def _own_options(self) -> Recipe:
         clash = OWN_OPTIONS & self.args.keys()
         if clash:
-            raise ValueError(f"args: {', '.join(sorted(clash))}: set by Trimaran, remove it")
+            raise ValueError(f"args: {', '.join(sorted(clash))}: set by Trimaran; remove it")
         return self
 
     @model_validator(mode="after")
@@ -266,7 +269,7 @@ class Recipe(strict.Model):
         return self
 
     def at(self, number: int) -> Recipe:
-        """Return the recipe that a point of the series is."""
+        """Return the recipe of the point `number` of a series."""
         assert self.series is not None  # noqa: S101 - for the types
         point = self.series.points[number]
         own = point.model_dump(exclude_none=True)
@@ -281,16 +284,16 @@ class Recipe(strict.Model):
         })
 
     def variants(self) -> Iterator[tuple[int | None, Recipe]]:
-        """Yield each point of a series with its recipe, else no point and the recipe itself."""
+        """Yield each point of a series with its recipe; for other recipes, None and the recipe."""
         if self.series is None:
             yield None, self
         else:
             yield from ((number, self.at(number)) for number in self.series.points)
 
     def expectations(self) -> Iterator[tuple[Location, Expectation]]:
-        """Yield every expectation with its place in the file, those of all points of a series."""
+        """Yield every expectation with its place in the file, including those of all points."""
         tables: dict[Location, list[Expectation]] = {("expected",): self.expected}
         for number, point in (self.series.points if self.series else {}).items():
             tables["series", "points", number, "expected"] = point.expected
         for place, table in tables.items():
-            yield from (((*place, index), one) for index, one in enumerate(table))
+            yield from (((*place, index), expected) for index, expected in enumerate(table))

@@ -1,4 +1,4 @@
-"""Targets: the hardware facts of a node that a reference holds for."""
+"""Targets: the hardware facts of the nodes for which expectations are valid."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from trimaran.hostfacts import FLAGS, HostFacts
 
 
 class Node(strict.Model):
-    """One node: what the operating system shows of it."""
+    """The hardware facts of one node, as its operating system shows them."""
 
     architecture: Literal["x86_64", "aarch64"]
     cores: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="cores that the run may use; null: any number, none is known"
+        default=None, description="number of cores for the run; null: any number"
     )
     sockets: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="sockets, over which a job spreads its tasks"
+        default=None, description="number of sockets, over which a job distributes its tasks"
     )
     memory_gib: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="least memory; null: none is known"
+        default=None, description="minimum memory in GiB; null: any size"
     )
-    cpu_flags: list[str] = Field(default=[], description="instruction sets that must be there")
+    cpu_flags: list[str] = Field(default=[], description="required instruction sets")
     accelerators: Annotated[int, Field(ge=0)] = 0
     accelerator: str | None = Field(
-        default=None, description="what the driver's name of each accelerator contains"
+        default=None, description="part of the name that the driver gives each accelerator"
     )
 
     @field_validator("cpu_flags")
@@ -35,16 +35,17 @@ class Node(strict.Model):
     def _known_flags(cls, flags: list[str], info: ValidationInfo) -> list[str]:
         architecture = info.data.get("architecture")
         known = FLAGS[architecture] if architecture else flags
-        if unknown := [flag for flag in flags if flag not in known]:  # no machine would ever have
+        if unknown := [flag for flag in flags if flag not in known]:
             near = get_close_matches(unknown[0], known, n=3, cutoff=0.4)
             raise ValueError(
-                f"{architecture} has no '{unknown[0]}' among {', '.join(near or known)}"
+                f"{architecture} has no instruction set '{unknown[0]}' (known:"
+                f" {', '.join(near or known)})"
             )
         return flags
 
 
 class Target(strict.Model):
-    """Hardware facts; no site's accounts or paths."""
+    """The hardware facts of a target, without accounts and paths of a site."""
 
     schema_: Literal[1] = Field(alias="schema")
     summary: str
@@ -56,12 +57,16 @@ names, file_of = _DEFINED.names, _DEFINED.file_of
 
 
 def load(name: str) -> Target:
-    """Load the target called `name`."""
+    """Load the target `name`.
+
+    Raises:
+        UsageError: No target has this name (similar names are suggested), or its file has faults.
+    """
     return strict.load(Target, file_of(name))
 
 
 def differences(target: Target, host: HostFacts) -> list[str]:
-    """Return what makes `host` another machine than `target`; empty when it is one."""
+    """Return the differences between `host` and `target`; empty if `host` is such a machine."""
     node = target.node
     found = []
     if host.architecture != node.architecture:

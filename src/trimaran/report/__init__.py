@@ -1,1 +1,1 @@
-"""What people read of a run: the report with its curves, published evidence, scaling series."""
+"""Write the report of a run with its curves, published evidence, and scaling series."""

@@ -1,6 +1,6 @@
-"""Curves within a page: vectors and their numbers, which a small script lets readers explore.
+"""Draw curves as SVG in an HTML page, with the values for a script that shows them.
 
-Without the script, on paper too, the same vectors are a still picture.
+Without the script, and on paper, the curves are a static picture.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from trimaran.report.panels import DECADE, MARKED, Line, Panel, Point
 By = Literal["steps", "time"]
 
 LEFT, RIGHT, TOP, BOTTOM = 52, 378, 10, 202
-"""The axes within the picture. A phone shows about 330 of its own points in the width."""
+"""Positions of the axes in the SVG. A phone is about 330 CSS pixels wide."""
 
 COLORS = 7
-"""How many colours and dashes the look of the page has."""
+"""Number of colours and dash patterns in the style sheet of the page."""
 
 _TIMES = ((2 * 3600, 3600, "h"), (180, 60, "min"), (0, 1, "s"))
-"""From how many seconds on which unit is told."""
+"""(smallest time in seconds, seconds of the unit, unit); the first match decides."""
 
 
 class Tick(NamedTuple):
-    """A place on an axis, and what is written there."""
+    """A position on an axis and its text."""
 
     place: float
     text: str
@@ -35,7 +35,7 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to places: linear, or logarithmic."""
+    """A linear or logarithmic axis, which maps values to positions."""
 
     low: float
     high: float
@@ -44,20 +44,20 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Return where a value is."""
+        """Return the position of `value`."""
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         part = ((math.log(value) if self.log else value) - low) / (high - low)
         return round(self.begin + part * (self.end - self.begin), 1)
 
     @property
     def ticks(self) -> list[Tick]:
-        """A few round values."""
+        """Ticks at a few round values."""
         values = _decades(self.low, self.high) if self.log else _round(self.low, self.high)
         return [Tick(self.place(value), number(value)) for value in values]
 
 
 class Curve(NamedTuple):
-    """One line: its path, the points to mark, and its numbers as JSON for the script."""
+    """One line: its SVG path, marked points, values as JSON for the script, and a description."""
 
     label: str
     color: int
@@ -68,7 +68,7 @@ class Curve(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """One panel, ready to be written; `scale` is JSON for the script, `box` for the template."""
+    """One panel for the template; `scale` is JSON for the script, `box` the area of the axes."""
 
     title: str
     by: By
@@ -82,7 +82,7 @@ class Chart(NamedTuple):
 
 
 def charts(panels: Sequence[Panel]) -> list[Chart]:
-    """Return the panels over steps and, where the run tells when, over time."""
+    """Return charts of the panels over steps and, if the events have times, over time."""
     timed = any(point.seconds > 0 for panel in panels for line in panel.lines
                 for point in line.points)
     over: tuple[By, ...] = ("steps", "time") if timed else ("steps",)
@@ -160,7 +160,7 @@ def _time(longest: float) -> tuple[float, str]:
 
 
 def _round(low: float, high: float) -> list[float]:
-    """Return multiples of 1, 2 or 5 times a power of ten."""
+    """Return about six values from `low` to `high`: multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
@@ -169,7 +169,7 @@ def _round(low: float, high: float) -> list[float]:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 of each decade while these are few, else its beginning."""
+    """Return 1, 2 and 5 of each decade for up to three decades, else only powers of ten."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1, 2, 5) if high < DECADE**3 * low else (1,)
     every = max(1, len(decades) // 8)
@@ -178,6 +178,6 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Write a number as people do: 2,500 and 0.05."""
+    """Return `value` in the usual notation, such as 2,500 or 0.05."""
     whole = value == round(value) and abs(value) < 1e15
     return f"{value:,.0f}" if whole else f"{value:.{digits}g}"

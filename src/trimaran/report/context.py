@@ -1,4 +1,4 @@
-"""What stands in a report, from what a run left and what is published."""
+"""Collect the values of a report from the files of a run and from published evidence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def collect(
     directory: Path, recipe: RecipeFile, record: RunRecord, judged: Verdict,
     events: Sequence[Event], panels: Sequence[Panel], notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Return all that the templates of a report name; see there."""
+    """Return all values that the templates of a report use, by name."""
     parts = time_breakdown.split(record, events)
     return {
         "version": __version__, "recipe": recipe, "record": record, "verdict": judged,
@@ -53,51 +53,51 @@ def collect(
 
 
 def machine(record: RunRecord) -> str:
-    """Return in a few words what the run was on."""
+    """Return a short description of the machines of the run."""
     return describe([Machine.of(host) for host in (record.host, *record.nodes)])
 
 
 def _bars(parts: Sequence[Part]) -> list[tuple[Part, float]]:
-    """Return each part with where it begins, in percent."""
+    """Return each part with its start, in percent."""
     begins = accumulate((100 * part.share for part in parts), initial=0.0)
     return [(part, round(begin, 3)) for part, begin in zip(parts, begins, strict=False)]
 
 
 def _link(link: Link, events: Sequence[Event]) -> tuple[str, ...]:
     end = link.end
-    # Its newest checkpoint may be of before its end, where the training is complete.
+    # The newest checkpoint of a complete training may be older than its last step.
     reached = end and (consistency.last_step(events) if end.exit_status == 0 else end.step)
     nodes = ", ".join(dict.fromkeys(host.hostname for host in link.hosts))
     return (
         str(link.number), link.job, f"{len(link.hosts)} ({nodes})", f"{link.step:,}",
-        f"{reached:,}" if reached is not None else "-", end.reason if end else "it did not say so",
+        f"{reached:,}" if reached is not None else "-", end.reason if end else "unknown",
     )
 
 
 def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
-    """Return each kind of machine with the names of all that were of it."""
-    found: dict[str, tuple[list[str], HostFacts]] = {}
+    """Return (names of hosts, their facts) for each kind of machine."""
+    kinds: dict[str, tuple[list[str], HostFacts]] = {}
     for host in record.hosts:
         kind = host.model_copy(update={"hostname": ""}).model_dump_json()
-        found.setdefault(kind, ([], host))[0].append(host.hostname)
-    return [(", ".join(dict.fromkeys(names)), host) for names, host in found.values()]
+        kinds.setdefault(kind, ([], host))[0].append(host.hostname)
+    return [(", ".join(dict.fromkeys(names)), host) for names, host in kinds.values()]
 
 
 def _shown(value: Argument | None) -> str:
-    """Return an argument as a recipe has it; None: the recipe leaves it to the app."""
+    """Return the text of an argument; None: the recipe does not set it."""
     if value is None:
         return "the app's default"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _published(recipe: RecipeFile, record: RunRecord, judged: Verdict) -> dict[str, Any]:
-    """Return the earlier evidence, and this run among it."""
+    """Return the values about earlier evidence, compared with this run."""
     found = history.find(recipe, record.recipe.changed, record.started)
     card = recipe.card.card
-    said = [history.standing(row, card, record.host, found) for row in judged.rows]
+    standings = [history.standing(row, card, record.host, found) for row in judged.rows]
     return {
         "earlier": found,
-        "standings": [line for line in said if line],
+        "standings": [line for line in standings if line],
         "earlier_columns": ("date", "host", "image", *(row.metric for row in judged.rows),
                             "verdict"),
         "earlier_rows": _earlier_rows(found, record, judged),
@@ -127,13 +127,13 @@ def _value(here: Row, there: Row | None) -> str:
 
 
 def _earlier_notes(found: Earlier, record: RunRecord) -> list[str]:
-    said = []
+    notes = []
     if len(found.runs) > MOST:
-        said.append(f"{len(found.runs) - MOST} older ones are left out")
+        notes.append(f"{len(found.runs) - MOST} older runs are omitted")
     if found.others:
-        said.append(f"{found.others} more with other arguments are left out")
-    if any(one.run.recipe.sha256 != record.recipe.sha256 for one in found.runs):
-        said.append("some are of another version of the recipe's file")
+        notes.append(f"{found.others} runs with other arguments are omitted")
+    if any(other.run.recipe.sha256 != record.recipe.sha256 for other in found.runs):
+        notes.append("some runs used another version of the recipe's file")
     if found.runs:
-        said.append("whether a difference is more than noise: trimaran compare RUN EVIDENCE...")
-    return [*said, *(f"evidence that cannot be read: {fault}" for fault in found.faults)]
+        notes.append("`trimaran compare RUN EVIDENCE...` shows whether a difference is significant")
+    return [*notes, *(f"unreadable evidence: {fault}" for fault in found.faults)]

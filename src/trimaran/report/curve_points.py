@@ -1,4 +1,4 @@
-"""The curves of a run as numbers, for evidence: each metric over steps and over seconds."""
+"""Collect the curves of a run for evidence: values of each metric with step and time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from trimaran.recipes.cards import Card
 from trimaran.verdict.metrics_log import Event
 
 MOST = 120
-"""Points that are kept of a metric, its first and last among them: a picture shows no more."""
+"""Largest number of points of a metric, including its first and last one."""
 
 DIGITS = 6
-"""Significant digits that are kept."""
+"""Significant digits of the values."""
 
 
 class KeptCurve(BaseModel):
-    """One metric of a run.
+    """The curve of one metric of a run.
 
     Attributes:
-        metric: its name in the card of the app.
-        unit: of the values.
-        points: updates made, seconds since the start of the run (pauses of a stopped one
-            included), value; by time.
+        metric: name of the metric in the app card.
+        unit: unit of the values.
+        points: (step, seconds since the start of the run including pauses, value), ordered by time.
     """
 
     metric: str
@@ -32,11 +31,11 @@ class KeptCurve(BaseModel):
 
 
 def collect(events: Sequence[Event], card: Card) -> list[KeptCurve]:
-    """Return the metrics that the card gives a panel, as far as the run has reported them."""
+    """Return the curves of the reported metrics that have a panel in the app card."""
     begun = next((event.time_ms for event in events if event.key == "run_start"), None)
     if begun is None:
         return []
-    found = []
+    curves = []
     for name, metric in card.metrics.items():
         points = [
             (event.number("step") or 0, round((event.time_ms - begun) / 1000, 1),
@@ -44,12 +43,12 @@ def collect(events: Sequence[Event], card: Card) -> list[KeptCurve]:
             for event in events if event.key == metric.key and event.finite is not None
         ]
         if metric.panel is not None and points:
-            found.append(KeptCurve(metric=name, unit=metric.unit, points=thinned(points)))
-    return found
+            curves.append(KeptCurve(metric=name, unit=metric.unit, points=thinned(points)))
+    return curves
 
 
 def thinned(points: list[tuple[int, float, float]]) -> list[tuple[int, float, float]]:
-    """Return at most `MOST` of the points, evenly spread, with the first and the last."""
+    """Return at most `MOST` of the points, evenly spaced, including the first and the last."""
     if len(points) <= MOST:
         return points
     return [points[round(place * (len(points) - 1) / (MOST - 1))] for place in range(MOST)]

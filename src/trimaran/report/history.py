@@ -1,4 +1,4 @@
-"""Earlier evidence of a recipe: runs of it that were published, and where this one stands."""
+"""Find earlier published runs of a recipe, and compare a run with them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from trimaran.report.run_evidence import Machine, RunEvidence
 from trimaran.verdict.rules import Row
 
 RESULTS = "site/results"
-"""Where evidence lies, in a checkout, in a wheel and in folders of one's own."""
+"""Folder of evidence in a checkout, in a wheel and in folders of the user."""
 
 MOST = 12
-"""Runs that are shown, the newest."""
+"""Largest number of runs in a report; the newest are shown."""
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """What is published of a recipe.
+    """The published runs of a recipe.
 
     Attributes:
-        runs: with the arguments of this run, the newest first.
-        others: how many had other arguments, or another experiment by their site file.
-        faults: files that cannot be read, and why.
+        runs: runs with the same arguments, the newest first.
+        others: number of runs with other arguments, or with changes by a site file.
+        faults: one message for each unreadable file.
     """
 
     runs: list[RunEvidence]
@@ -40,12 +40,14 @@ class Earlier:
 
 
 def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> Earlier:
-    """Return the evidence of a recipe, of a series of its point.
+    """Return the earlier evidence of a recipe, or of a point of a series.
 
-    `changed` are the arguments of this run that are not the recipe's; it began at `but`, and its
-    own evidence is not earlier.
+    Args:
+        recipe: the recipe of this run.
+        changed: arguments of this run that differ from the recipe's.
+        but: start time of this run, whose own evidence is excluded.
     """
-    found, others, faults = [], 0, []
+    runs, others, faults = [], 0, []
     for path in _files(recipe.name):
         try:
             one = strict.load_json(RunEvidence, path)
@@ -54,14 +56,14 @@ def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> 
             continue
         if one.run.recipe.name != recipe.name or one.run.started == but:
             continue
-        # What a site file changed is told by name alone: no two such runs are known to be alike.
+        # Evidence has only the names of changes by a site file, so such runs cannot be compared.
         other = one.run.site is not None and bool(one.run.site.changes)
         if not other and _matters(one.run.recipe.changed, recipe) == _matters(changed, recipe):
-            found.append(one)
+            runs.append(one)
         else:
             others += 1
-    found.sort(key=lambda one: one.run.started, reverse=True)
-    return Earlier(found, others, faults)
+    runs.sort(key=lambda run: run.run.started, reverse=True)
+    return Earlier(runs, others, faults)
 
 
 def _files(name: str) -> Iterator[Path]:
@@ -75,9 +77,15 @@ def _matters(changed: Mapping[str, Argument], recipe: RecipeFile) -> dict[str, A
 
 
 def standing(row: Row, card: Card, host: HostFacts, earlier: Earlier) -> str | None:
-    """Return where the value of this run is among the earlier ones; None: there are no two.
+    """Return a sentence that compares a value with those of earlier runs; None: fewer than two.
 
-    A metric that depends on the hardware is compared on the same kind of machine only.
+    A hardware-bound metric is compared only with runs on the same kind of machine.
+
+    Args:
+        row: the metric of this run.
+        card: the card of the app.
+        host: facts of the machine of this run.
+        earlier: the earlier runs.
     """
     bound, here = card.metrics[row.metric].hardware_bound, Machine.of(host).text
     values = [

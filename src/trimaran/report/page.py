@@ -1,6 +1,6 @@
-"""Pages: one HTML file each, which asks nothing of a network, and the same as Markdown.
+"""Render pages as HTML and Markdown. An HTML page is one file that loads nothing else.
 
-What others wrote (recipes, apps, hosts) is text in both, whatever it looks like.
+Text from recipes, apps and hosts is escaped, so that it cannot act as markup.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from markupsafe import Markup
 from trimaran.terminal_safety import visible
 
 LONGEST = 1e10
-"""Seconds that are told in hours; a file may claim any number."""
+"""Limit in seconds for the notation with hours, because a file may contain any number."""
 
 STYLE, SCRIPT = "look.css", "charts.js"
-"""What every page brings with it."""
+"""Names of the style sheet and the script, which are part of every page."""
 
 
 def render(template: str, values: dict[str, Any], package: str = "trimaran.report") -> str:
-    """Return the template of that name, of `package`, with the values."""
+    """Return the template `template` of `package`, rendered with `values`."""
     return _environment(package).get_template(template).render(values, **_own())
 
 
@@ -43,7 +43,7 @@ def _environment(package: str) -> Environment:
 
 
 def _own() -> dict[str, Markup | str]:
-    """Return style and script, and the hashes by which the page allows these and no others."""
+    """Return style sheet, script, and a content security policy that allows only these two."""
     folder = resources.files("trimaran.report") / "templates"
     texts = {name: (folder / name).read_text(encoding="utf-8") for name in (STYLE, SCRIPT)}
     hashes = {
@@ -58,12 +58,12 @@ def _own() -> dict[str, Markup | str]:
 
 
 def _shown(value: object) -> object:
-    """Return what is written for a value: no character of it is obeyed, such as one that turns."""
+    """Return a value with control characters, such as those that reverse text, made visible."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them: `8:26:05`, `26 min 5 s`, `5.2 s`."""
+    """Return a time in the usual notation: `8:26:05`, `26 min 5 s`, `5.2 s`."""
     if not seconds < LONGEST:
         return f"{seconds:g} s"
     if seconds < 60:
@@ -75,17 +75,17 @@ def duration(seconds: float) -> str:
 
 
 def short(digest: str | None) -> str:
-    """Return an image's digest as far as people compare it."""
+    """Return the beginning of an image's digest."""
     return "no image" if digest is None else f"{digest[:19]}…"
 
 
 def _cell(text: object) -> str:
-    """Return a text as one line of Markdown, or cell of a table, in which it is but text."""
+    """Return a text as one line or table cell of Markdown, with all markup escaped."""
     line = " ".join(str(text).split())
     return re.sub(r"([\\`*_{}\[\]<>|~#&])", r"\\\1", line)
 
 
 def _fenced(text: str) -> str:
-    """Return a text as a block of code of Markdown that it cannot end."""
+    """Return a text as a code block of Markdown, with a fence that the text does not contain."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}sh\n{text}\n{fence}"

@@ -1,4 +1,4 @@
-"""What of a run is drawn: panels as its app's card names them, with few points for each line."""
+"""Select the curves of a run to draw: the panels of the app card, with few points a line."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from trimaran.recipes.cards import AxisKind, Card, Metric
 from trimaran.verdict.metrics_log import Event
 
 MOST = 400
-"""Points of a line that are drawn: a picture is a few hundred of its own points wide."""
+"""Largest number of drawn points of a line; a picture is a few hundred pixels wide."""
 
 LARGEST = 1e30
-"""Beyond, nothing is drawn: it is no loss and no speed, and an axis up to it shows nothing else."""
+"""Values from this limit on are not drawn, because they would hide all others."""
 
 MARKED = 30
-"""Points up to which each is marked: a line of one point is not seen otherwise."""
+"""Largest number of points that get markers; a line of one point is invisible otherwise."""
 
 DECADE = 10.0
 
 
 class Point(NamedTuple):
-    """One value, which is NaN where the line has a gap; `seconds` since the start of the run.
+    """One value of a line; NaN: the line has a gap.
 
-    The pauses of a run that was stopped are among the seconds.
+    `seconds` is the time since the start of the run, including pauses of a stopped run.
     """
 
     step: int
@@ -33,7 +33,7 @@ class Point(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One metric; `color` is its place among the colours of the page, from 0."""
+    """One metric; `color` is the index of its colour, from 0."""
 
     label: str
     points: Sequence[Point]
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Axes with a title, and their lines, each of which has at least one value."""
+    """A panel: title, axis and lines, each with at least one value."""
 
     title: str
     axis: AxisKind
@@ -49,65 +49,65 @@ class Panel(NamedTuple):
 
     @property
     def span(self) -> tuple[float, float]:
-        """The smallest and the largest value."""
+        """The smallest and the largest finite value."""
         drawn = [point.value for line in self.lines for point in line.points
                  if math.isfinite(point.value)]
         return min(drawn), max(drawn)
 
     @property
     def logarithmic(self) -> bool:
-        """Whether the axis of the values is: the card wants it, and they span a decade."""
+        """Whether the axis is logarithmic: the card requests it, and the values span a decade."""
         low, high = self.span
         return self.axis == "log" and low > 0 and high >= DECADE * low
 
 
 def collect(events: Sequence[Event], card: Card) -> list[Panel]:
-    """Return the panels that the card names, as far as the run has reported what is in them."""
+    """Return the panels in the card for which the run has reported metrics."""
     begun = next((event.time_ms for event in events if event.key == "run_start"), None)
     if begun is None:
         begun = events[0].time_ms if events else 0
     by_key: dict[str, list[Event]] = {}
     for event in events:
         by_key.setdefault(event.key, []).append(event)
-    found: dict[str, Panel] = {}
+    panels: dict[str, Panel] = {}
     places: dict[str, int] = {}
     for name, metric in card.metrics.items():
         if metric.panel is None:
             continue
         color = places[metric.panel] = places.get(metric.panel, -1) + 1
         points = thinned(_points(by_key.get(metric.key, []), metric, begun))
-        panel = found.setdefault(metric.panel, Panel(metric.panel, metric.axis, []))
+        panel = panels.setdefault(metric.panel, Panel(metric.panel, metric.axis, []))
         if points:
             panel.lines.append(Line(metric.label or name, points, color))
-    return [panel for panel in found.values() if panel.lines]
+    return [panel for panel in panels.values() if panel.lines]
 
 
 def _points(events: Sequence[Event], metric: Metric, begun: int) -> list[Point]:
-    """Return the values in the unit, as far as they can be drawn."""
-    told = (
+    """Return the values of a metric in its unit, as points."""
+    values = (
         (event.number("step") or 0, (event.time_ms - begun) / 1000,
          math.nan if event.finite is None else event.finite * metric.factor)
         for event in events
     )
-    return drawable(told)
+    return drawable(values)
 
 
-def drawable(told: Iterable[tuple[int, float, float]]) -> list[Point]:
-    """Return steps, seconds and values as points; a value that is no number or too large is a gap.
+def drawable(values: Iterable[tuple[int, float, float]]) -> list[Point]:
+    """Return (step, seconds, value) as points; a NaN or too large value becomes a gap.
 
-    None is left where all are.
+    The result is empty if all values are gaps.
     """
     points = [
         Point(step, seconds, value if abs(value) < LARGEST else math.nan)
-        for step, seconds, value in told if 0 <= step < LARGEST and abs(seconds) < LARGEST
+        for step, seconds, value in values if 0 <= step < LARGEST and abs(seconds) < LARGEST
     ]
     return points if any(math.isfinite(point.value) for point in points) else []
 
 
 def thinned(points: Sequence[Point], most: int = MOST) -> Sequence[Point]:
-    """Return at most `most` of the points: of each stretch the least and the largest.
+    """Return at most `most` of the points: the smallest and the largest of each interval.
 
-    So no peak is lost. The first and the last point stay, and a stretch without numbers is a gap.
+    No peak is lost. The first and the last point are kept; an interval without values is a gap.
     """
     if len(points) <= most:
         return points
@@ -120,7 +120,7 @@ def thinned(points: Sequence[Point], most: int = MOST) -> Sequence[Point]:
             kept.append(stretch[0])
             continue
         ends = {min(valued, key=_value), max(valued, key=_value)}
-        kept += sorted(ends)  # by step, and so in the order of time
+        kept += sorted(ends)  # by step, which is the order of time
     return [*kept, points[-1]]
 
 

@@ -1,4 +1,4 @@
-"""The report of a run: verdict, curves and provenance as Markdown, HTML, SVG and JSON."""
+"""Write the report of a run: verdict, curves and provenance as Markdown, HTML, SVG and JSON."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Evidence(BaseModel):
-    """`verdict.json`: all that is needed to believe or doubt the verdict, in one file.
+    """The content of `verdict.json`: the record of the run and its verdict.
 
-    Published evidence has the curves, too, since the metrics that they are drawn from stay behind.
+    Published evidence also has the curves, because it does not include the metrics.
     """
 
     run: RunRecord
@@ -37,8 +37,8 @@ class Evidence(BaseModel):
     curves: list[KeptCurve] = []
 
 
-# What tells of the machine's users and folders and nothing of the result. The exact
-# arguments stay known: they are the recipe's, which is there by its hash, and the changes.
+# Keys of users, hosts and folders of the machine, which are not published. The arguments remain
+# known, because the evidence has the hash of the recipe and the changed arguments.
 _PRIVATE: dict[str, IncEx | bool] = {
     "command": True,
     "launch": True,
@@ -53,22 +53,28 @@ _PRIVATE: dict[str, IncEx | bool] = {
 
 
 def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Path) -> None:
-    """Write verdict and curves of the run in `directory` to `file`.
+    """Write the evidence of a run to `file`, without folders and names of the machine.
 
-    Folders and names of the machine are left out.
+    Args:
+        directory: the run directory.
+        record: content of `run.json`.
+        judged: the verdict.
+        file: path of the evidence.
 
     Raises:
-        UsageError: the run was not in a container, its image was modified, or `file` exists.
+        UsageError: The run was not in a container, its image was modified, or `file` exists.
     """
     if not record.image.publishable:
         raise UsageError(
-            f"the run of {record.recipe.name} was not in a container: it is no evidence",
+            f"the run of {record.recipe.name} was not in a container and cannot be evidence",
+            code="run-unpublishable",
             hint=f"run it with --engine {' or '.join(selection.containers())}",
         )
     if record.modified:
         raise UsageError(
-            f"the image of the run was modified ({_added(record)}): it is no evidence",
-            hint="run it without --overlay and --venv; build what is needed into an image",
+            f"the image of the run was modified ({_added(record)}), so it cannot be evidence",
+            code="run-unpublishable",
+            hint="run it without --overlay and --venv; build an image with the added files",
         )
     card = recipe_as_run(directory, record).card.card
     events = metrics_log.read_events(directory / run_directory.METRICS)
@@ -80,18 +86,23 @@ def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Pa
 def write(directory: Path) -> tuple[RunRecord, Verdict]:
     """Judge the run in `directory` and write its report files there.
 
-    Writes `verdict.json`, `report.md`, `report.html`, and `curves.svg` if there are curves.
+    The files are `verdict.json`, `report.md`, `report.html`, and `curves.svg` if the run has
+    curves.
+
+    Returns:
+        The record of the run and its verdict.
 
     Raises:
-        UsageError: the run is not judged; see `run_verdict.judge`.
-        RunError: files of the run disagree, or the report cannot be written.
+        UsageError: The run has no verdict; see `run_verdict.judge`.
+        RunError: Files of the run disagree, or the report cannot be written.
     """
     judged = judge(directory)
     try:
         _write(judged)
     except OSError as error:
         raise RunError(
-            f"cannot write the report into {directory}: {error.strerror} ({error.filename})"
+            f"cannot write the report into {directory}: {error.strerror} ({error.filename})",
+            code="file-unwritable",
         ) from error
     return judged.record, judged.verdict
 
@@ -115,20 +126,20 @@ def _write(judged: JudgedRun) -> None:
 
 
 def notes(record: RunRecord) -> list[str]:
-    """Return what a reader of the verdict must know about the circumstances of the run."""
-    said = []
+    """Return circumstances of the run that readers of the verdict must know."""
+    lines = []
     if not record.image.publishable:
-        said.append("not in a container: not publishable as evidence")
+        lines.append("not in a container: not publishable as evidence")
     if record.modified:
-        said.append(f"the image was modified ({_added(record)}): not publishable as evidence")
+        lines.append(f"the image was modified ({_added(record)}): not publishable as evidence")
     for part in record.resumed:
-        said.append(f"stopped, and resumed at {part.started.isoformat(timespec='seconds')}")
+        lines.append(f"stopped, and resumed at {part.started.isoformat(timespec='seconds')}")
     if not _is_here(record):
-        said.append("the recipe that was run, or what its app says of itself, is not in this"
-                    " checkout, or is another one now")
+        lines.append("this checkout lacks the recipe of the run or its app card, or has another"
+                     " version of them")
     if record.git.dirty or any(part.git.dirty for part in record.resumed):
-        said.append("the checkout had uncommitted changes")
-    return said
+        lines.append("the checkout had uncommitted changes")
+    return lines
 
 
 def _added(record: RunRecord) -> str:
@@ -136,11 +147,11 @@ def _added(record: RunRecord) -> str:
 
 
 def _is_here(record: RunRecord) -> bool:
-    """Return whether this checkout has the recipe that was run and its card, byte by byte."""
-    said = record.recipe
-    app, path = said.name.partition("/")[0], library.file_of(said.name)
-    if path is None or sha256(path) != said.sha256:
+    """Return whether this checkout has the recipe of the run and its app card, unchanged."""
+    recipe = record.recipe
+    app, path = recipe.name.partition("/")[0], library.file_of(recipe.name)
+    if path is None or sha256(path) != recipe.sha256:
         return False
-    return said.card_sha256 is None or (
-        app in cards.names() and cards.load(app).sha256 == said.card_sha256
+    return recipe.card_sha256 is None or (
+        app in cards.names() and cards.load(app).sha256 == recipe.card_sha256
     )

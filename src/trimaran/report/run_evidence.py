@@ -1,4 +1,4 @@
-"""Evidence of a run as a strict model: what does not validate is published nowhere."""
+"""The strict model of the evidence of a run; only valid evidence is published."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Machine(strict.Model):
-    """Facts of a machine, without its name."""
+    """The facts of a machine, without its name."""
 
     os: str
     kernel: str
@@ -35,12 +35,12 @@ class Machine(strict.Model):
 
     @classmethod
     def of(cls, host: HostFacts) -> Machine:
-        """Return what evidence keeps of a host; that of a run is taken as it is."""
+        """Return the facts of `host` without its name; they are not validated again."""
         return cls.model_construct(**host.model_dump(exclude={"hostname"}))
 
     @property
     def text(self) -> str:
-        """What readers are told: accelerators, or processor and instruction sets."""
+        """A short description: the accelerators, or the processor and its best instruction set."""
         if self.accelerators:
             names = dict.fromkeys(self.accelerators)
             return ", ".join(f"{self.accelerators.count(name)} x {name}" for name in names)
@@ -50,21 +50,21 @@ class Machine(strict.Model):
 
 
 def describe(machines: Sequence[Machine]) -> str:
-    """Return in a few words what a run was on: how many nodes, and of which kind."""
-    kinds = " or ".join(dict.fromkeys(one.text for one in machines))
+    """Return a short description of the nodes of a run: their number and their kinds."""
+    kinds = " or ".join(dict.fromkeys(machine.text for machine in machines))
     return f"{len(machines)} nodes, each {kinds}" if len(machines) > 1 else kinds
 
 
 _BEST = {
     "amx_bf16": "AMX, bf16", "avx512_bf16": "AVX-512, bf16", "avx512f": "AVX-512", "avx2": "AVX2",
 }
-"""Instruction sets that decide how fast a CPU trains, the best first."""
+"""Instruction sets that determine the speed of training on a CPU, the best first -> name."""
 
 
 def _container(engine: str) -> str:
     if not selection.is_container(engine):
         known = ", ".join(filter(selection.is_container, selection.ENGINES))
-        raise ValueError(f"{engine} is no engine of containers: {known}")
+        raise ValueError(f"{engine} is not a container engine (known: {known})")
     return engine
 
 
@@ -76,14 +76,14 @@ class UsedImage(PublishedImage, frozen=True):
 
 
 class UsedFile(strict.Model):
-    """A data set, by the SHA-256 of its `dataset.json`, or the file that a run began with."""
+    """A data set with the SHA-256 of its `dataset.json`, or the file of initial weights."""
 
     name: str | None = None
     sha256: Sha256
 
 
 class Resumption(strict.Model):
-    """When, where and by which revision a stopped run went on."""
+    """A resumption of a stopped run: time, machines and revision."""
 
     started: AwareDatetime
     trimaran: str
@@ -93,13 +93,13 @@ class Resumption(strict.Model):
 
 
 class UsedRecipe(RecipeRecord, extra="forbid"):
-    """Which recipe it was, by content; what was changed."""
+    """The recipe of the run, with its SHA-256 and the changed arguments."""
 
     sha256: Sha256
 
 
 class UsedSite(strict.Model):
-    """What the site file added that is neutral, without folders; `changes` names the rest."""
+    """Neutral additions of the site file, without folders; `changes` names the other additions."""
 
     flags: list[str]
     env: dict[str, str]
@@ -110,12 +110,12 @@ class UsedSite(strict.Model):
     @model_validator(mode="after")
     def _is_neutral(self) -> UsedSite:
         if others := SiteSettings(flags=self.flags, env=self.env).changes:
-            raise ValueError(f"{', '.join(others)}: not neutral, and told whole")
+            raise ValueError(f"{', '.join(others)}: not neutral; only the name may be published")
         return self
 
 
 class Execution(strict.Model):
-    """`run` of the evidence of a run: what `run.json` says, without folders and names."""
+    """The key `run` of evidence: the content of `run.json` without folders and names of hosts."""
 
     schema_version: Literal[1, 2]
     status: Literal["completed"]
@@ -140,12 +140,12 @@ class Execution(strict.Model):
 
     @property
     def machine(self) -> str:
-        """What it was on, in a few words."""
+        """A short description of the machines of the run."""
         return describe([self.host, *self.nodes])
 
 
 class JudgedRow(Row, extra="forbid"):
-    """One metric: its outcome is what its numbers say, and it is of finite numbers."""
+    """One metric with finite numbers, whose outcome must follow from its numbers."""
 
     measured: Finite | None
     expected: Finite | None = None
@@ -154,29 +154,29 @@ class JudgedRow(Row, extra="forbid"):
     def _agrees(self) -> JudgedRow:
         inside = self.measured is not None and within(self.measured, self.low, self.high)
         if self.outcome != "NO REFERENCE" and (self.outcome == "PASS") != inside:
-            raise ValueError(f"{self.metric}: {self.outcome}, but its numbers say otherwise")
+            raise ValueError(f"{self.metric}: the outcome {self.outcome} contradicts its numbers")
         return self
 
 
 class Judgement(Verdict, extra="forbid"):
-    """The verdict: as bad as the worst of the metrics that it rests on."""
+    """The verdict, whose outcome must be the worst of its required metrics."""
 
     rows: list[JudgedRow]  # type: ignore[assignment]  # a stricter one
 
     @model_validator(mode="after")
     def _agrees(self) -> Judgement:
-        found = worst([row.outcome for row in self.rows if row.required])
-        if self.outcome != found:
-            raise ValueError(f"the outcome is {self.outcome}, but that of its rows is {found}")
+        of_rows = worst([row.outcome for row in self.rows if row.required])
+        if self.outcome != of_rows:
+            raise ValueError(f"the outcome is {self.outcome}, but that of its rows is {of_rows}")
         return self
 
 
 class Curve(KeptCurve, extra="forbid"):
-    """One metric over steps and seconds."""
+    """The curve of one metric over steps and seconds."""
 
 
 class RunEvidence(strict.Model):
-    """One run, as `trimaran report RUN --evidence FILE` writes it."""
+    """The evidence of one run, as `trimaran report RUN --evidence FILE` writes it."""
 
     run: Execution
     verdict: Judgement
@@ -195,5 +195,5 @@ class RunEvidence(strict.Model):
         return self.run.started.date()
 
     def row(self, metric: str) -> JudgedRow | None:
-        """Return what it says of a metric."""
+        """Return the row of `metric`, or None."""
         return next((row for row in self.verdict.rows if row.metric == metric), None)

@@ -1,4 +1,4 @@
-"""A scaling series: one recipe on more and more nodes, its speed-up and its efficiency."""
+"""Report a scaling series: one recipe on several numbers of nodes, speed-up and efficiency."""
 
 from __future__ import annotations
 
@@ -18,22 +18,28 @@ from trimaran.verdict import metrics_log
 from trimaran.verdict.rules import Outcome
 
 FILE = "scaling.json"
-"""Makes a folder a series: which run is on how many nodes."""
+"""Name of the file in the folder of a series that lists its runs."""
 
 
 class ScalingSeries(BaseModel):
-    """The runs of a series: folders beside the file, by their number of nodes."""
+    """The content of `scaling.json`: number of nodes -> folder of the run, beside the file."""
 
     recipe: str
     runs: dict[int, str] = Field(min_length=1)
 
 
 class ScalingRun(BaseModel):
-    """One run of a series, compared with the smallest.
+    """One run of a series, compared with the run on the fewest nodes.
 
-    `metric` is the rate that the app's card names, in `unit`. `speedup` is it over that of the
-    smallest run, `efficiency` the share of the speed-up that so many times its nodes could give
-    at the most.
+    Attributes:
+        nodes: number of nodes.
+        ranks: number of ranks.
+        metric: name of the rate in the app card.
+        rate: value of the rate in `unit`.
+        unit: unit of the rate.
+        speedup: rate over that of the smallest run.
+        efficiency: speed-up over the ratio of the numbers of nodes.
+        outcome: outcome of the run's verdict.
     """
 
     nodes: int
@@ -47,10 +53,10 @@ class ScalingRun(BaseModel):
 
 
 def begin(directory: Path, recipe: str, nodes: list[int]) -> dict[int, Path]:
-    """Make the folder of a series, and return where each of its runs shall be.
+    """Create the folder of a series, and return number of nodes -> run directory.
 
     Raises:
-        UsageError: the folder is there and not empty.
+        UsageError: The folder exists and is not empty.
     """
     runs = {count: f"nodes-{count:04}" for count in nodes}
     run_directory.refuse_used(directory)
@@ -61,27 +67,29 @@ def begin(directory: Path, recipe: str, nodes: list[int]) -> dict[int, Path]:
 
 
 def load(directory: Path) -> ScalingSeries:
-    """Read which runs a series has.
+    """Read the list of the runs of a series.
 
     Raises:
-        UsageError: its file is damaged, or names a folder elsewhere.
+        UsageError: The file is damaged, or names a folder in another place.
     """
     path = directory / FILE
     try:
         series = ScalingSeries.model_validate_json(read_plain(path))
     except ValidationError as error:
-        raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+        raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}",
+                         code="file-invalid") from error
     for name in series.runs.values():
         if "/" in name or name in ("", ".", ".."):
-            raise UsageError(f"{path} is damaged: '{name}' is no folder beside it")
+            raise UsageError(f"{path} is damaged: '{name}' is not a folder beside it",
+                             code="file-invalid")
     return series
 
 
 def folders(directory: Path) -> dict[int, Path]:
-    """Return where the runs of a series are, by their nodes; nothing where it is no series.
+    """Return number of nodes -> run directory, ordered; empty if `directory` is not a series.
 
     Raises:
-        UsageError: as `load`.
+        UsageError: As for `load`.
     """
     if not (directory / FILE).is_file():
         return {}
@@ -92,11 +100,12 @@ def write(directory: Path) -> tuple[list[ScalingRun], list[UsageError]]:
     """Judge each run of a series, and write `scaling.md` and `scaling.svg`.
 
     Returns:
-        The runs that have completed, and why the others cannot be judged.
+        The completed runs, and the errors of the other runs.
 
     Raises:
-        UsageError: none has completed.
-        RunError: the app has no rate, one has not reported it, or its files disagree.
+        UsageError: No run has completed.
+        RunError: The app card names no rate, a run has not reported it, or the files of a run
+            disagree.
     """
     series = load(directory)
     points: list[ScalingRun] = []
@@ -125,19 +134,19 @@ def _point(nodes: int, run: Path, first: ScalingRun | None) -> ScalingRun:
 
 
 def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
-    """Return the name of the app's rate, what it was in the run, and its unit."""
+    """Return name, value and unit of the app's rate in a run."""
     name = app.card.rate
     if name is None:
         raise RunError(
-            f"{app.path}: no metric is hardware_bound and better: higher",
-            hint="a scaling series is about the first one that is, such as throughput",
+            f"{app.path}: no metric is hardware_bound and better: higher", code="rate-missing",
+            hint="a scaling series compares the first such metric, for example throughput",
         )
     metric, events = app.card.metrics[name], metrics_log.read_events(run / run_directory.METRICS)
     for when in ("median-after-epoch-1", "median-after-epoch-0"):
         value = metrics_log.measure(events, metric, when)
         if value is not None and value > 0:
             return name, value, metric.unit
-    raise RunError(f"the run in {run} has reported no {name}")
+    raise RunError(f"the run in {run} has reported no {name}", code="rate-missing")
 
 
 def speedup(points: Sequence[ScalingRun]) -> Chart:
@@ -154,6 +163,6 @@ def _render(
 ) -> None:
     write_atomic(directory / "scaling.svg", charts.picture(series.recipe, [speedup(points)]))
     text = page.render("scaling.md.j2", {
-        "series": series, "points": points, "missing": [str(one) for one in missing],
+        "series": series, "points": points, "missing": [str(error) for error in missing],
     })
     write_atomic(directory / "scaling.md", text)

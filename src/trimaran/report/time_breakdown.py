@@ -1,4 +1,4 @@
-"""Where the time of a run went, as far as its metrics tell (app contract, apps/README.md)."""
+"""Split the time of a run into parts, from its metrics (app contract, apps/README.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimaran.verdict.metrics_log import Event
 
 
 class Part(NamedTuple):
-    """What the run did for so many seconds; `share` of all parts."""
+    """One part of the time of a run: name, seconds, and share of the whole time."""
 
     name: str
     seconds: float
@@ -19,13 +19,14 @@ class Part(NamedTuple):
 
 
 REST = "checkpoints, and all else"
+"""Name of the part without a metric of its own."""
 
 
 def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
-    """Return the parts of the time of a run, none where it does not tell that of its training.
+    """Return the parts of the time of a run; empty if it has not reported the time of its training.
 
-    The shares that rank 0 waited are told for windows of steps. They are averaged over the time
-    of the windows, which is that of their steps by their throughput: for one size of batch.
+    The metrics have the waiting shares of rank 0 for windows of steps. They are averaged, weighted
+    by the time of each window: steps over throughput, for a constant batch size.
     """
     training = next(
         (event.finite for event in reversed(events) if event.key == "training_seconds"), None
@@ -33,30 +34,30 @@ def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
     if training is None or not 0 < training < LONGEST:
         return []
     waited, exchanged = (training * share for share in _shares(events))
-    found = [
+    parts = [
         ("computing", max(0.0, training - waited - exchanged)),
         ("waiting for data", waited),
         ("waiting for other ranks", exchanged),
         ("evaluating", sum(_evaluations(events))),
         ("starting: container, packages, data", _start(record, events)),
     ]
-    told = sum(seconds for _, seconds in found)
+    known = sum(seconds for _, seconds in parts)
     seconds = record.seconds or 0.0
-    found.append((REST, max(0.0, seconds - told) if seconds < LONGEST else 0.0))
-    whole = sum(seconds for _, seconds in found)
-    return [Part(name, seconds, seconds / whole) for name, seconds in found]
+    parts.append((REST, max(0.0, seconds - known) if seconds < LONGEST else 0.0))
+    whole = sum(seconds for _, seconds in parts)
+    return [Part(name, seconds, seconds / whole) for name, seconds in parts]
 
 
 def _shares(events: Sequence[Event]) -> tuple[float, float]:
-    """Return the shares of the training time that went into waits for data and for gradients."""
-    told: dict[int, dict[str, float]] = {}
+    """Return the shares of the training time that rank 0 waited for data and for other ranks."""
+    by_step: dict[int, dict[str, float]] = {}
     for event in events:
         step = event.number("step")
         if step is not None and event.finite is not None and event.finite >= 0:
-            told.setdefault(step, {})[event.key] = event.finite
+            by_step.setdefault(step, {})[event.key] = event.finite
     whole = data = other = 0.0
     before = 0
-    for step, values in told.items():
+    for step, values in by_step.items():
         if values.get("throughput"):
             weight, before = (step - before) / values["throughput"], step
             whole += weight
@@ -66,7 +67,7 @@ def _shares(events: Sequence[Event]) -> tuple[float, float]:
 
 
 def _evaluations(events: Sequence[Event]) -> Iterator[float]:
-    """Yield the seconds of each evaluation that came to its end."""
+    """Yield the seconds of each completed evaluation."""
     begun: int | None = None
     for event in events:
         if event.key == "eval_start":
@@ -77,7 +78,7 @@ def _evaluations(events: Sequence[Event]) -> Iterator[float]:
 
 
 def _start(record: RunRecord, events: Sequence[Event]) -> float:
-    """Return the seconds from the command to the first word of the app."""
+    """Return the seconds from the start of the command to the first event of the app."""
     first = next((event.time_ms for event in events if event.key == "run_start"), None)
     seconds = 0.0 if first is None else first / 1000 - record.started.timestamp()
     return seconds if 0 <= seconds <= (record.seconds or 0) else 0.0

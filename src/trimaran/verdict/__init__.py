@@ -1,1 +1,1 @@
-"""The verdict of a run: the files of the run are compared, then its metrics are judged."""
+"""Reach the verdict of a run: compare its files with each other, then judge its metrics."""

@@ -1,6 +1,7 @@
-"""Whether the files of a run tell the same: what a verdict rests on, beside the numbers.
+"""Check whether the files of a run agree with each other, before its metrics are judged.
 
-None of them is signed, so this finds damage and careless changes, not a forger of all of them.
+The files are not signed. The check finds damage and accidental changes, but not a consistent
+forgery of all files.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from trimaran.data import contracts
 from trimaran.data.contracts import Contract
 from trimaran.engines import selection
-from trimaran.errors import RunError, UsageError
+from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import read_plain
 from trimaran.launch.specification import LaunchSpec
 from trimaran.parsing import parse_json
@@ -31,13 +32,20 @@ from trimaran.verdict.metrics_log import Event
 def check(
     directory: Path, record: RunRecord, recipe: Recipe, card: Card, events: Sequence[Event]
 ) -> list[str]:
-    """Compare what the files of a completed run say; `recipe` has the hash that `record` names.
+    """Compare the files of a completed run.
+
+    Args:
+        directory: the run directory.
+        record: content of `run.json`.
+        recipe: the recipe, whose hash agrees with `record`.
+        card: the card of its app.
+        events: the metrics.
 
     Returns:
-        What was compared, a line for each, for the reader of the verdict.
+        One line for each comparison, for readers of the verdict.
 
     Raises:
-        RunError: something disagrees; all of it is named.
+        RunError: Files disagree; the message lists all disagreements.
     """
     result = _result(directory / RESULT)
     faults = [
@@ -50,29 +58,30 @@ def check(
     if faults:
         raise RunError(
             "\n".join([f"the run in {directory} is damaged: its files disagree", *faults]),
-            hint="nothing is judged; take an undamaged copy, or run the recipe again",
+            code="run-inconsistent",
+            hint="there is no verdict; use an undamaged copy, or run the recipe again",
         )
-    said = []
+    chain = []
     if record.job is not None:
-        said = ["the links of the chain are of this run's jobs, on as many nodes as the recipe has,"
-                " and job.sh is the script that was submitted"]
-    hashes = "as run.json says" if record.files else "which run.json, of an older version, has not"
+        chain = ["the links of the job chain belong to the jobs of this run, and have the number of"
+                 " nodes of the recipe; job.sh is the script that was submitted"]
+    hashes = "as in run.json" if record.files else "not in run.json, which is of an older version"
     return [
         "recipe.yaml has the SHA-256 that run.json names",
-        "the launch specification in run.json is that of the recipe with its changes, in the image"
-        " named there, and the command is what it renders to" if record.launch else
+        "the launch specification in run.json follows from the recipe with its changes and from the"
+        " image, and gives the recorded command" if record.launch else
         "run.json, of an older version, has no launch specification: its command was not compared",
         f"the run ended with exit status 0 and success at step {last_step(events)}: run.json,"
-        f" {METRICS} and {RESULT} agree, in the last evaluation, too",
-        *said,
+        f" {METRICS} and {RESULT} agree, also about the last evaluation",
+        *chain,
         f"SHA-256 of {METRICS} and {RESULT}: {hashes}",
     ]
 
 
 def other_data(record: RunRecord) -> str | None:
-    """Return in what the data of a run are not those that their contract pins, if they are not."""
+    """Return how the data of a run differ from those that their contracts pin, or None."""
     others = [
-        f"the run read another {data.name} than its contract pins (dataset.json"
+        f"the data set {data.name} of the run is not the one that its contract pins (dataset.json"
         f" {data.sha256[:12]}…)"
         for data in record.data
         if (pinned := _pinned(data.name)) and data.sha256 not in pinned
@@ -82,40 +91,44 @@ def other_data(record: RunRecord) -> str | None:
 
 def _pinned(name: str) -> Collection[str]:
     if name not in contracts.names():
-        return ()  # nobody says here what they are
+        return ()  # this checkout has no contract
     contract = contracts.load(name)
     return contract.packed.known if isinstance(contract, Contract) and contract.packed else ()
 
 
 def _result(path: Path) -> Mapping[str, object]:
     try:
-        found = parse_json(read_plain(path))
+        content = parse_json(read_plain(path))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
-    return found if isinstance(found, dict) else {}
+    except OSError as error:
+        raise unreadable(path, error, RunError) from error
+    except ValueError as error:
+        raise RunError(f"{path}: {error}", code="file-invalid") from error
+    return content if isinstance(content, dict) else {}
 
 
 def ended(record: RunRecord) -> Iterator[str]:
-    """Tell what is wrong with how a completed run ended, and when."""
+    """Yield the faults in exit status and times of a completed run."""
     if record.exit_status != 0:
-        yield f"run.json: completed, but the exit status is {record.exit_status}"
-    # Of its last part: clocks of two machines may differ.
+        yield f"run.json: the status is completed, but the exit status is {record.exit_status}"
+    # Only the times of the last part are compared, because clocks of two machines may differ.
     begun = record.resumed[-1].started if record.resumed else record.started
     if record.ended is None or record.ended < begun:
-        yield f"run.json: started {begun}, ended {record.ended}"
+        yield f"run.json: the run started {begun}, but ended {record.ended}"
 
 
 def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
-    found = run_directory.hashes(directory) if record.files else {}
+    actual = run_directory.hashes(directory) if record.files else {}
     for name, listed in record.files.items():
-        if found.get(name) != listed:
-            yield f"{name}: SHA-256 {found.get(name) or 'of nothing'}, run.json says {listed}"
+        if name not in actual:
+            yield f"{name}: the file is missing, but run.json has its SHA-256"
+        elif actual[name] != listed:
+            yield f"{name}: the SHA-256 is {actual[name]}, but run.json has {listed}"
 
 
 def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
-    """Compare the launch specification with the recipe's, and the command with both."""
+    """Yield the differences of data, launch specification and command from those of the recipe."""
     names = [data.name for data in record.data]
     if names != list(recipe.data):
         yield (f"run.json: the run read {', '.join(names) or 'no data'},"
@@ -125,24 +138,24 @@ def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
     if launch is None:
         return
     for difference in launch_spec.differences(launch, _expected(record, launch, recipe)):
-        yield f"run.json: the launch is not that of the recipe with its changes: {difference}"
+        yield f"run.json: the launch does not follow from the recipe with its changes: {difference}"
     try:
         rendered = launch_spec.command(launch)
     except (ValueError, UsageError) as error:
-        yield f"run.json: the launch gives no command: {error}"
+        yield f"run.json: the launch has no command: {error}"
         return
     if (list(rendered.argv), dict(rendered.env)) != (record.command.argv, record.command.env):
-        yield "run.json: the command is not that of the launch"
+        yield "run.json: the command does not follow from the launch"
 
 
 def _expected(record: RunRecord, launch: LaunchSpec, recipe: Recipe) -> LaunchSpec:
     """Return the specification that follows from the recipe and the other records of the run.
 
-    From `launch` itself come what only the machine knew: where the run directory was, which of
-    the data sets were file system images, and the engine's own options.
+    Values that depend on the machine are copied from `launch`: the path of the run directory, which
+    data sets were file system images, and options of the engine.
     """
     images = {mount.source for mount in launch.mounts if mount.image}
-    added = {one.kind: Path(one.path) for one in record.modified}
+    added = {modification.kind: Path(modification.path) for modification in record.modified}
     first = Path(record.initial.path) if record.initial else None
     places = Places(
         {data.name: inputs.mount(recipe, data.name, data.path, image=data.path in images)
@@ -158,12 +171,12 @@ def _expected(record: RunRecord, launch: LaunchSpec, recipe: Recipe) -> LaunchSp
 
 
 def _image(record: RunRecord) -> Iterator[str]:
-    """Compare engine and digest of the image with the program that ran it."""
+    """Yield the differences of engine, digest and image from the recorded command."""
     image, launch = record.image, record.launch
     programs = selection.row(image.engine).programs
     if not programs:
         if image.digest is not None:
-            yield f"run.json: the engine {image.engine} has no images, but there is a digest"
+            yield f"run.json: the engine {image.engine} has no images, but the record has a digest"
         return
     if image.digest is None:
         yield "run.json: the image has no digest"
@@ -176,21 +189,21 @@ def _image(record: RunRecord) -> Iterator[str]:
 def _metrics(
     record: RunRecord, recipe: Recipe, card: Card, events: Sequence[Event]
 ) -> Iterator[str]:
-    """Check that the metrics are those of one whole run of this recipe."""
+    """Yield the faults of metrics that are not those of one complete run of this recipe."""
     keys = [event.key for event in events]
     if keys.count("run_start") != 1:
-        yield f"{METRICS}: run_start is there {keys.count('run_start')} times, not once"
+        yield f"{METRICS} has {keys.count('run_start')} events run_start, not 1"
     stop = events[-1] if events else None
     if stop is None or stop.key != "run_stop" or stop.metadata.get("status") != "success":
-        yield f"{METRICS} does not end with run_stop and success: it is cut short"
+        yield f"{METRICS} does not end with run_stop and success; the file is incomplete"
     steps = [step for event in events if (step := event.number("step")) is not None]
     if steps != sorted(steps):
-        yield f"{METRICS}: its steps go backwards"
+        yield f"{METRICS}: the steps decrease"
     arguments = {**recipe.args, **record.recipe.changed}
-    wanted: dict[str, list[object]] = {}  # no sets: what a run tells may be a list
+    wanted: dict[str, list[object]] = {}  # lists, because a value may not be hashable
     if "seed" in arguments:
         wanted["seed"] = [arguments["seed"]]
-    # Of a sequence there are as many clips as its length gives, and a training tells those.
+    # For sequences, the metrics have the number of clips, which differs from that of samples.
     reads = arguments.get(SYNTHETIC) is not True and "sequence" not in card.data.kinds
     if reads and len(recipe.data) == 1 and not real_changes(recipe, card, record.recipe.changed):
         use = next(iter(recipe.data.values()))
@@ -204,23 +217,23 @@ def _metrics(
 
 
 def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) -> Iterator[str]:
-    """Compare the end of the metrics with `result.json`."""
+    """Yield the differences between the end of the metrics and `result.json`."""
     if result.get("status") != "success":
-        yield f"{RESULT} is missing or does not say success"
+        yield f"{RESULT} is missing, or its status is not success"
         return
     if result.get("steps") != last_step(events):
-        yield f"{RESULT}: {result.get('steps')} steps, {METRICS} ends at {last_step(events)}"
+        yield f"{RESULT} has {result.get('steps')} steps, {METRICS} ends at {last_step(events)}"
     scores = result.get("evaluation")
     for metric in card.metrics.values():
         if metric.result is None:
             continue
         last = next((event.value for event in reversed(events) if event.key == metric.key), None)
-        found = scores.get(metric.result) if isinstance(scores, dict) else None
-        if found != last:
-            yield (f"{RESULT}: {metric.result} is {found}, the last {metric.key} of {METRICS}"
+        score = scores.get(metric.result) if isinstance(scores, dict) else None
+        if score != last:
+            yield (f"{RESULT}: {metric.result} is {score}, the last {metric.key} of {METRICS}"
                    f" is {last}")
 
 
 def last_step(events: Sequence[Event]) -> int | None:
-    """Return the step at which a run ended."""
+    """Return the step of the last event; None: there is none."""
     return events[-1].number("step") if events else None

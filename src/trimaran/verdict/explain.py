@@ -1,4 +1,4 @@
-"""What a verdict means, in sentences for people who do not know the words."""
+"""Explain a verdict in sentences for readers who do not know the terms of Trimaran."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 300
 
 
 def sentences(verdict: Verdict) -> list[str]:
-    """Return what came out, and what each judged metric contributes to it."""
+    """Return sentences about the outcome and about each metric that decides it."""
     judged = [row for row in verdict.rows if row.required]
     if verdict.outcome == "PASS":
         return ["The run reached what the recipe expects.", *map(_judged, judged)]
@@ -20,9 +20,9 @@ def sentences(verdict: Verdict) -> list[str]:
         failed = [row for row in judged if row.outcome == "FAIL"]
         return ["The run came to its end, but did not reach what the recipe expects.",
                 *map(_judged, failed)]
-    said = ["There is nothing that this run can be compared with, so it is neither good nor bad."]
-    said += [f"The reason: {reason}." for reason in verdict.reasons]
-    return [*said, *(_judged(row) for row in judged if row.outcome == "PASS")]
+    lines = ["No reference is valid for this run, so its result can be neither right nor wrong."]
+    lines += [f"The reason: {reason}." for reason in verdict.reasons]
+    return [*lines, *(_judged(row) for row in judged if row.outcome == "PASS")]
 
 
 def _judged(row: Row) -> str:
@@ -38,17 +38,17 @@ def _range(row: Row) -> str:
 
 
 class Fact(NamedTuple):
-    """What the app said of its environment: `packages` is a name, `torch 2.13.0` a text."""
+    """A fact about the environment of an app, such as the name `packages`, text `torch 2.13.0`."""
 
     name: str
     text: str
 
 
 def facts(environment: Mapping[str, object] | None) -> list[Fact]:
-    """Return what an app wrote about its environment, in whatever form it is."""
+    """Return the facts in the `environment.json` of an app, which has no fixed form."""
     return [
         Fact(str(name).replace("_", " "), text) for name, value in (environment or {}).items()
-        if name != "argv" and (text := _flat(value, 0))  # the command stands elsewhere, whole
+        if name != "argv" and (text := _flat(value, 0))  # reports show the complete command
     ]
 
 

@@ -1,4 +1,4 @@
-"""The metrics of a run: the lines of `metrics.jsonl`, and the value of a metric in them."""
+"""Read the events in `metrics.jsonl` of a run, and compute the value of a metric from them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Metric
 
 BEGINNINGS = ("run_start", "resumed_from_step")
-"""Keys by which an app tells that it begins or goes on; their `ranks` say with how many."""
+"""Keys of the events at the start and at a resumption; `ranks` in their metadata is the number."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One line of `metrics.jsonl`; there are thousands, so it is no model."""
+    """One line of `metrics.jsonl`; a dataclass, because thousands of pydantic models are slow."""
 
     time_ms: int
     key: str
@@ -28,49 +28,50 @@ class Event:
 
     @classmethod
     def of(cls, content: object) -> Event:
-        """Return the event that a line holds.
+        """Return the event in the parsed `content` of a line.
 
         Raises:
-            ValueError: it holds something else.
+            ValueError: The content is not an event.
         """
         if isinstance(content, dict):
             time_ms, key = content.get("time_ms"), content.get("key")
             metadata = content.get("metadata", {})
             if type(time_ms) is int and isinstance(key, str) and isinstance(metadata, dict):
                 return cls(time_ms, key, content.get("value"), metadata)
-        raise ValueError("no event")
+        raise ValueError("the line is not an event")
 
     def number(self, name: str) -> int | None:
-        """Return an integer of the metadata (`step`, `epoch_num`), if it is there."""
+        """Return an integer of the metadata (`step`, `epoch_num`), or None."""
         value = self.metadata.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     @property
     def finite(self) -> float | None:
-        """The value, if it is a finite number."""
+        """The value if it is a finite number, else None."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             return None
         try:
             value = float(self.value)
-        except OverflowError:  # a whole number of hundreds of digits
+        except OverflowError:  # an integer with hundreds of digits
             return None
         return value if math.isfinite(value) else None
 
 
 def read_events(path: Path) -> list[Event]:
-    """Read `metrics.jsonl`; a last line cut short by a killed run is left out.
+    """Read `metrics.jsonl`; an incomplete last line, as a killed run leaves it, is ignored.
 
     Raises:
-        RunError: the file is missing or a line other than the last is no event.
+        RunError: The file is missing or unreadable, or a line other than the last is not an event.
     """
     try:
         lines = read_plain(path, LINES_BYTES).split(b"\n")
     except FileNotFoundError as error:
-        raise RunError(f"no metrics: {path} is missing", hint="see log.txt beside it") from error
+        raise RunError(f"{path} is missing: the run has no metrics", code="metrics-missing",
+                       hint="see log.txt in the same folder") from error
     except OSError as error:
         raise unreadable(path, error, RunError) from error
     if not lines[-1]:
-        lines.pop()  # after the last line's end
+        lines.pop()  # the empty text after the last line break
     events = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -78,16 +79,21 @@ def read_events(path: Path) -> list[Event]:
         except ValueError as error:
             if number == len(lines):
                 break
-            raise RunError(f"{path}:{number}: not a metric: {line[:80]!r}") from error
+            raise RunError(f"{path}:{number}: the line is not an event: {line[:80]!r}",
+                           code="metrics-invalid") from error
     return events
 
 
 def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
-    """Return `metric` of a run in its unit, or None if the run did not report it.
+    """Return the value of `metric` in its unit; None: the run has not reported it.
 
-    It is NaN where a value that counts is no finite number or one that the metric cannot be.
-    `at` is `end` (last value), `best` (largest or least) or `median-after-epoch-N` (median of the
-    values of epochs N+1 and later).
+    The value is NaN if a used value is not finite or not possible for the metric.
+
+    Args:
+        events: the events of the run.
+        metric: the metric in the app card.
+        at: `end` (the last value), `best` (the largest or smallest value) or
+            `median-after-epoch-N` (the median of the values of epochs N+1 and later).
     """
     values = readings(events, metric, at)
     if not values:
@@ -100,7 +106,7 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
 
 
 def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
-    """Return the values in the unit that `measure` looks at; NaN for what is no finite number."""
+    """Return the values in the unit that `measure` uses; NaN: the value is not a finite number."""
     found = [event for event in events if event.key == metric.key]
     if at.startswith("median-after-epoch-"):
         first = int(at.rsplit("-", 1)[1])

@@ -1,4 +1,4 @@
-"""From the metrics of a run to one verdict: PASS, FAIL or NO REFERENCE."""
+"""Judge the metrics of a run: PASS, FAIL or NO REFERENCE."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ EXIT_CODES: dict[Outcome, ExitCode] = {
 
 
 def worst(outcomes: Collection[Outcome]) -> Outcome:
-    """Return the outcome of several together; where there are none, nothing was compared."""
+    """Return the worst of `outcomes`; NO REFERENCE if there are none."""
     order: tuple[Outcome, ...] = ("FAIL", "NO REFERENCE", "PASS")
     return next((one for one in order if one in outcomes), "NO REFERENCE")
 
 
 class Row(BaseModel):
-    """One metric of a verdict. Values and bounds are in `unit`; see `measure`."""
+    """One metric of a verdict; values and bounds are in `unit` (see `measure`)."""
 
     metric: str
     unit: str
@@ -65,9 +65,14 @@ class Row(BaseModel):
 
 
 class Verdict(BaseModel):
-    """The verdict of a run: one outcome, a row per metric, and what was compared.
+    """The verdict of a run.
 
-    `reasons` say why there is no reference here, `notes` what a reader of the outcome must know.
+    Attributes:
+        outcome: the worst outcome of the required rows.
+        reasons: why no reference is valid for this run.
+        notes: circumstances that readers of the outcome must know.
+        rows: the metrics.
+        checked: comparisons of files that were made before, for readers.
     """
 
     outcome: Outcome
@@ -92,15 +97,15 @@ def judge(
     """Judge a finished run.
 
     Args:
-        recipe: the recipe that was run.
-        card: that of its app, which has all metrics that the recipe expects.
-        events: its metrics.
-        changed: arguments changed on the command line that make it another experiment.
-        unlike: what makes the host another machine than the recipe's target.
-        site: what the site file adds that makes it another experiment.
-        other_data: what makes the data others than those of the recipe.
-        image_digest: of the image that was used; None: it was not in a container.
-        checked: what was compared before, for the reader.
+        recipe: the recipe of the run.
+        card: the card of its app; it has all metrics that the recipe expects.
+        events: the events of the run.
+        changed: arguments of the command line that change the experiment.
+        unlike: differences between the machine and the recipe's target.
+        site: additions of the site file that change the experiment.
+        other_data: how the data differ from those of the recipe; None: they do not differ.
+        image_digest: digest of the image; None: the run was not in a container.
+        checked: comparisons that were made before, for readers.
     """
     another = bool(changed or site or other_data)
     rows = [_row(expected, card, events, another, unlike) for expected in recipe.expected]
@@ -114,7 +119,7 @@ def judge(
     if unlike and any(card.metrics[row.metric].hardware_bound for row in rows):
         reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
     if not rows:
-        reasons.append("the recipe expects nothing yet: nobody has measured it")
+        reasons.append("the recipe has no expectations yet, because no result has been measured")
     return Verdict(
         outcome=worst([row.outcome for row in rows]), reasons=reasons,
         notes=[*_other_images(recipe, image_digest), *_ranks(events)],
@@ -142,12 +147,12 @@ def _row(
 
 
 def within(measured: float, low: float | None, high: float | None) -> bool:
-    """Return whether a value is accepted; None: there is no such bound."""
+    """Return whether a value is within the bounds; None: there is no such bound."""
     return (low is None or measured >= low) and (high is None or measured <= high)
 
 
 def _other_images(recipe: Recipe, digest: str | None) -> list[str]:
-    """Return which references were measured with another image than that of `digest`."""
+    """Return a note for each reference that was measured with an image other than `digest`."""
     return [
         f"{expected.metric}: reference measured with {_image(expected.measured.image_digest)},"
         f" this run used {_image(digest)}"
@@ -157,7 +162,7 @@ def _other_images(recipe: Recipe, digest: str | None) -> list[str]:
 
 
 def _ranks(events: Sequence[Event]) -> list[str]:
-    """Return where a run went on with another number of ranks than before."""
+    """Return a note for each resumption with a different number of ranks."""
     begun = [event for event in events if event.key in BEGINNINGS and event.number("ranks")]
     return [
         f"from step {now.number('step')} on {now.number('ranks')} ranks, before"
@@ -179,7 +184,7 @@ def _basis(expected: Expectation) -> str:
 
 
 def _extra_rows(recipe: Recipe, card: Card, events: Sequence[Event]) -> list[Row]:
-    """Metrics that the run reported and the recipe has no number for: shown, not judged."""
+    """Return rows for metrics that the run reported but the recipe does not expect."""
     judged = {expected.metric for expected in recipe.expected}
     return [
         Row(metric=name, unit=metric.unit, digits=metric.digits, at=metric.shown,

@@ -1,4 +1,4 @@
-"""The verdict of a run directory: its files are compared, then its metrics are judged."""
+"""Judge a run directory: compare its files with each other, then judge its metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trimaran.verdict.rules import Verdict
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A completed run, whose files agree, and its verdict."""
+    """A completed run whose files agree, and its verdict."""
 
     directory: Path
     record: RunRecord
@@ -30,18 +30,18 @@ class JudgedRun:
 
 
 def judge(directory: Path) -> JudgedRun:
-    """Judge the run in `directory`, and write nothing.
+    """Return the verdict of the run in `directory`; no file is written.
 
     Raises:
-        UsageError: no run directory, a run that has not completed, or a recipe
-            that is not the one that was run.
-        RunError: files of the run disagree.
+        UsageError: `directory` is not a run directory, the run has not completed, or its recipe
+            was changed after the run.
+        RunError: Files of the run are missing, damaged or disagree.
     """
     record = run_directory.load(directory)
     if record.status != "completed":
         raise UsageError(
-            f"the run in {directory} is {record.status}, not completed: there is nothing to judge",
-            hint=f"its log is {directory / 'log.txt'}",
+            f"the run in {directory} is {record.status}, not completed, so it has no verdict",
+            code="run-incomplete", hint=f"see the log in {directory / 'log.txt'}",
         )
     recipe = recipe_as_run(directory, record)
     events = metrics_log.read_events(directory / run_directory.METRICS)

@@ -1,7 +1,8 @@
 """Push images to a registry and pull them from it, by digest.
 
-A tag is for people: it names the version of Trimaran and of the framework, and can be moved.
-What decides is the digest, from what was pushed or published, a recipe or the command line.
+A tag names the version of Trimaran and of the framework; it can be moved to another image.
+Therefore an image is identified by its digest, which comes from the record of a push, the project's
+list of published images, a recipe or the command line.
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ from trimaran.site_file import REGISTRY, Site
 from trimaran.strict import DIGEST
 
 VARIABLE = "TRIMARAN_REGISTRY"
+"""Environment variable with the registry to use."""
 
 
 def configured(given: str | None, site: Site) -> str | None:
-    """Return the registry `HOST[:PORT]/NAMESPACE` to use: of `--registry`, else of
-    `$TRIMARAN_REGISTRY`, else of the site file, else None.
+    """Return the registry to use, `HOST[:PORT]/NAMESPACE`, or None.
+
+    It is the value of `--registry`, else of `$TRIMARAN_REGISTRY`, else that in the site file.
 
     Raises:
-        UsageError: what was given is none.
+        UsageError: A value has another form.
     """
     for source, value in (("--registry", given), (f"${VARIABLE}", os.environ.get(VARIABLE))):
         if value:
             if not re.fullmatch(REGISTRY, value):
                 raise UsageError(
-                    f"{source}: '{value}' is not HOST[:PORT]/NAMESPACE",
-                    hint="for example ghcr.io/OWNER/trimaran, in small letters",
+                    f"{source}: '{value}' is not HOST[:PORT]/NAMESPACE", code="argument-invalid",
+                    hint="for example ghcr.io/OWNER/trimaran, in lower-case letters",
                 )
             return value
     return site.registry
@@ -45,12 +48,19 @@ def configured(given: str | None, site: Site) -> str | None:
 def push(
     image: Image, engine: Engine, *, registry: str | None, insecure: bool, reporter: Reporter
 ) -> Publication:
-    """Push the image that is built here, and record the digest that the registry confirms.
+    """Push the built image, and record the digest that the registry returns.
+
+    Args:
+        image: image definition.
+        engine: engine that has built the image.
+        registry: `HOST[:PORT]/NAMESPACE`, from `configured`.
+        insecure: allow HTTP without TLS.
+        reporter: shows the progress.
 
     Raises:
-        UsageError: no registry is known.
-        BuildError: the image is not built, or the registry cannot be reached, wants another
-            login, or holds something else afterwards.
+        UsageError: No registry is given.
+        BuildError: The image is not built, the registry cannot be reached or refuses the login,
+            or the tag names another image afterwards.
     """
     form = forms.of(engine)
     if registry is None:
@@ -60,29 +70,29 @@ def push(
     client.check()
     tag = form.tag(image)
     before = client.manifest(tag)
-    there = form.offer(client, tag) if before else None
-    if there is None or there.digest != built.digest:
+    remote = form.offer(client, tag) if before else None
+    if remote is None or remote.digest != built.digest:
         if before is not None:
-            reporter.warn(f"{client.repository}:{tag} named {before.digest} until now")
+            reporter.warn(f"{client.repository}:{tag} is moved from {before.digest}")
         reporter.note(f"  pushing {image.name} ({built.size / 1e6:,.0f} MB) to {client.repository}")
         form.push(built, client, tag, reporter)
-        there = form.offer(client, tag)
-    if there is None or there.manifest is None or there.digest != built.digest:
+        remote = form.offer(client, tag)
+    if remote is None or remote.manifest is None or remote.digest != built.digest:
         raise BuildError(
-            f"{client.repository}:{tag} is not what was pushed: expected {built.digest},"
-            f" found {there.digest if there else 'nothing'}",
-            hint="somebody else may have pushed to the same tag; push again",
+            f"{client.repository}:{tag} is not the pushed image: expected {built.digest},"
+            f" found {remote.digest if remote else 'no image'}", code="digest-mismatch",
+            hint="another user may have pushed to the same tag; push again",
         )
     publication = Publication(
         image=image.name, form=form.name, reference=f"{client.repository}:{tag}",
-        digest=there.digest, manifest=there.manifest, size=there.size,
+        digest=remote.digest, manifest=remote.manifest, size=remote.size,
         content=identity.content_of(image),
     )
     if own := digests.own_path():
         digests.record(publication, own)
     else:
-        reporter.warn("no home folder is known, so this is not kept: pull it by --digest"
-                      f" {publication.digest}")
+        reporter.warn("the push is not recorded, because the user has no home folder; pull the"
+                      f" image by --digest {publication.digest}")
     return publication
 
 
@@ -90,33 +100,33 @@ def pull(
     image: Image, engine: Engine, *, registry: str | None, digest: str | None, insecure: bool,
     reporter: Reporter,
 ) -> BuiltImage:
-    """Return the image with this digest, pulled unless it is here already.
+    """Return the image with this digest; pull it unless the engine has it already.
 
-    It counts as built from the definition that it was published from, or, where
-    no record knows it, from the one that is here now. `Engine.find` gives it
+    The record of the pulled image names the definition from which it was published, or the
+    definition in this checkout if the publication is not recorded. `Engine.find` returns the image
     for runs of that definition, and for recipes that pin its digest.
 
     Args:
-        image: which image.
-        engine: decides the form.
-        registry: where to look; None: where it was pushed to, as was recorded.
-        digest: the image's own or its manifest's; None: the one that was recorded for
-            the current tag, else what the registry has under that tag, with a warning.
-        insecure: do without TLS where the registry has none.
-        reporter: is shown progress.
+        image: image definition.
+        engine: engine for which the image is pulled; it decides the form.
+        registry: `HOST[:PORT]/NAMESPACE`; None: the registry in the record of the publication.
+        digest: digest of the image or of its manifest; None: the recorded digest of the current
+            tag, else the digest that the tag has in the registry, with a warning.
+        insecure: allow HTTP without TLS.
+        reporter: shows the progress.
 
     Raises:
-        UsageError: no registry is known, or what was given is no digest.
-        BuildError: the registry does not give it, or gives something else.
+        UsageError: No registry is given or recorded, or `digest` has another form.
+        BuildError: The registry does not have the image, or sends another one.
     """
     _check_digest(digest)
     form = forms.of(engine)
     known = digests.find(image.name, form.name, digest=digest, tag=form.tag(image))
     wanted = known.digest if known else digest
-    here = engine.find(image, wanted) if wanted else None
-    if here is not None:
-        reporter.note(f"  {image.name} is here already")
-        return here
+    local = engine.find(image, wanted) if wanted else None
+    if local is not None:
+        reporter.note(f"  {engine.name} has {image.name} already")
+        return local
     place = registry or (known.place if known else None)
     if place is None:
         raise _no_registry("pull from")
@@ -134,19 +144,19 @@ def pull(
 def _check_digest(digest: str | None) -> None:
     if digest is not None and not re.fullmatch(DIGEST, digest):
         raise UsageError(
-            f"--digest: '{digest}' is not sha256: and 64 digits",
-            hint="`trimaran list images --json` has them; a tag can be moved",
+            f"--digest: '{digest}' is not sha256: and 64 hexadecimal digits",
+            code="argument-invalid", hint="`trimaran list images --json` shows the digests",
         )
 
 
 def _definition(image: Image, known: Publication | None, reporter: Reporter) -> str:
-    """Return the content hash of the definition that an image was published from."""
+    """Return the content hash of the definition from which an image was published."""
     content = identity.content_of(image)
     if known is None or known.content == content:
         return content
     reporter.warn(
-        f"{image.name} was published from another definition than the one here:"
-        " only recipes that pin its digest use it"
+        f"{image.name} was published from another definition than that of this checkout:"
+        " only recipes that pin its digest use the image"
     )
     return known.content
 
@@ -155,26 +165,39 @@ def _offered(
     client: Client, form: forms.Form, pinned: str | None, wanted: str | None, image: Image,
     reporter: Reporter,
 ) -> forms.Offer:
-    """Return what the registry has under `pinned`, and is `wanted`; without it, under the tag."""
+    """Return the image in the registry under the digest `pinned`, else under the tag.
+
+    Args:
+        client: client of the repository.
+        form: form of the image.
+        pinned: digest to ask the registry for; None: use the tag, with a warning.
+        wanted: digest that the image or its manifest must have if `pinned` is given.
+        image: image definition.
+        reporter: shows the warning.
+
+    Raises:
+        BuildError: The registry has no such image, or sends another one.
+    """
     reference = pinned or form.tag(image)
     offer = form.offer(client, reference)
     if offer is None:
         raise client.not_there(reference)
     if pinned is None:
         reporter.warn(
-            f"no digest of {image.name} is known here: taking what {client.repository}:{reference}"
-            f" names today, {offer.pin}; --digest {offer.pin} asks for the same again"
+            f"no digest of {image.name} is given or recorded: pulling"
+            f" {client.repository}:{reference}, which is now {offer.pin}; use --digest {offer.pin}"
+            " to get the same image again"
         )
     elif wanted not in (offer.digest, offer.manifest):
         raise BuildError(
             f"{client.repository}@{reference} is another image: expected {wanted},"
-            f" found {offer.digest}"
+            f" found {offer.digest}", code="digest-mismatch",
         )
     return offer
 
 
 def knows(image: Image, engine: Engine, digest: str, registry: str | None) -> bool:
-    """Whether there is a place to pull the image with this digest from."""
+    """Return whether a registry is given or recorded for the image with this digest."""
     form = forms.of(engine)
     return registry is not None or digests.find(image.name, form.name, digest=digest) is not None
 
@@ -186,7 +209,7 @@ def _repository(registry: str, image: Image) -> Repository:
 
 def _no_registry(what: str) -> UsageError:
     return UsageError(
-        f"no registry to {what} is known",
+        f"no registry to {what} is given", code="registry-missing",
         hint="give --registry HOST/NAMESPACE (for example ghcr.io/OWNER/trimaran), set"
         f" {VARIABLE}, or write registry: into the site file",
     )

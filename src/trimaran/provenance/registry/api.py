@@ -1,8 +1,8 @@
-"""A repository of a registry, asked over HTTP (the OCI distribution specification).
+"""Client of one repository of a registry, over HTTP (OCI distribution specification).
 
-Only what a pull by digest needs: manifests, the sizes and addresses of blobs, tags. oras-py
-is not used for it: it sets no timeouts, goes on for two minutes when a registry is down, and
-sends a login to wherever the realm of a Basic challenge seems to point.
+It supports what a pull by digest needs: manifests, sizes and addresses of blobs, and tags. oras-py
+is not used, because it sets no timeouts, retries for two minutes if a registry does not answer, and
+sends a login to any host that the realm of a Basic challenge names.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MANIFESTS = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-"""Media types of a manifest of one image; lists of several platforms are not asked for."""
+"""Media types of a manifest of one image; lists of several platforms are not supported."""
 
 MANIFEST_BYTES = 4 * 1024 * 1024
-"""What a manifest may have at most (OCI distribution specification); every SIF has more."""
+"""Largest size of a manifest (OCI distribution specification); every SIF is larger."""
 
 SHOWN_TAGS = 8
-"""How many tags an error names."""
+"""Number of tags in an error message."""
 
 
 @dataclass(frozen=True)
 class Repository:
-    """Where one image is: `HOST[:PORT]/NAMESPACE/IMAGE`."""
+    """The repository of one image: `HOST[:PORT]/NAMESPACE/IMAGE`."""
 
     host: str
     path: str
@@ -50,12 +50,12 @@ class Repository:
 
     @property
     def api(self) -> str:
-        """Host and port that answer for it."""
+        """Host and port of the registry's API."""
         return API_HOSTS.get(self.host, self.host)
 
 
 class Blob(BaseModel):
-    """What a manifest says of one of its files."""
+    """The description of one file in a manifest; `size` is in bytes."""
 
     media_type: str = Field(alias="mediaType")
     digest: Digest
@@ -63,7 +63,7 @@ class Blob(BaseModel):
 
 
 class Content(BaseModel):
-    """What is used of a manifest."""
+    """The used keys of a manifest."""
 
     config: Blob
     layers: list[Blob]
@@ -75,19 +75,19 @@ class _Tags(BaseModel):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest whose bytes have this digest."""
+    """A manifest and the digest of its bytes."""
 
     digest: str
     content: Content
 
 
 class Client:
-    """Asks one repository; its `session` carries the login and can be used for downloads.
+    """A client of one repository; its `session` sends the login and is used for downloads, too.
 
     Args:
-        repository: which one.
-        insecure: do without TLS where the registry has none. This machine's own
-            (localhost, 127.0.0.1) may always do without.
+        repository: the repository.
+        insecure: use HTTP if the registry does not support TLS. For a registry on this machine
+            (localhost, 127.0.0.1) this is always allowed.
     """
 
     def __init__(self, repository: Repository, *, insecure: bool = False) -> None:
@@ -99,14 +99,15 @@ class Client:
         self.session.auth = Authorization(self._root, self.login)
 
     def check(self) -> None:
-        """Raise BuildError unless the registry answers and takes the login."""
+        """Raise BuildError unless the registry answers and accepts the login."""
         self._refuse_errors(self._ask("GET", ""))
 
     def manifest(self, reference: str) -> Manifest | None:
-        """Return the manifest with this digest or tag, verified; None if there is none.
+        """Return the verified manifest with this digest or tag; None if it does not exist.
 
         Raises:
-            BuildError: the registry does not answer, refuses, or sends something else.
+            BuildError: The registry does not answer, refuses the request, or sends another
+                manifest.
         """
         answer = self._ask(
             "GET", f"{self.repository.path}/manifests/{reference}",
@@ -118,18 +119,19 @@ class Client:
         digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
         if reference.startswith("sha256:") and digest != reference:
             raise BuildError(
-                f"{self.repository.host} sends a manifest with another digest, refused:"
-                f" expected {reference}, found {digest}"
+                f"{self.repository.host} sends a manifest with another digest:"
+                f" expected {reference}, found {digest}", code="digest-mismatch",
             )
         try:
             return Manifest(digest, Content.model_validate(parse_json(answer.content)))
-        except ValueError as error:  # pydantic's error is one
+        except ValueError as error:  # ValidationError is a subclass
             raise BuildError(
-                f"what {self.repository}@{digest} names is no manifest of one image"
+                f"{self.repository}@{digest} is not a manifest of one image",
+                code="manifest-invalid",
             ) from error
 
     def blob_size(self, digest: str) -> int | None:
-        """Return the size of a blob in bytes, or None if the repository has none such."""
+        """Return the size of a blob in bytes, or None if the repository lacks it."""
         answer = self._ask("HEAD", f"{self.repository.path}/blobs/{digest}")
         if answer.status == 404:
             return None
@@ -141,21 +143,21 @@ class Client:
         return f"{self._root}{self.repository.path}/blobs/{digest}"
 
     def tags(self) -> list[str]:
-        """Return the tags of the repository; none if it has none or does not say."""
+        """Return the sorted tags of the repository; empty if the registry does not list them."""
         answer = self._ask("GET", f"{self.repository.path}/tags/list")
         try:
-            found = _Tags.model_validate(parse_json(answer.content)).tags
-        except ValueError:  # pydantic's error is one
+            tags = _Tags.model_validate(parse_json(answer.content)).tags
+        except ValueError:  # ValidationError is a subclass
             return []
-        return sorted(found or []) if answer.status == 200 else []
+        return sorted(tags or []) if answer.status == 200 else []
 
     def not_there(self, reference: str) -> BuildError:
-        """Return the error for a digest or tag that the repository lacks; names what it has."""
+        """Return the error for a missing digest or tag; the message names the existing tags."""
         tags = self.tags()
         has = ", ".join(tags[-SHOWN_TAGS:]) if tags else "no tags"
         more = f", and {len(tags) - SHOWN_TAGS} more" if len(tags) > SHOWN_TAGS else ""
         return BuildError(
-            f"{self.repository} has no {reference}; it has {has}{more}",
+            f"{self.repository} has no {reference}; it has {has}{more}", code="image-unpublished",
             hint="check --registry and --digest; `trimaran push` publishes an image",
         )
 
@@ -169,23 +171,23 @@ class Client:
             raise _unreachable(self.repository.host, error) from error
 
     def _refuse_errors(self, answer: Answer) -> None:
-        """Raise BuildError unless the answer's status says success."""
+        """Raise BuildError if the status of the answer is an error."""
         host, status = self.repository.host, answer.status
         if status < 400:
             return
         if status in (401, 403):
-            who = f"refuses the login in {self.login.file}" if self.login else "wants a login"
+            what = f"refuses the login in {self.login.file}" if self.login else "requires a login"
             raise BuildError(
-                f"{host} {who} for {self.repository.path} (HTTP {status})",
+                f"{host} {what} for {self.repository.path} (HTTP {status})", code="login-refused",
                 hint=f"log in with `apptainer registry login docker://{host}`"
                 f" or `podman login {host}`",
             )
-        raise BuildError(f"{host} answers {answer.phrase}",
+        raise BuildError(f"{host} answers {answer.phrase}", code="registry-failed",
                          hint="try again later, or another --registry")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `HOST[:PORT]` is this machine by its own address."""
+    """Return whether `HOST[:PORT]` is a loopback address of this machine."""
     name = host.partition(":")[0]
     if name == "localhost":
         return True
@@ -196,13 +198,13 @@ def is_loopback(host: str) -> bool:
 
 
 def _lacks_tls(repository: Repository) -> bool:
-    """Whether a registry that may do without TLS does; a bad certificate is no reason to."""
+    """Return whether a registry does not support TLS; an untrusted certificate does not count."""
     try:
         web.answer(f"https://{repository.api}/v2/", method="HEAD", most=0, auth=web.NOBODY)
     except requests.exceptions.SSLError as error:
         return not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error))
     except requests.RequestException:
-        return True  # nothing there; the first real request says so
+        return True  # the next request reports that the registry does not answer
     return False
 
 
@@ -211,19 +213,21 @@ def _unreachable(host: str, error: requests.RequestException) -> BuildError:
         if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
             return BuildError(
                 f"the certificate of {host} is not trusted: {innermost(error)}",
-                hint="--ca-bundle FILE, or ca_bundle in the site file, names the certificates of"
-                " your site",
+                code="certificate-untrusted",
+                hint="give the certificates of your site with --ca-bundle FILE, or by ca_bundle in"
+                " the site file",
             )
         return BuildError(
-            f"{host} speaks no TLS: {innermost(error)}",
-            hint="--insecure does without, for a registry in a network that you trust",
+            f"{host} does not use TLS: {innermost(error)}", code="tls-missing",
+            hint="--insecure allows HTTP, for a registry in a trusted network",
         )
     if not isinstance(error, (requests.ConnectionError, requests.Timeout)):
         return BuildError(
-            f"the registry {host} gives no sound answer: {innermost(error)}",
+            f"the registry {host} gives an invalid answer: {innermost(error)}",
+            code="registry-failed",
             hint="check the address, or try another --registry",
         )
     return BuildError(
-        f"the registry {host} cannot be reached: {innermost(error)}",
+        f"the registry {host} cannot be reached: {innermost(error)}", code="registry-unreachable",
         hint="check the address and the network (https_proxy, no_proxy)",
     )

@@ -1,7 +1,7 @@
 """The two forms of an image in a registry: a SIF as an ORAS artifact, and an OCI image.
 
-What is pushed can be pulled without Trimaran: `apptainer pull oras://…` takes the one,
-`apptainer pull docker://…` and `podman pull …` take the other.
+Both can be pulled without Trimaran: a SIF by `apptainer pull oras://…`, an OCI image by
+`apptainer pull docker://…` or `podman pull …`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from trimaran.provenance.registry.api import MANIFEST_BYTES, Client, Manifest
 from trimaran.reporting import Reporter
 
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
+"""Media type of the layer that is a SIF."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a registry has under a digest or tag.
+    """An image in a registry under a digest or tag.
 
     Attributes:
-        digest: of the image, as its engine calls it.
-        manifest: digest of the manifest; None where a SIF was found by its own digest.
-        size: bytes to download.
+        digest: digest of the image in its engine.
+        manifest: digest of the manifest; None if a SIF was found by the digest of its file.
+        size: size of the download in bytes.
     """
 
     digest: str
@@ -40,12 +41,12 @@ class Offer:
 
     @property
     def pin(self) -> str:
-        """The digest to ask this registry for it again."""
+        """The digest by which this registry returns the image again."""
         return self.manifest or self.digest
 
 
 class Form(ABC):
-    """Pushes and pulls what one engine runs."""
+    """Pushes and pulls the images of one engine."""
 
     name: ClassVar[engines.Form]
 
@@ -54,32 +55,39 @@ class Form(ABC):
 
     @abstractmethod
     def tag(self, image: Image) -> str:
-        """Return the tag of the image in this form: both lie in one repository."""
+        """Return the tag of the image in this form; one repository holds both forms."""
 
     @abstractmethod
     def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return what the repository has under a digest or tag, or None."""
+        """Return the image in the repository under a digest or tag, or None."""
 
     def push(self, built: BuiltImage, client: Client, tag: str, reporter: Reporter) -> None:
-        """Send the image; raises BuildError when the engine fails."""
+        """Push the image under `tag`.
+
+        Raises:
+            BuildError: The engine fails.
+        """
         self.engine.push(built, f"{client.repository}:{tag}", reporter=reporter, **_access(client))
 
     @abstractmethod
     def pull(
         self, image: Image, client: Client, offer: Offer, reporter: Reporter
     ) -> tuple[str, int]:
-        """Bring the image, whose digest is checked before it can be used.
+        """Pull the image, and verify its digest.
 
         Returns:
-            Where it is for its engine, and bytes on disk.
+            The reference of the image in its engine, and its size on disk in bytes.
+
+        Raises:
+            BuildError: The download fails, or the image has another digest.
         """
 
 
 def of(engine: Engine) -> Form:
-    """Return the form that `engine` runs.
+    """Return the form of the images of `engine`.
 
     Raises:
-        UsageError: the host engine has no images.
+        UsageError: The engine is the host engine, which has no images.
     """
     if isinstance(engine, Storage):
         return Oci(engine)
@@ -89,17 +97,17 @@ def of(engine: Engine) -> Form:
 
 
 class Sif(Form):
-    """SIF files; pushed by their engine, pulled with resume straight from the layer's blob."""
+    """SIF files: Apptainer pushes them; the blob of their layer is downloaded with resumption."""
 
     name = "sif"
 
     def tag(self, image: Image) -> str:
-        """Return the image's tag, marked as a SIF."""
+        """Return the tag of the image with the suffix `-sif`."""
         return f"{image.tag}-sif"
 
     def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return the SIF under a manifest's digest, a tag, or the digest of the file itself."""
-        # The file first: asked for it as a manifest, docker-registry answers with an error.
+        """Return the SIF under the digest of a manifest, a tag, or the digest of the file."""
+        # The blob is looked up first: docker-registry answers a wrong manifest with an error.
         size = client.blob_size(reference) if reference.startswith("sha256:") else None
         if size is not None and size > MANIFEST_BYTES:
             return Offer(reference, None, size)
@@ -109,7 +117,7 @@ class Sif(Form):
         layers = manifest.content.layers
         if [layer.media_type for layer in layers] != [SIF_LAYER]:
             raise BuildError(
-                f"{client.repository} has no SIF under {reference}",
+                f"{client.repository} has no SIF under {reference}", code="image-other-engine",
                 hint="--engine podman pulls an OCI image",
             )
         return Offer(layers[0].digest, manifest.digest, layers[0].size)
@@ -117,7 +125,7 @@ class Sif(Form):
     def pull(
         self, image: Image, client: Client, offer: Offer, reporter: Reporter
     ) -> tuple[str, int]:
-        """Download the SIF: it gets its name when its SHA-256 is right, and not before."""
+        """Download the SIF; it gets its final name after its SHA-256 is verified."""
         name = f"{image.name}-{offer.digest.removeprefix('sha256:')[:12]}.sif"
         destination = paths.cache("images", name)
         try:
@@ -131,40 +139,40 @@ class Sif(Form):
             if not part.is_file():
                 raise
             raise BuildError(
-                error.message,
-                hint=f"{part.stat().st_size:,} of {offer.size:,} bytes are kept in {part};"
-                " the same command goes on from there",
+                error.message, code=error.code,
+                hint=f"{part} has {part.stat().st_size:,} of {offer.size:,} bytes;"
+                " repeat the command to resume the download",
             ) from error
         sif.make_executable(destination)
         return str(destination), offer.size
 
 
 class Oci(Form):
-    """OCI images in the storage of their engine."""
+    """OCI images in the storage of Podman."""
 
     name = "oci"
     engine: Storage
 
     def tag(self, image: Image) -> str:
-        """Return the image's tag."""
+        """Return the tag of the image."""
         return image.tag
 
     def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return the OCI image under a manifest's digest or a tag."""
+        """Return the OCI image under the digest of a manifest or a tag."""
         manifest = client.manifest(reference)
         if manifest is None:
             return None
         if "image" not in manifest.content.config.media_type:
             raise BuildError(
                 f"{client.repository} has no OCI image under {reference}",
-                hint="--engine apptainer pulls a SIF",
+                code="image-other-engine", hint="--engine apptainer pulls a SIF",
             )
         return Offer(manifest.content.config.digest, manifest.digest, _size(manifest))
 
     def pull(
         self, image: Image, client: Client, offer: Offer, reporter: Reporter
     ) -> tuple[str, int]:
-        """Pull by the manifest's digest."""
+        """Pull the image by the digest of its manifest."""
         source = f"{client.repository}@{offer.manifest}"
         return self.engine.pull(source, image, offer.digest, reporter=reporter, **_access(client))
 
@@ -179,5 +187,5 @@ class _Access(TypedDict):
 
 
 def _access(client: Client) -> _Access:
-    """Return how an engine gets at the registry."""
+    """Return login file and TLS use, as arguments of an engine's push and pull."""
     return {"login": client.login.file if client.login else None, "tls": not client.plain_http}

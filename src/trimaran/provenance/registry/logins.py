@@ -1,7 +1,7 @@
-"""Logins to registries, as `apptainer registry login`, `podman login` and `docker login` keep them.
+"""Find the registry logins of `apptainer registry login`, `podman login` and `docker login`.
 
-Trimaran asks for no password and stores none. A login is found here and used in the header
-of a request, or its file is handed to the engine; it never is an argument or part of a message.
+Trimaran neither asks for passwords nor stores them. A login is sent in the header of a request, or
+the path of its file is passed to the engine. It never becomes an argument or part of a message.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from trimaran.errors import UsageError
 from trimaran.parsing import parse_json
 
 DOCKER_HUB = {"docker.io": "index.docker.io"}
-"""Registry -> the name under which the login commands keep it, where that is another one."""
+"""Registry -> its name in files of logins, where the two differ."""
 
 
 _Helper = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")]
-"""What follows `docker-credential-` in the name of a program."""
+"""The part of a program's name after `docker-credential-`."""
 
 
 @dataclass(frozen=True)
 class Login:
-    """A login that was found.
+    """A login to a registry.
 
     Attributes:
-        file: holds it, in Docker's form, which Apptainer and Podman read as well.
+        file: path of its file, whose format Docker, Apptainer and Podman share.
         basic: value of the header `Authorization`.
     """
 
@@ -45,7 +45,7 @@ class _Entry(BaseModel):
 
 
 class _Config(BaseModel):
-    """What is used of a file of logins; they all have Docker's form."""
+    """The used keys of a file of logins, in Docker's format."""
 
     auths: dict[str, _Entry] = {}
     helpers: dict[str, _Helper] = Field(default={}, alias="credHelpers")
@@ -53,14 +53,14 @@ class _Config(BaseModel):
 
 
 class _Answer(BaseModel):
-    """What a credential helper prints."""
+    """The output of a credential helper."""
 
     user: str = Field(alias="Username")
     secret: str = Field(alias="Secret")
 
 
 def files() -> list[Path]:
-    """Return where the login commands keep logins, in the order of precedence."""
+    """Return the paths of files of logins, in the order of precedence."""
     named = os.environ.get("REGISTRY_AUTH_FILE")
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     config = paths.user_folder("XDG_CONFIG_HOME", ".config")
@@ -70,7 +70,7 @@ def files() -> list[Path]:
         *([Path(named)] if named else []),
         Path(f"{runtime}/containers" if runtime else f"/run/containers/{os.getuid()}", "auth.json"),
         *([config / "containers/auth.json"] if config else []),
-        # The first name is that of older releases.
+        # Older releases use the first name.
         *([apptainer / "docker-config.json", apptainer / "config.json"] if apptainer else []),
         *([docker / "config.json"] if docker else []),
     ]
@@ -85,7 +85,7 @@ def find(host: str, repository: str) -> Login | None:
     """Return the login for `repository` at `host`, or None.
 
     Raises:
-        UsageError: a file of logins cannot be read, or a credential helper fails.
+        UsageError: A file of logins cannot be read, or a credential helper fails.
     """
     for path in files():
         if _is_there(path) and (basic := _from_file(path, host, repository)):
@@ -96,7 +96,7 @@ def find(host: str, repository: str) -> Login | None:
 def _is_there(path: Path) -> bool:
     try:
         return path.is_file()
-    except PermissionError:  # a folder of root's, where podman would keep those of this user
+    except PermissionError:  # podman's folder may belong to root
         return False
 
 
@@ -106,9 +106,10 @@ def _from_file(path: Path, host: str, repository: str) -> str | None:
     except (OSError, ValueError):
         content = None
     if content is None:
-        # The text itself stays out of the message, and out of what caused it: it may be half
-        # of a password.
-        raise UsageError(f"{path} is no file of registry logins that can be read")
+        # Neither the message nor its cause contains the text, which may be part of a password.
+        raise UsageError(f"{path} cannot be read as a file of registry logins",
+                         code="login-invalid",
+                         hint="remove the file, and repeat the login command that wrote it")
     known = {_place(key): entry for key, entry in content.auths.items()}
     for place in _places(host, repository):
         if place in known and (basic := known[place].auth):
@@ -118,13 +119,13 @@ def _from_file(path: Path, host: str, repository: str) -> str | None:
 
 
 def _place(key: str) -> str:
-    """Return the key of a login without what older clients wrote around the host."""
+    """Return the key of a login without the scheme and version that older clients add."""
     place = key.removeprefix("https://").removeprefix("http://").rstrip("/")
     return place.removesuffix("/v1").removesuffix("/v2")
 
 
 def _places(host: str, repository: str) -> Iterator[str]:
-    """Yield the keys to look under, the narrowest first: podman logs in to a part of a host."""
+    """Yield the possible keys of a login, the longest first; podman's keys may include a path."""
     parts = repository.split("/")
     for count in range(len(parts), 0, -1):
         yield "/".join([host, *parts[:count]])
@@ -139,12 +140,13 @@ def _ask_helper(name: str, host: str, path: Path) -> str | None:
     answer = process.run([program, "get"], stdin=server)
     if answer.returncode != 0:
         if "not found" in answer.stdout + answer.stderr:
-            return None  # how every helper says that it has no login for this host
-        raise UsageError(f"{program}, which {path} names, fails with {answer.returncode}")
+            return None  # every helper prints this if it has no login for the host
+        raise UsageError(f"{program}, which {path} names, ended with status {answer.returncode}",
+                         code="login-invalid")
     try:
-        found = _Answer.model_validate(parse_json(answer.stdout))
+        login = _Answer.model_validate(parse_json(answer.stdout))
     except ValueError:
-        found = None
-    if found is None:
-        raise UsageError(f"{program}, which {path} names, gives no login")
-    return "Basic " + base64.b64encode(f"{found.user}:{found.secret}".encode()).decode()
+        login = None
+    if login is None:
+        raise UsageError(f"{program}, which {path} names, printed no login", code="login-invalid")
+    return "Basic " + base64.b64encode(f"{login.user}:{login.secret}".encode()).decode()

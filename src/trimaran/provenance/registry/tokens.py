@@ -1,4 +1,4 @@
-"""How a registry is told who asks: by the login itself, or by a token that it gives for it."""
+"""Authenticate at a registry: by the login, or by a token that the registry issues."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from trimaran.provenance.registry.logins import Login
 from trimaran.terminal_safety import excerpt
 
 TOKEN_BYTES = 64 * 1024
-"""What an answer with a token may have at most."""
+"""Largest size of an answer with a token."""
 
 
 class _Token(BaseModel):
-    """What is used of an answer with a token; it becomes part of a header."""
+    """The used keys of an answer with a token, which becomes part of a header."""
 
     token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
     access_token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
 
 
 class Authorization(AuthBase):
-    """Answers a registry's challenge: with the login itself, or with a token that it gives for it.
+    """Answers the challenge of a registry, with the login or with a token that the registry issues.
 
-    Tokens live for minutes, so a download that takes longer is challenged again.
+    A token expires after some minutes; a longer download is challenged again.
     """
 
     def __init__(self, root: str, login: Login | None) -> None:
@@ -37,14 +37,14 @@ class Authorization(AuthBase):
         self.value: str | None = None
 
     def __call__(self, request: Any) -> Any:
-        """Add what the last challenge gave, and be ready for the next one."""
+        """Add the header from the last challenge, and register the answer to the next one."""
         if self.value:
             request.headers["Authorization"] = self.value
         request.register_hook("response", self._answer)
         return request
 
     def _answer(self, response: requests.Response, **options: Any) -> requests.Response:
-        # A registry may redirect to another host, which must not get the login.
+        # A registry may redirect to another host; the login must not be sent to it.
         if response.status_code != 401 or web.origin(response.url) != self.origin:
             return response
         self.value = self._meet(response.headers.get("WWW-Authenticate", ""))
@@ -59,7 +59,7 @@ class Authorization(AuthBase):
         return answer
 
     def _meet(self, challenge: str) -> str | None:
-        """Return the header that a challenge asks for, or None where there is no login for it."""
+        """Return the header that answers a challenge, or None if there is no login for it."""
         scheme, _, rest = challenge.partition(" ")
         if scheme.lower() == "basic":
             return self.basic
@@ -75,11 +75,11 @@ class Authorization(AuthBase):
             return None
         token = _token(answer.content)
         if token is None:
-            raise requests.exceptions.InvalidHeader(f"what {excerpt(realm)} gives is no token")
+            raise requests.exceptions.InvalidHeader(f"{excerpt(realm)} returned no token")
         return f"Bearer {token}"
 
     def _log_in(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        # Given as a function even without a login: else requests would look into ~/.netrc.
+        # requests reads ~/.netrc unless a function is given, even without a login.
         if self.basic:
             request.headers["Authorization"] = self.basic
         return request
@@ -88,6 +88,6 @@ class Authorization(AuthBase):
 def _token(content: bytes) -> str | None:
     try:
         found = _Token.model_validate(parse_json(content))
-    except ValueError:  # pydantic's error is one; its text would hold the token
+    except ValueError:  # the text of a ValidationError would contain the token
         return None
     return found.token or found.access_token

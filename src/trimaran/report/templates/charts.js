@@ -1,4 +1,4 @@
-// Lets readers explore the curves: a pointer or the arrow keys show values, names hide lines.
+// Show values of the curves at the pointer or by arrow keys; hide lines by a click on a name.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const number = (value) =>
   value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) < 1e6 ? 5 : 15 });
 
-// From values to places on the picture.
+// Map values to positions in the picture.
 function places({ x, y, log, box }) {
   const [left, right, bottom, top] = box;
   const turn = log ? Math.log : (value) => value;
@@ -79,7 +79,7 @@ class Chart {
         this.show(this.to.at(((event.clientX - frame.left) / frame.width) * width));
       });
     this.svg.addEventListener("pointerleave", (event) => {
-      if (event.pointerType !== "touch") this.clear(); // a finger that is lifted leaves, too
+      if (event.pointerType !== "touch") this.clear(); // lifting a finger fires this event, too
     });
     this.svg.addEventListener("keydown", (event) => this.press(event));
     this.svg.addEventListener("blur", () => this.clear());
