@@ -40,7 +40,7 @@ CODES = {
     "base-invalid": "The base image cannot be used by this engine.",
     "environment-damaged": "The files of a virtual environment differ from their recorded hashes.",
     "wheel-damaged": "A Python wheel cannot be unpacked.",
-    "install-failed": "pip could not install the packages beside the image.",
+    "install-failed": "The packages beside the image could not be installed by pip.",
     "gpu-unavailable": "The engine cannot give a container the GPUs of this machine.",
     # run
     "run-not-empty": "The run directory contains files already; a run is never overwritten.",
