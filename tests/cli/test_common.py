@@ -48,6 +48,6 @@ def test_a_stop_is_said_and_has_its_code(
         cli.main()
     assert ended.value.code == 130
     said = capsys.readouterr().err
-    assert "interrupted: stopped by the user" in said
-    assert "the same command" in said
+    assert "interrupted: " in said
+    assert "hint: " in said
     assert not cleared.exists(), "SIGTERM and SIGHUP clear up as Ctrl-C does"

@@ -61,11 +61,13 @@ def test_cancel_ends_all_that_have_not_ended(series: Path) -> None:
     write_program(series.parent / "bin/squeue", "#!/bin/sh\n")
     again = ask("cancel", series)
     assert isinstance(again.exception, UsageError)
-    assert "is queued or running" in str(again.exception)
+    assert again.exception.code == "job-not-found"
+    assert str(series / "nodes-0004") in again.exception.message
 
 
 def test_logs_says_which_to_choose(series: Path) -> None:
     done = ask("logs", series)
     assert isinstance(done.exception, UsageError)
-    assert "is a scaling series" in str(done.exception)
+    assert done.exception.code == "argument-invalid"
+    assert str(series) in done.exception.message
     assert str(series / "nodes-0002") in str(done.exception.hint)

@@ -1,4 +1,4 @@
-"""What a login node tells of its cluster: the commands are stand-ins for those of batch systems."""
+"""Detection of the facts of a cluster, with stand-ins for the commands of batch systems."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from refusals import refused
 from trimaran import site_file
 from trimaran.cluster import detect_site
 from trimaran.errors import UsageError
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **said: str) -> None:
-    """Put only these commands on PATH, beside those of the system that are no batch system's."""
+    """Put only these commands on PATH, and `cat` and `sh`, which they need."""
     folder.mkdir()
     for name, text in said.items():
         program = folder / name
@@ -133,7 +134,8 @@ def test_an_answer_that_is_no_variable_leaves_no_file(
     stand_in(tmp_path / "bin", monkeypatch, **SLURM)
     done = ask(tmp_path / "site.yaml", "\n" * 9 + "ib0\n" + "\n" * 3)
     assert done.returncode == 2
-    assert "'ib0' is no NAME=VALUE" in done.stderr
+    assert "[argument-invalid]" in done.stderr
+    assert "'ib0'" in done.stderr
     assert not (tmp_path / "site.yaml").exists()
 
 
@@ -171,9 +173,9 @@ def test_where_there_is_none_the_way_out_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path / "bin", monkeypatch)
-    with pytest.raises(UsageError, match="none of sbatch, qsub, bsub is on PATH") as caught:
+    with refused("scheduler-missing", "sbatch, qsub, bsub", kind=UsageError) as caught:
         detect_site.found()
-    assert "make cluster" in str(caught.value.hint)
+    assert "`make cluster`" in str(caught.value.hint)
 
 
 def test_what_is_written_is_a_site_file_and_is_never_changed(tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_what_is_written_is_a_site_file_and_is_never_changed(tmp_path: Path) -> 
     detect_site.write(path, "ours", {"scheduler": "slurm", "partition": "main", "account": None})
     assert site_file.load(path).clusters["ours"].partition == "main"
     before = path.read_text()
-    with pytest.raises(UsageError, match="is there, and is not changed"):
+    with refused("file-exists", path, kind=UsageError):
         detect_site.write(path, "ours", {})
     assert path.read_text() == before
 

@@ -111,4 +111,5 @@ def test_a_bill_of_materials_is_written_and_not_overwritten(
     assert json.loads((own_place / "tiny.cdx.json").read_text())["bomFormat"] == "CycloneDX"
     assert isinstance(CliRunner().invoke(app, words).exception, UsageError)
     lost = CliRunner().invoke(app, ["sbom", "tiny", "-o", "missing/x.json"])
-    assert "missing is no folder" in str(lost.exception)
+    assert isinstance(lost.exception, UsageError)
+    assert lost.exception.code == "file-missing"

@@ -63,12 +63,13 @@ def cache_prune(
             terminal().note(f"{holding.name} stays: {holding.user} uses it")
     found = [holding for holding in everything if holding.superfluous]
     if not found:
-        say("nothing to remove: all in the cache is in use")
+        say("nothing to remove: everything in the cache is in use")
         return
     size = sum(holding.size for holding in found)
     _show(found, f"to be removed: {size / 1e9:,.1f} GB")
     if not yes and not sys.stdin.isatty():
-        raise UsageError("nobody to ask", hint="trimaran cache prune --yes")
+        raise UsageError("cache prune needs a confirmation, and standard input is not a terminal",
+                         code="confirmation-missing", hint="trimaran cache prune --yes")
     if not yes and not typer.confirm("Remove them?"):
         say("nothing removed")
         return
@@ -86,13 +87,13 @@ def cache_prune(
 
 
 def _copies(site: Site) -> list[Holding]:
-    """Return what jobs have copied to this machine's own disk."""
+    """Return the copies that jobs made on this machine's own disk."""
     from trimaran.cluster import node_copies
     from trimaran.inventory import cache_usage
 
     return [
-        cache_usage.copies_of(one.job, one.path, one.size, ended=one.ended)
-        for one in node_copies.find(site)
+        cache_usage.copies_of(copies.job, copies.path, copies.size, ended=copies.ended)
+        for copies in node_copies.find(site)
     ]
 
 

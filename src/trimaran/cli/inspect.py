@@ -1,4 +1,4 @@
-"""Commands that look into built images: inspect, sbom, audit."""
+"""Commands that examine built images: inspect, sbom, audit."""
 
 from __future__ import annotations
 
@@ -79,9 +79,11 @@ def list_materials(
     from trimaran.provenance import sbom
 
     if out.exists():
-        raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
+        raise UsageError(f"{out} exists", code="file-exists",
+                         hint="remove it first, or write to another file")
     if not out.parent.is_dir():
-        raise UsageError(f"{out.parent} is no folder", hint="make it first")
+        raise UsageError(f"{out.parent} is not a folder", code="file-missing",
+                         hint="make the folder first")
     model, chosen = definition.load(image), select(engine)
     with terminal().bar(f"looking into {image}", None):
         found = image_contents.of(chosen, require(chosen, model))

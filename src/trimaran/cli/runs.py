@@ -128,7 +128,7 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
 
 
 def _judge(directory: Path) -> NoReturn:
-    """Judge a run that has just completed, as the last step of `run` and `resume`, and exit."""
+    """Judge a run that has just completed (last step of `run` and `resume`), and exit."""
     from trimaran.report import report
     from trimaran.run.pipeline import STEPS
 
@@ -148,7 +148,7 @@ def report_run(
 ) -> None:
     """Judge a finished run again and rewrite its report.
 
-    Of a scaling series, all runs are judged.
+    For a scaling series, all its runs are judged.
 
     Example: trimaran report runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
@@ -163,18 +163,19 @@ def report_run(
 
 
 def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:
-    """Print speed-up and efficiency of a series, and exit with the worst of its verdicts.
+    """Print speed-up and efficiency of a series, and exit with the code of its worst verdict.
 
     Raises:
-        UsageError: after the table, where some of its runs have not completed.
+        UsageError: evidence is requested, or (after the table) runs have not completed.
     """
     from trimaran.report import scaling
     from trimaran.verdict.rules import EXIT_CODES as VERDICT_CODES
     from trimaran.verdict.rules import worst
 
     if evidence is not None:
-        raise UsageError(f"{folder} is a series: evidence is of a run",
-                         hint="name one of its folders")
+        raise UsageError(f"--evidence: {folder} is a scaling series, and evidence is written for"
+                         " one run", code="argument-invalid",
+                         hint="name one of its run directories")
     points, missing = scaling.write(folder)
     emit([
         {
@@ -188,8 +189,8 @@ def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoRe
         say(f"report  {folder / 'scaling.md'}")
     if missing:
         raise UsageError(f"{len(missing)} of {len(missing) + len(points)} runs are missing: "
-                         + "; ".join(str(one) for one in missing),
-                         hint=f"trimaran status {folder} says how they stand")
+                         + "; ".join(str(one) for one in missing), code="series-incomplete",
+                         hint=f"`trimaran status {folder}` shows their states")
     raise typer.Exit(VERDICT_CODES[worst([one.outcome for one in points])])
 
 
@@ -204,8 +205,7 @@ def compare_runs(
         typer.Option(
             metavar="WHAT",
             help="Treat runs as repeats although they differ in this: image, machine or "
-                 "recipe-file (again"
-            " for more).",
+                 "recipe-file (repeatable).",
         ),
     ] = None,
     as_json: Json = False,
@@ -214,7 +214,7 @@ def compare_runs(
         typer.Option(metavar="FILE", help="Also write a page with curves, as one file."),
     ] = None,
 ) -> None:
-    """Compare runs, and tell differences from noise.
+    """Compare runs, and judge whether differences are more than noise.
 
     Runs of one recipe, machine and image form a group of repeats. The group of the first run is the
     baseline of the others. Exits with 0 whatever differs, with 2 when runs cannot be compared or

@@ -1,4 +1,4 @@
-"""A comparison in words and tables, the same on the terminal and on a page."""
+"""Express a comparison as sentences and tables, for the terminal and for a page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimaran.report.page import duration
 
 
 class Table(NamedTuple):
-    """Rows of texts under a title."""
+    """A table of texts with a title."""
 
     title: str
     columns: list[str]
@@ -19,19 +19,19 @@ class Table(NamedTuple):
 
 
 def tables(found: Comparison) -> list[Table]:
-    """Return what the runs are, their metrics, when they came how far, and how they scale."""
-    said = [_groups(found), _runs(found), _metrics(found)]
+    """Return the tables of groups, runs and metrics, and of reached levels and scaling if any."""
+    shown = [_groups(found), _runs(found), _metrics(found)]
     if found.reached:
-        said.append(_reached(found))
+        shown.append(_reached(found))
     if found.scaling:
-        said.append(_scaling(found))
-    return said
+        shown.append(_scaling(found))
+    return shown
 
 
 def sentences(found: Comparison) -> list[str]:
-    """Return in what the groups are not the same, and what their differences amount to."""
+    """Return sentences on the properties in which groups differ, and on each metric."""
     base = found.groups[0].name
-    said = [
+    lines = [
         f"{group.name} differs from {base} in: {'; '.join(group.unlike)}."
         for group in found.groups if group.unlike
     ]
@@ -41,22 +41,22 @@ def sentences(found: Comparison) -> list[str]:
             by_outcome.setdefault(one.outcome, []).append(one)
         for outcome, alike in by_outcome.items():
             if outcome in _LOUD or (len(alike) == 1 and outcome != "no difference"):
-                said += [_sentence(metric, one, base) for one in alike]
+                lines += [_sentence(metric, one, base) for one in alike]
             else:
-                said.append(_together(metric, alike, base))
-    return said
+                lines.append(_together(metric, alike, base))
+    return lines
 
 
 _LOUD = ("more than noise", "more than noise within the runs")
-"""What is told of each group by itself."""
+"""Outcomes that get a separate sentence for each group."""
 
 _OUTCOMES = {
     "within noise": "which is within the noise",
     "more than noise": "which is more than the noise",
     "more than noise within the runs":
-        "which is more than the fluctuation within the two runs; how far one run lies from the"
-        " next is not known",
-    "not known": "and whether that is more than the noise, these runs cannot tell",
+        "which is more than the fluctuation within the two runs; the scatter between repeated runs"
+        " is not known",
+    "not known": "but these runs do not show whether this is more than the noise",
 }
 
 
@@ -75,13 +75,13 @@ def _together(metric: Metric, alike: Sequence[Difference], base: str) -> str:
 
 
 def _size(metric: Metric, value: float, sign: str = "") -> str:
-    """Return a difference: of percentages it is in points."""
+    """Return a difference with its unit; the unit of a difference of percentages is points."""
     unit = "points" if metric.unit == "%" else metric.unit
     return f"{value:{sign},.{metric.digits}f} {unit}".rstrip()
 
 
 def _percent(metric: Metric, one: Difference, sign: str = "") -> str:
-    """Return the same in percent: with its sign, or how large it is."""
+    """Return a difference in percent of the baseline; without `sign` its absolute value."""
     if one.percent is None or metric.unit == "%":
         return ""
     percent = one.percent if sign else abs(one.percent)
@@ -90,7 +90,7 @@ def _percent(metric: Metric, one: Difference, sign: str = "") -> str:
 
 def _groups(found: Comparison) -> Table:
     columns = ["group", "runs", "recipe", "arguments", "machine", "ranks", "image"]
-    return Table("groups: what is the same but for chance", columns, [
+    return Table("groups: runs that differ only by chance", columns, [
         [group.name, str(len(group.runs)), group.recipe, group.arguments, group.machine,
          "-" if group.ranks is None else str(group.ranks), group.image]
         for group in found.groups
