@@ -1,4 +1,4 @@
-"""A stop ends every command in order: said in one line, with the documented code."""
+"""A signal ends every command after its cleanup, with one message and the documented exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around every command: one clear error with its code; a fault is kept in a file."""
+"""The boundary around every command: one error with its code; a fault leaves a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAIN = [sys.executable, "-c", "from trimaran.cli import main; main()"]
 
 
 def outcome(monkeypatch: pytest.MonkeyPatch, command: Callable[[], object], *words: str) -> int:
-    """Return the exit code of `trimaran WORDS` when its work is `command`."""
+    """Return the exit code of `trimaran WORDS` with `command` in place of the application."""
     monkeypatch.setattr(sys, "argv", ["trimaran", *words])
     monkeypatch.setattr(cli, "app", command)
     with pytest.raises(SystemExit) as ended:
@@ -173,7 +173,7 @@ def test_closed_outputs_change_no_exit_code() -> None:
     line = '"$@" >&-; echo $?; "$@" x 2>&-; echo $?; "$@" x 2>/dev/full; echo $?'
     done = subprocess.run(
         ["sh", "-c", line, "sh", *MAIN, "show", "recipes"], capture_output=True, text=True,
-        check=False, env={**os.environ, "PYTHONUNBUFFERED": ""},  # where a buffer is, as is usual
+        check=False, env={**os.environ, "PYTHONUNBUFFERED": ""},  # output is buffered
     )
     assert done.stdout.split() == ["2", "2", "2"]
 

@@ -246,7 +246,7 @@ def test_the_default_queue_is_told_or_left_out(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(detect_site, "SCHEDULERS", {"pbs": Pbs()})
     wanted = "workq" if "workq" in json.dumps(said) else None
-    assert detect_site.found().get("partition") == wanted
+    assert detect_site.detect().get("partition") == wanted
 
 
 def test_names_of_a_site_file_are_found_below_a_banner(
@@ -255,7 +255,7 @@ def test_names_of_a_site_file_are_found_below_a_banner(
     banner = "*** Welcome, 3 nodes are down ***\n"
     stand_in(tmp_path, monkeypatch, sbatch="", scancel="", squeue="", srun="none",
              sinfo=f"{banner}debug\nmain*\n", sacctmgr=f"{banner}project-1\n")
-    facts = detect_site.found()
+    facts = detect_site.detect()
     assert (facts["partition"], facts["account"]) == ("main", "project-1")
 
 

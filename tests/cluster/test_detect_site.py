@@ -40,7 +40,7 @@ def test_slurm_tells_partition_account_mpi_and_gpus(
     (tmp_path / "bin/sinfo").write_text(
         '#!/bin/sh\ncase $* in *%P*) echo "debug\nmain*" ;; *) echo "gpu:a100:4\n(null)" ;; esac\n'
     )
-    assert detect_site.found() == {
+    assert detect_site.detect() == {
         "scheduler": "slurm", "partition": "main", "account": "project-1", "mpi": "pmix",
         "gres": "gpu:a100",
     }
@@ -50,7 +50,7 @@ def test_a_cluster_without_partitions_for_this_user_leaves_the_key_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path / "bin", monkeypatch, **{**SLURM, "sinfo": ""})
-    assert detect_site.found() == {"scheduler": "slurm", "account": "project-1", "mpi": "pmix"}
+    assert detect_site.detect() == {"scheduler": "slurm", "account": "project-1", "mpi": "pmix"}
 
 
 def test_the_longest_time_is_that_of_the_partition(
@@ -87,7 +87,7 @@ def test_enter_takes_what_is_shown_and_leaves_out_the_rest(
     site = tmp_path / "site.yaml"
     done = ask(site, "\n" * len(detect_site.QUESTIONS), LOADEDMODULES="gcc/12:apptainer/1.4")
     assert done.returncode == 0, done.stderr
-    assert "a job in main may take 2:00:00 at most" in done.stderr
+    assert any("main" in line and "2:00:00" in line for line in done.stderr.splitlines())
     cluster = site_file.load(site).clusters["here"]
     assert (cluster.partition, cluster.account, cluster.mpi) == ("main", "project-1", "pmix")
     assert cluster.modules == ("apptainer/1.4",)
@@ -156,17 +156,17 @@ def test_pbs_and_lsf_tell_their_default_queue(
 ) -> None:
     server = '{"Server": {"pbs1": {"default_queue": "workq"}}}'
     stand_in(tmp_path / "pbs", monkeypatch, qsub="", qdel="", qstat=server)
-    assert detect_site.found() == {"scheduler": "pbs", "partition": "workq"}
+    assert detect_site.detect() == {"scheduler": "pbs", "partition": "workq"}
     stand_in(tmp_path / "lsf", monkeypatch, bsub="", bjobs="", bkill="",
              bparams="MBD_SLEEP_TIME = 10\nDEFAULT_QUEUE = normal idle")
-    assert detect_site.found() == {"scheduler": "lsf", "partition": "normal"}
+    assert detect_site.detect() == {"scheduler": "lsf", "partition": "normal"}
 
 
 def test_a_batch_system_that_does_not_answer_leaves_its_keys_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path / "pbs", monkeypatch, qsub="", qdel="", qstat="cannot connect")
-    assert detect_site.found() == {"scheduler": "pbs"}
+    assert detect_site.detect() == {"scheduler": "pbs"}
 
 
 def test_where_there_is_none_the_way_out_is_said(
@@ -174,7 +174,7 @@ def test_where_there_is_none_the_way_out_is_said(
 ) -> None:
     stand_in(tmp_path / "bin", monkeypatch)
     with refused("scheduler-missing", "sbatch, qsub, bsub", kind=UsageError) as caught:
-        detect_site.found()
+        detect_site.detect()
     assert "`make cluster`" in str(caught.value.hint)
 
 

@@ -89,7 +89,7 @@ def test_cancel_removes_what_killed_jobs_of_the_run_have_left(disk: Path, checko
     done = ask("cancel", run)
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines() == [
-        f"{disk}/trimaran-{job}-n1 removed, which job {job} had left" for job in (42, 43)
+        f"removed {disk}/trimaran-{job}-n1, left by job {job}" for job in (42, 43)
     ]
     assert left(disk) == ["trimaran-40-n1", "trimaran-41-n1"]
     again = ask("cancel", run)

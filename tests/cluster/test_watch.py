@@ -67,18 +67,15 @@ def test_what_srun_says_is_the_reason_where_no_node_has_one(place: Place) -> Non
 
 
 def test_a_job_that_left_nothing_is_lost_when_slurm_has_forgotten_it(place: Place) -> None:
-    assert (stands(place).state, stands(place).reason) == (
-        "lost", "the batch system knows its job no more"
-    )
+    assert (stands(place).state, stands(place).job) == ("lost", "7")
     known(place, "7|CANCELLED|None\n")
     assert (stands(place).state, stands(place).reason) == ("cancelled", "cancelled")
 
 
 def test_a_job_that_the_batch_system_refused_was_never_queued(place: Place) -> None:
     (place.out / "job/ids").unlink()
-    assert (stands(place).state, stands(place).reason) == (
-        "lost", "it was never queued: trimaran resume queues it"
-    )
+    assert (stands(place).state, stands(place).job) == ("lost", "-")
+    assert "`trimaran resume`" in stands(place).reason
 
 
 @pytest.mark.parametrize(

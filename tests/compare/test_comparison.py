@@ -1,4 +1,4 @@
-"""Runs side by side: groups, differences, when levels were reached, scaling, refusals."""
+"""Comparison of runs: groups, differences, time to reach a level, scaling, errors."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
     assert [(one.group, one.ranks, round(one.speedup, 3), round(one.efficiency, 3))
             for one in found.scaling] == [("B", 1, 1.0, 1.0), ("C", 2, 1.9, 0.95),
                                           ("A", 4, 3.6, 0.9)]
-    untold = publish(make("a"))  # its environment says no ranks
+    untold = publish(make("a"))  # evidence without the number of ranks
     assert compare([untold, make("b", size=2, epochs=3)])[0].scaling == []
 
 
@@ -132,7 +132,7 @@ def test_percents_are_of_the_first_and_go_its_way(
 
 
 class Falling:
-    """A run whose metric took these values, at each step one."""
+    """A run whose metric has these values at steps 1, 2 and so on."""
 
     def __init__(self, *values: float) -> None:
         self.points = [(step, step / 2, value) for step, value in enumerate(values, start=1)]

@@ -1,4 +1,4 @@
-"""A comparison in words, in tables and as a page."""
+"""A comparison as sentences, tables and a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run directories and files of evidence in one form, and what is neither."""
+"""Run directories and files of evidence give the same result; other paths are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a recipe stands, and that no number is shown without its year."""
+"""Status of recipes; a published number needs a year."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_earlier_wording_that_was_another_experiment_does_not_count(checkout:
     recipe = recipe_file(checkout, [EXPECTED])
     add_run(checkout, recipe, 0.95)
     now = recipe_file(checkout, [EXPECTED | {"value": 91}])
-    assert only().status == "reproduced"  # by another wording of what is expected
+    assert only().status == "reproduced"  # only the expected value has changed
     (checkout / "site").mkdir(exist_ok=True)
     (checkout / "site/wordings.yaml").write_text(
         f"schema: 1\nother:\n  {now.name}: {{{recipe.sha256}: another rate}}\n")

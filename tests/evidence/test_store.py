@@ -1,4 +1,4 @@
-"""Evidence is read strictly: what is wrong is named with file, line and reason, all at once."""
+"""Evidence is read strictly: one error lists all faults with file, line and reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def change(path: Path, change: Callable[[Any], object]) -> None:
 
 
 def line(path: Path, text: str) -> int:
-    """Return the first line of `path` that has `text`."""
+    """Return the number of the first line of `path` that contains `text`."""
     return next(n for n, found in enumerate(path.read_text().splitlines(), 1) if text in found)
 
 

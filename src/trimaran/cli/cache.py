@@ -35,8 +35,8 @@ def cache_list(site: Site, as_json: Json = False) -> None:
     from trimaran.inventory import cache_usage
 
     with terminal().bar("measuring the cache", None):
-        found = [*cache_usage.find(), *_copies(site)]
-    _show(found, f"{paths.cache()}", as_json)
+        holdings = [*cache_usage.find(), *_copies(site)]
+    _show(holdings, f"{paths.cache()}", as_json)
 
 
 @command(app, "prune")
@@ -60,13 +60,13 @@ def cache_prune(
         everything = [*cache_usage.find(), *_copies(site)]
     for holding in everything:
         if holding.user:
-            terminal().note(f"{holding.name} stays: {holding.user} uses it")
-    found = [holding for holding in everything if holding.superfluous]
-    if not found:
+            terminal().note(f"{holding.name} stays, because {holding.user} uses it")
+    holdings = [holding for holding in everything if holding.superfluous]
+    if not holdings:
         say("nothing to remove: everything in the cache is in use")
         return
-    size = sum(holding.size for holding in found)
-    _show(found, f"to be removed: {size / 1e9:,.1f} GB")
+    size = sum(holding.size for holding in holdings)
+    _show(holdings, f"to be removed: {size / 1e9:,.1f} GB")
     if not yes and not sys.stdin.isatty():
         raise UsageError("cache prune needs a confirmation, and standard input is not a terminal",
                          code="confirmation-missing", hint="trimaran cache prune --yes")
@@ -74,12 +74,12 @@ def cache_prune(
         say("nothing removed")
         return
     kept = 0
-    for holding in found:
+    for holding in holdings:
         try:
             with terminal().bar(f"removing {holding.name}", None):
                 holding.remove()
         except (TrimaranError, OSError) as error:
-            terminal().warn(f"{holding.name} stays: {error}")
+            terminal().warn(f"{holding.name} could not be removed: {error}")
             kept += holding.size
     say(f"removed {(size - kept) / 1e9:,.1f} GB")
     if kept:
@@ -97,11 +97,11 @@ def _copies(site: Site) -> list[Holding]:
     ]
 
 
-def _show(found: list[Holding], title: str, as_json: bool = False) -> None:
+def _show(holdings: list[Holding], title: str, as_json: bool = False) -> None:
     rows = [
         {"name": holding.name, "kind": holding.kind,
          "size": holding.size if as_json else f"{holding.size / 1e6:,.0f} MB",
          "state": holding.state, **({"made": holding.made} if as_json else {})}
-        for holding in found
+        for holding in holdings
     ]
     emit(rows, title, as_json)

@@ -83,14 +83,14 @@ def init_site(
         raise UsageError("no place for the site file: the home directory is unknown",
                          code="home-unknown", hint="set HOME, or name a file: --site FILE")
     detect_site.refuse_old(place, name)
-    facts = detect_site.found(terminal())
+    facts = detect_site.detect(terminal())
     if not yes and sys.stdin.isatty():
         for key, (question, taken) in detect_site.questions(facts).items():
             answer = typer.prompt(question, default=visible(taken), show_default=bool(taken),
                                   err=True)
             facts = {**facts, key: detect_site.answered(key, answer)}
     if most := detect_site.limit(facts, terminal()):
-        terminal().note(f"a job in {facts['partition']} may take {most} at most")
+        terminal().note(f"time limit of partition {facts['partition']}: {most}")
     detect_site.write(place, name, facts)
     say(place)
     say(place.read_text(encoding="utf-8").rstrip())
@@ -204,14 +204,15 @@ def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> No
     """
     from trimaran.cluster import watch
 
-    named = [one for run in runs or [] for one in _runs_of(run)]
+    named = [point for run in runs or [] for point in _runs_of(run)]
     rows = watch.look(named, terminal()) if named else watch.overview(
-        watch.found(watch.folders(site)), terminal()
+        watch.find(watch.folders(site)), terminal()
     )
     if not runs and not as_json:
         shown = [row for row in rows[:-LAST] if row.state not in watch.ENDED] + rows[-LAST:]
         if len(shown) < len(rows):
-            terminal().note(f"{len(rows) - len(shown):,} more have ended: trimaran status --json")
+            terminal().note(f"{len(rows) - len(shown):,} more runs have ended;"
+                            " `trimaran status --json` lists all")
         rows = shown
     emit([
         {
@@ -266,8 +267,8 @@ def cancel(site: Site, run: RunDirectory) -> None:
         if not removed:
             raise
         terminal().note(error.message)
-        for one in removed:
-            say(f"{one.path} removed, which job {one.job} had left")
+        for copies in removed:
+            say(f"removed {copies.path}, left by job {copies.job}")
 
 
 def _runs_of(run: Path) -> list[Path]:

@@ -195,10 +195,10 @@ def extend_image(
         raise UsageError("extend needs --pip before the names of the packages",
                          code="argument-missing", hint=f"trimaran extend {image} --pip PACKAGE")
     place = out.absolute()
-    found = extend.extend(
+    environment = extend.extend(
         select(engine), definition.load(image), packages, place, find_links=find_links or [],
         offline=offline, reporter=terminal(),
     )
-    for one in found.packages:
-        say(f"  {one.name} {one.version} sha256:{one.sha256}")
+    for package in environment.packages:
+        say(f"  {package.name} {package.version} sha256:{package.sha256}")
     say(f"{place}: for trimaran run RECIPE --venv {out}")

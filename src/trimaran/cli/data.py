@@ -199,12 +199,12 @@ def data_pack(
     options = plan.Options(
         name, kind, plan.resize_of(resize) if resize else None, quality, samples_per_shard
     )
-    found = image_folders.listing_of(
+    listing = image_folders.listing_of(
         source, out, labels=labels, in_sequences=sequences, untrained=no_train,
         classes=None if classes is None else labelled.classes_of(classes),
         skip_missing=skip_missing, workers=processes, reporter=reporter,
     )
-    packer.pack(found, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
+    packer.pack(listing, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
     say(out)
 
 
@@ -243,7 +243,7 @@ def data_verify(
         raise unknown_name("data set or folder", what, contracts.names())
     if faults:
         raise RunError("\n".join(faults), code="data-damaged", hint=hint)
-    say(f"{what}: every file is as it should be")
+    say(f"{what}: all files are intact")
 
 
 @app.command("squashfs")

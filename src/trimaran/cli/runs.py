@@ -179,19 +179,19 @@ def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoRe
     points, missing = scaling.write(folder)
     emit([
         {
-            "nodes": one.nodes, "ranks": one.ranks,
-            one.metric: f"{one.rate:,.1f} {one.unit}", "speed-up": f"{one.speedup:.2f}",
-            "efficiency": f"{one.efficiency:.0%}", "verdict": one.outcome,
+            "nodes": point.nodes, "ranks": point.ranks,
+            point.metric: f"{point.rate:,.1f} {point.unit}", "speed-up": f"{point.speedup:.2f}",
+            "efficiency": f"{point.efficiency:.0%}", "verdict": point.outcome,
         }
-        for one in points
+        for point in points
     ], f"scaling of {scaling.load(folder).recipe}", as_json)
     if not as_json:
         say(f"report  {folder / 'scaling.md'}")
     if missing:
         raise UsageError(f"{len(missing)} of {len(missing) + len(points)} runs are missing: "
-                         + "; ".join(str(one) for one in missing), code="series-incomplete",
+                         + "; ".join(str(run) for run in missing), code="series-incomplete",
                          hint=f"`trimaran status {folder}` shows their states")
-    raise typer.Exit(VERDICT_CODES[worst([one.outcome for one in points])])
+    raise typer.Exit(VERDICT_CODES[worst([point.outcome for point in points])])
 
 
 @command(app, "compare")
@@ -225,15 +225,15 @@ def compare_runs(
     from trimaran.cli.terminal import show_table
     from trimaran.compare import comparison, explain, page
 
-    found, groups = comparison.compare(runs, pool or [])
+    result, groups = comparison.compare(runs, pool or [])
     if html is not None:
-        page.write(html, found, groups)
+        page.write(html, result, groups)
     if as_json:
-        say(found.model_dump_json(indent=2))
+        say(result.model_dump_json(indent=2))
         return
-    for table in explain.tables(found):
+    for table in explain.tables(result):
         show_table(table.title, table.columns, table.rows)
-    for line in [*explain.sentences(found), *found.notes]:
+    for line in [*explain.sentences(result), *result.notes]:
         say(line)
 
 
@@ -248,6 +248,7 @@ def examine_machine(as_json: Json = False) -> None:
     from trimaran.inventory import doctor
 
     checks = doctor.examine()
-    emit([{"name": name, **asdict(found)} for name, found in checks.items()], "doctor", as_json)
-    if any(found.status == "fail" for found in checks.values()):
+    rows = [{"name": name, **asdict(condition)} for name, condition in checks.items()]
+    emit(rows, "doctor", as_json)
+    if any(condition.status == "fail" for condition in checks.values()):
         raise typer.Exit(ExitCode.RUN)

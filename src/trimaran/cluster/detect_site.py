@@ -93,7 +93,7 @@ def limit(facts: Mapping[str, Any], reporter: Reporter | None = None) -> str | N
     return most[1] if most and most[1] != "UNLIMITED" else None
 
 
-def found(reporter: Reporter | None = None) -> dict[str, Any]:
+def detect(reporter: Reporter | None = None) -> dict[str, Any]:
     """Return the keys of a cluster that the commands of its batch system report.
 
     If a command does not answer in time, its keys are left out with a warning.
@@ -114,7 +114,7 @@ def found(reporter: Reporter | None = None) -> dict[str, Any]:
 
 
 def _slurm(reporter: Reporter) -> dict[str, Any]:
-    with reporter.bar("asking sinfo", None):
+    with reporter.bar("running sinfo", None):
         done = scheduler.ask(["sinfo", "--noheader", "--format=%P"], SECONDS)
     if done.returncode != 0:
         raise RunError(f"sinfo failed: {scheduler.words(done)}", code="scheduler-failed")
@@ -168,7 +168,7 @@ def _output(words: list[str], reporter: Reporter, *, errors: bool = False) -> st
     if shutil.which(words[0]) is None:
         return ""
     try:
-        with reporter.bar(f"asking {words[0]}", None):
+        with reporter.bar(f"running {words[0]}", None):
             done = scheduler.ask(words, SECONDS)
     except RunError as error:
         reporter.warn(f"{error}: its values are left out")

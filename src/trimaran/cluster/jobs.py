@@ -148,7 +148,7 @@ def submit_series(
     )
     _check_place(folder, cluster)
     places = scaling.begin(
-        folder, name_of_all, [one.recipe.recipe.resources.nodes for one in requests]
+        folder, name_of_all, [request.recipe.recipe.resources.nodes for request in requests]
     )
     for request in requests:
         place = places[request.recipe.recipe.resources.nodes]
@@ -248,7 +248,7 @@ def asking(
     scheduler: Scheduler, reporter: Reporter | None
 ) -> AbstractContextManager[object]:
     """Return a context that shows progress while the batch system is asked."""
-    return (reporter or Silent()).bar(f"asking {scheduler.title}", None)
+    return (reporter or Silent()).bar(f"querying {scheduler.title}", None)
 
 
 def submitted(directory: Path, *, chain: bool = True) -> RunRecord:

@@ -64,16 +64,16 @@ def find(site: Site, only: Collection[str] | None = None) -> list[Copies]:
         site: the site file, which names the local storage of each cluster.
         only: job numbers to look for; None: all.
     """
-    found: list[Copies] = []
+    copies: list[Copies] = []
     places: dict[Path, set[str]] = {}
-    for one in site.clusters.values():
-        if one.local_storage is not None:
-            places.setdefault(one.local_storage, set()).add(one.scheduler)
+    for cluster in site.clusters.values():
+        if cluster.local_storage is not None:
+            places.setdefault(cluster.local_storage, set()).add(cluster.scheduler)
     for place, schedulers in places.items():
         jobs = {path: job for path, job in _folders(place) if only is None or job in only}
         ended = _ended(schedulers, set(jobs.values())) if jobs else {}
-        found += [Copies(path, job, ended[job]) for path, job in jobs.items()]
-    return found
+        copies += [Copies(path, job, ended[job]) for path, job in jobs.items()]
+    return copies
 
 
 def remove_ended(site: Site, directories: list[Path]) -> list[Copies]:
@@ -84,11 +84,11 @@ def remove_ended(site: Site, directories: list[Path]) -> list[Copies]:
         RunError: the file system refuses.
     """
     own = {job for directory in directories for job in job_chain.numbers(directory)}
-    found = [one for one in find(site, own) if one.ended]
-    for one in found:
-        with writing(f"remove {one.path}", one.path):
-            one.remove()
-    return found
+    copies = [left for left in find(site, own) if left.ended]
+    for left in copies:
+        with writing(f"remove {left.path}", left.path):
+            left.remove()
+    return copies
 
 
 def _folders(place: Path) -> Iterator[tuple[Path, str]]:

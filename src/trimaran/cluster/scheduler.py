@@ -83,11 +83,11 @@ class Shape:
         """Return the shape of the job of a recipe, on nodes with this number of sockets."""
         wanted = recipe.resources
         mpirun = recipe.launcher == "mpirun" and wanted.nodes > 1
-        told = recipe.launcher == "srun" or mpirun
-        inside = 1 if told else wanted.tasks_per_node
+        ranks_told = recipe.launcher == "srun" or mpirun
+        inside = 1 if ranks_told else wanted.tasks_per_node
         return cls(
             wanted.nodes, wanted.tasks_per_node // inside, wanted.cpus_per_task * inside,
-            wanted.gpus_per_node, wanted.walltime, sockets, told, mpirun,
+            wanted.gpus_per_node, wanted.walltime, sockets, ranks_told, mpirun,
             restarts=recipe.launcher == "torchrun" and wanted.min_nodes is not None,
         )
 

@@ -31,7 +31,7 @@ from trimaran.site_file import Cluster
 
 SCRIPT, FUNCTIONS = job_chain.SCRIPT, job_chain.FUNCTIONS
 SCHEDULERS: Mapping[str, Scheduler] = {
-    one.name: one for one in (slurm.Slurm(), pbs.Pbs(), lsf.Lsf())
+    system.name: system for system in (slurm.Slurm(), pbs.Pbs(), lsf.Lsf())
 }
 """The batch systems, by their names in a site file."""
 

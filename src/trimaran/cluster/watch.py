@@ -68,12 +68,13 @@ class Watched:
 
 def folders(site: Site) -> list[Path]:
     """Return the folders of runs: in the working directory, and on the scratch of each cluster."""
-    scratch = [one.scratch / RUNS for one in site.clusters.values() if one.scratch is not None]
+    scratch = [cluster.scratch / RUNS for cluster in site.clusters.values()
+               if cluster.scratch is not None]
     known = {place.resolve(): place for place in (*scratch, Path(RUNS))}  # without duplicates
     return list(known.values())
 
 
-def found(places: list[Path]) -> list[Path]:
+def find(places: list[Path]) -> list[Path]:
     """Return the submitted run directories below `places`, the oldest first."""
     scripts = [script for place in places for script in place.glob(f"**/{SCRIPT}")]
     scripts.sort(key=lambda path: (_time(path), path))
@@ -111,8 +112,8 @@ def look(directories: list[Path], reporter: Reporter | None = None) -> list[Watc
         UsageError: a directory is not a submitted run, or is damaged.
     """
     records = {directory: jobs.submitted(directory) for directory in directories}
-    answers = _ask(records, {one: jobs.numbers(one) for one in records}, reporter)
-    return [_watched(one, record, answers[one]) for one, record in records.items()]
+    answers = _ask(records, {run: jobs.numbers(run) for run in records}, reporter)
+    return [_watched(run, record, answers[run]) for run, record in records.items()]
 
 
 def overview(directories: list[Path], reporter: Reporter | None = None) -> list[Watched]:
@@ -161,13 +162,13 @@ def _ask(
     for scheduler, runs in asked.items():
         try:
             with jobs.asking(scheduler, reporter):
-                for one in filter(jobs.is_queueing, runs):
-                    newest[one] = (jobs.every(one, records[one], scheduler) or ["-"])[-1]
-                numbers = [newest[one] for one in runs if newest[one] != "-"]
+                for run in filter(jobs.is_queueing, runs):
+                    newest[run] = (jobs.every(run, records[run], scheduler) or ["-"])[-1]
+                numbers = [newest[run] for run in runs if newest[run] != "-"]
                 states = scheduler.states(numbers) if numbers else {}
-            answers.update((one, _Answer(newest[one], states.get(newest[one]))) for one in runs)
+            answers.update((run, _Answer(newest[run], states.get(newest[run]))) for run in runs)
         except TrimaranError as error:
-            answers.update((one, _Answer(newest[one], silence=str(error))) for one in runs)
+            answers.update((run, _Answer(newest[run], silence=str(error))) for run in runs)
     return answers
 
 
@@ -196,9 +197,9 @@ def _watched(directory: Path, record: RunRecord, answer: _Answer) -> Watched:
 def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
     """Return state and reason of a run whose job ended without a record in the run directory."""
     if job == "-":
-        return "lost", "it was never queued: trimaran resume queues it"
+        return "lost", "no job was queued: `trimaran resume` queues one"
     if now is None:
-        return "lost", "the batch system knows its job no more"
+        return "lost", "the batch system no longer lists the job"
     ended = now.name.lower().replace("_", " ")
     if now.name == "CANCELLED":
         return "cancelled", ended

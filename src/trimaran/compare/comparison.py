@@ -69,9 +69,9 @@ def _read(given: Sequence[Path]) -> list[Side]:
             raise UsageError(f"{path} is the same run as {seen[place]}", code="run-repeated",
                              hint="name each run once")
         seen[place] = path
-    found = [sources.load(path) for path in paths]
+    sides = [sources.load(path) for path in paths]
     apps: dict[str, Side] = {}
-    for side in found:
+    for side in sides:
         apps.setdefault(side.app, side)
     if len(apps) > 1:
         raise UsageError(
@@ -79,7 +79,7 @@ def _read(given: Sequence[Path]) -> list[Side]:
             + ", ".join(f"{side.path} of {app}" for app, side in apps.items()),
             code="runs-incomparable", hint="name runs of one app",
         )
-    return found
+    return sides
 
 
 def _pooled(side: Side, words: Sequence[str]) -> Side:
@@ -90,17 +90,17 @@ def _pooled(side: Side, words: Sequence[str]) -> Side:
     return replace(side, experiment=replace(side.experiment, **ignored))
 
 
-def _grouped(found: Sequence[Side]) -> Groups:
+def _grouped(sides: Sequence[Side]) -> Groups:
     """Return the runs by experiment, in groups called A, B, C and so on.
 
     If all runs are repeats of one experiment, the first run is group A and the others are group B.
     """
     by_experiment: dict[Experiment, list[Side]] = {}
-    for side in found:
+    for side in sides:
         by_experiment.setdefault(side.experiment, []).append(side)
     members = list(by_experiment.values())
     if len(members) == 1:
-        members = [[found[0]], list(found[1:])]
+        members = [[sides[0]], list(sides[1:])]
     return {_letters(number): group for number, group in enumerate(members)}
 
 
@@ -133,11 +133,11 @@ def _run(name: str, group: str, side: Side) -> result.Run:
 
 
 def _group(name: str, groups: Groups) -> result.Group:
-    one, first = groups[name][0], _all(groups)[0]
+    side, first = groups[name][0], _all(groups)[0]
     return result.Group(
         name=name, runs=[run for group, run, _ in named(groups) if group == name],
-        **vars(one.experiment), nodes=one.nodes, ranks=one.ranks,
-        unlike=one.experiment.unlike(first.experiment),
+        **vars(side.experiment), nodes=side.nodes, ranks=side.ranks,
+        unlike=side.experiment.unlike(first.experiment),
     )
 
 

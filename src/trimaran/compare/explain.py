@@ -18,24 +18,24 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
-def tables(found: Comparison) -> list[Table]:
+def tables(comparison: Comparison) -> list[Table]:
     """Return the tables of groups, runs and metrics, and of reached levels and scaling if any."""
-    shown = [_groups(found), _runs(found), _metrics(found)]
-    if found.reached:
-        shown.append(_reached(found))
-    if found.scaling:
-        shown.append(_scaling(found))
+    shown = [_groups(comparison), _runs(comparison), _metrics(comparison)]
+    if comparison.reached:
+        shown.append(_reached(comparison))
+    if comparison.scaling:
+        shown.append(_scaling(comparison))
     return shown
 
 
-def sentences(found: Comparison) -> list[str]:
+def sentences(comparison: Comparison) -> list[str]:
     """Return sentences on the properties in which groups differ, and on each metric."""
-    base = found.groups[0].name
+    base = comparison.groups[0].name
     lines = [
         f"{group.name} differs from {base} in: {'; '.join(group.unlike)}."
-        for group in found.groups if group.unlike
+        for group in comparison.groups if group.unlike
     ]
-    for metric in found.metrics:
+    for metric in comparison.metrics:
         by_outcome: dict[str, list[Difference]] = {}
         for one in metric.differences:
             by_outcome.setdefault(one.outcome, []).append(one)
@@ -88,28 +88,28 @@ def _percent(metric: Metric, one: Difference, sign: str = "") -> str:
     return f" ({percent:{sign}.1f} %)"
 
 
-def _groups(found: Comparison) -> Table:
+def _groups(comparison: Comparison) -> Table:
     columns = ["group", "runs", "recipe", "arguments", "machine", "ranks", "image"]
     return Table("groups: runs that differ only by chance", columns, [
         [group.name, str(len(group.runs)), group.recipe, group.arguments, group.machine,
          "-" if group.ranks is None else str(group.ranks), group.image]
-        for group in found.groups
+        for group in comparison.groups
     ])
 
 
-def _runs(found: Comparison) -> Table:
+def _runs(comparison: Comparison) -> Table:
     return Table("runs", ["run", "source", "changed", "started", "verdict"], [
         [run.name, run.source,
          " ".join(f"{key}={value}" for key, value in run.changed.items()) or "-",
          run.started, run.verdict]
-        for run in found.runs
+        for run in comparison.runs
     ])
 
 
-def _metrics(found: Comparison) -> Table:
-    base = found.groups[0].name
+def _metrics(comparison: Comparison) -> Table:
+    base = comparison.groups[0].name
     rows = []
-    for metric in found.metrics:
+    for metric in comparison.metrics:
         differences = {one.group: one for one in metric.differences}
         for summary in metric.groups:
             first = [f"{metric.metric} ({metric.at})", summary.group, _summary(metric, summary)]
@@ -136,21 +136,21 @@ def _against(metric: Metric, one: Difference | None) -> list[str]:
     return [difference, interval, one.outcome]
 
 
-def _reached(found: Comparison) -> Table:
+def _reached(comparison: Comparison) -> Table:
     rows = [
         [f"{reach.metric} {reach.level:,.{reach.digits}f} {reach.unit}".rstrip(), arrival.run,
          "-" if arrival.step is None else f"{arrival.step:,}",
          "-" if arrival.seconds is None else duration(arrival.seconds)]
-        for reach in found.reached for arrival in reach.runs
+        for reach in comparison.reached for arrival in reach.runs
     ]
     return Table("first evaluation that reached it", ["level", "run", "step", "after"], rows)
 
 
-def _scaling(found: Comparison) -> Table:
-    columns = ["group", "nodes", "ranks", found.scaling[0].metric, "speed-up", "efficiency"]
+def _scaling(comparison: Comparison) -> Table:
+    columns = ["group", "nodes", "ranks", comparison.scaling[0].metric, "speed-up", "efficiency"]
     rows = [
         [one.group, str(one.nodes), str(one.ranks), f"{one.rate:,.{one.digits}f} {one.unit}",
          f"{one.speedup:.2f}", f"{100 * one.efficiency:.1f} %"]
-        for one in found.scaling
+        for one in comparison.scaling
     ]
     return Table("scaling", columns, rows)

@@ -14,13 +14,13 @@ from trimaran.report import charts, page
 from trimaran.report.panels import Line, Panel, drawable
 
 
-def write(file: Path, found: Comparison, groups: Groups) -> None:
+def write(file: Path, comparison: Comparison, groups: Groups) -> None:
     """Write the page of a comparison.
 
     Raises:
         OSError: `file` cannot be written.
     """
-    content = render(found, groups)
+    content = render(comparison, groups)
     try:
         write_atomic(file, content)
     except OSError as error:
@@ -28,11 +28,12 @@ def write(file: Path, found: Comparison, groups: Groups) -> None:
         raise
 
 
-def render(found: Comparison, groups: Groups) -> str:
+def render(comparison: Comparison, groups: Groups) -> str:
     """Return the page as HTML, which loads nothing from the network."""
     values = {
-        "version": __version__, "found": found, "sentences": explain.sentences(found),
-        "tables": explain.tables(found), "charts": charts.charts(list(_panels(groups))),
+        "version": __version__, "comparison": comparison,
+        "sentences": explain.sentences(comparison),
+        "tables": explain.tables(comparison), "charts": charts.charts(list(_panels(groups))),
     }
     return page.render("compare.html.j2", values, "trimaran.compare")
 

@@ -136,14 +136,14 @@ def all_of(shelf: Shelf) -> list[Standing]:
     Raises:
         UsageError: a recipe is invalid, a number has no year, or evidence names an unknown recipe.
     """
-    found = [standing for name in library.names() for standing in _of(name, shelf)]
-    lost = set(shelf.runs) - {standing.name for standing in found}
+    standings = [standing for name in library.names() for standing in _of(name, shelf)]
+    lost = set(shelf.runs) - {standing.name for standing in standings}
     if lost:
         piece = shelf.runs[min(lost)][0]
         raise UsageError(f"{piece.path}:1: run.recipe.name: no recipe is called {min(lost)}",
                          code="evidence-invalid",
                          hint="remove the evidence, or restore its recipe")
-    return found
+    return standings
 
 
 def _of(name: str, shelf: Shelf) -> Iterator[Standing]:
