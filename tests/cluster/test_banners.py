@@ -1,4 +1,4 @@
-"""What commands of batch systems print beside what is asked: banners, broken JSON, other shapes.
+"""Unusual answers of batch systems: banners, broken JSON, JSON of another structure.
 
 The commands are stand-ins, which print what sites and versions are known to.
 """
@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 
 from jobplaces import CHECKPOINT, Place, make, warn, write_program
+from refusals import refused
 from trimaran.cluster import detect_site, jobs, watch
 from trimaran.cluster.lsf import Lsf
 from trimaran.cluster.pbs import Pbs
 from trimaran.cluster.scheduler import Scheduler
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.cluster.slurm import Slurm
-from trimaran.errors import RunError
+from trimaran.errors import RunError, TrimaranError
 from trimaran.site_file import Cluster
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **said: str) -> Path:
-    """Put commands on PATH that print the text in NAME.said beside them."""
+    """Put commands on PATH that print the text of the file NAME.said in their folder."""
     for name, text in said.items():
         (folder / f"{name}.said").write_text(text)
         write_program(folder / name, '#!/bin/sh\ncat "$0.said"\n')
@@ -50,7 +51,7 @@ SAID = [
     ("lsf", "Quota <5> of <9>\nJob <77> is submitted to default queue <q>.\nbye <3>\n", "77"),
     ("lsf", "<77>\n", None), ("lsf", "Job <x> is submitted to queue <77>.\n", None),
 ]
-"""What a batch system prints, and the number of the job: None, nobody can tell it from that."""
+"""Batch system, its output, and the job number; None: the output determines no number."""
 
 
 @pytest.mark.parametrize(("name", "said", "number"), SAID)
@@ -62,10 +63,8 @@ def test_the_number_of_a_job_is_found_by_its_form_or_the_text_is_shown(
     if number is not None:
         assert SCHEDULERS[name].submit(Path("job.sh"), tmp_path) == number
         return
-    with pytest.raises(RunError) as refused:
+    with refused("job-number-missing", QUEUE[name], said.strip(), kind=RunError):
         SCHEDULERS[name].submit(Path("job.sh"), tmp_path)
-    assert refused.value.message.startswith(f"{QUEUE[name]} names no job: ")
-    assert said.strip() in refused.value.message
 
 
 @pytest.mark.parametrize(("name", "said", "number"), [row for row in SAID if row[0] != "lsf"])
@@ -86,7 +85,7 @@ def test_a_job_that_queues_another_finds_its_number_in_the_same_way(
     else:
         assert ids == "7\n"
         assert f"{QUEUE[name]} names no number: {said.rstrip()}" in log
-        assert (place.out / "job/queueing").exists()  # it is found by its name
+        assert (place.out / "job/queueing").exists()  # `status` finds the job by its name
     assert jobs.numbers(place.out)[-1] == (number or "7")
 
 
@@ -139,7 +138,7 @@ def test_qstats_json_may_be_broken(
     write_program(tmp_path / "qstat", '#!/bin/sh\ncase $* in *json*) cat "$0.said" ;;'
                                       ' *) cat "${0%/*}/text" ;; esac\n')
     if not text and kind in ("of no job known", "usage"):
-        with pytest.raises(RunError, match="qstat does not answer"):
+        with refused("scheduler-failed", "qstat", kind=RunError):
             Pbs().states(["7.server"])
         return
     [(number, state)] = Pbs().states(["7.server"]).items()
@@ -168,7 +167,7 @@ def test_json_of_another_shape_is_no_answer(
         if key in said and jobs_said == ("{}" if key == "Jobs" else "[]"):
             assert scheduler.states(["7.server"]) == {}
         elif said != "{}" or key == "RECORDS":
-            with pytest.raises(RunError, match=f"{command} does not answer"):
+            with refused("scheduler-failed", command, said, kind=RunError):
                 scheduler.states(["7.server"])
 
 
@@ -214,9 +213,9 @@ def test_a_job_is_cancelled_though_nobody_can_read_how_it_stands(
         name, ("", "squeue", "scancel")
     )
     if name == "slurm":
-        answer = "exit 3"  # of its rows none is left over, whatever is said
+        answer = "exit 3"  # squeue has no JSON that could be broken
     (place.out / "job/ids").write_text("6\n7\n")
-    (place.out / "job/link-0001.json").write_text("{")  # damage that ends nothing
+    (place.out / "job/link-0001.json").write_text("{")  # damage
     write_program(place.root / "bin" / asks, f"#!/bin/sh\n{answer}\n")
     write_program(place.root / "bin" / ends, '#!/bin/sh\necho "$@" >"$0.argv"\n')
     monkeypatch.setenv("PATH", f"{place.root / 'bin'}:/usr/bin:/bin")
@@ -232,7 +231,7 @@ def test_one_run_that_cannot_be_cancelled_keeps_no_other_from_it(
     (place.out / "job/ids").write_text("7\n")
     write_program(place.root / "bin/scancel", '#!/bin/sh\necho "$@" >"$0.argv"\n')
     monkeypatch.setenv("PATH", f"{place.root / 'bin'}:/usr/bin:/bin")
-    with pytest.raises(Exception, match="no run directory"):
+    with pytest.raises(TrimaranError, match=str(tmp_path / "none")):
         jobs.cancel([tmp_path / "none", place.out])
     assert (place.root / "bin/scancel.argv").read_text() == "7\n"
 
@@ -247,7 +246,7 @@ def test_the_default_queue_is_told_or_left_out(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(detect_site, "SCHEDULERS", {"pbs": Pbs()})
     wanted = "workq" if "workq" in json.dumps(said) else None
-    assert detect_site.found().get("partition") == wanted
+    assert detect_site.detect().get("partition") == wanted
 
 
 def test_names_of_a_site_file_are_found_below_a_banner(
@@ -256,7 +255,7 @@ def test_names_of_a_site_file_are_found_below_a_banner(
     banner = "*** Welcome, 3 nodes are down ***\n"
     stand_in(tmp_path, monkeypatch, sbatch="", scancel="", squeue="", srun="none",
              sinfo=f"{banner}debug\nmain*\n", sacctmgr=f"{banner}project-1\n")
-    facts = detect_site.found()
+    facts = detect_site.detect()
     assert (facts["partition"], facts["account"]) == ("main", "project-1")
 
 
@@ -269,4 +268,5 @@ def test_the_state_of_a_run_says_what_was_not_understood(
     monkeypatch.setenv("PATH", f"{place.root / 'bin'}:/usr/bin:/bin")
     [row] = watch.look([place.out])
     assert row.state == "unknown"
-    assert 'qstat does not answer: {"Jobs": ["7.server"]}' in row.reason
+    assert row.reason.startswith("qstat ")
+    assert '{"Jobs": ["7.server"]}' in row.reason

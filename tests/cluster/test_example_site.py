@@ -1,4 +1,4 @@
-"""Every recipe of several nodes gives its batch script for the clusters of the example site."""
+"""Every recipe for several nodes renders as a batch script for the clusters of the example site."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recipes() -> Iterator[str]:
 MANY = list(recipes())
 
 LONGEST = 120
-"""Lines of a script that an administrator reads in two minutes."""
+"""Largest number of lines of a script."""
 
 
 def preview(name: str, cluster: str, initial: Path | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Names and values of every kind in the script of a job: nothing of them is ever executed.
+"""Hostile names and values in the script of a job: the shell executes no part of them.
 
 The scripts run with stand-ins for the commands of Slurm, PBS and LSF, and for Apptainer.
 """
@@ -24,7 +24,7 @@ from trimaran.site_file import Cluster
 HOSTILE = "'\"$(touch owned)`touch owned`;touch owned;"
 ODD = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 NAMES = ODD.map(lambda text: f"a{text.replace('/', '')}{HOSTILE}")
-FOLDERS = NAMES.map(lambda name: name.replace(":", ""))  # one in PATH cannot have it
+FOLDERS = NAMES.map(lambda name: name.replace(":", ""))  # a folder in PATH cannot have it
 
 
 def with_env(job: Job, **env: str) -> Job:
@@ -35,7 +35,7 @@ def with_env(job: Job, **env: str) -> Job:
 
 
 def hostile(root: Path, scheduler: str, run: str, value: str) -> Place:
-    """Return a job in which every path, and every value that is free, is hostile."""
+    """Return a job in which every path and every free value is hostile."""
     site = Cluster.model_validate({
         "scheduler": scheduler, "mpi": "none", "env": {"NCCL_NOTE": value}, "stage_data": True,
         "local_storage": root / f"own {run}", "apptainer": root / "bin/apptainer",
@@ -106,5 +106,5 @@ CONTROL = "a\n#SBATCH --account=other"
     ids=["run", "image", "data", "site", "recipe"],
 )
 def test_control_characters_are_refused(change: Any) -> None:
-    with pytest.raises(UsageError, match="control characters"):
+    with pytest.raises(UsageError, match="#SBATCH"):
         script.render(change(describe(Path("/example"), "run", {}, Cluster())))

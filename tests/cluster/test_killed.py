@@ -1,4 +1,4 @@
-"""Whoever queues a job is killed around the moment when the batch system takes it.
+"""The process that queues a job is killed around the moment when the batch system accepts it.
 
 Slurm is a stand-in that keeps a list of jobs; the tool is a process of its own, and is killed by
 what it has started. A real Slurm is in tests/integration/test_cluster.py.
@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from jobplaces import Place, make, write_program
 from trimaran import cli
 from trimaran.cluster import jobs, watch
+from trimaran.errors import RunError, TrimaranError, UsageError
 from trimaran.site_file import Cluster
 
 SBATCH = r"""#!/bin/sh
@@ -45,7 +46,7 @@ KILL = 'kill -{signal} "$PPID"; sleep 0.5\n'
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A run whose first job has ended, on a login node with a batch system that takes jobs."""
+    """A run whose first job has ended, on a login node whose batch system accepts jobs."""
     place = make(tmp_path / "a place", cluster=Cluster(mpi="pmi2"))
     programs = place.root / "bin"
     for name, text in (("sbatch", SBATCH), ("squeue", SQUEUE), ("scancel", SCANCEL)):
@@ -57,7 +58,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def tool(place: Place, *words: str) -> subprocess.Popen[str]:
-    """Start the tool as a process of its own."""
+    """Start the tool as a separate process."""
     return subprocess.Popen(
         [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
@@ -69,12 +70,12 @@ def ask(*words: object) -> Any:
 
 
 def listed(place: Place) -> list[list[str]]:
-    """Return the jobs that the batch system has."""
+    """Return the jobs of the batch system: number, name, state and reason of each."""
     return [line.split("|") for line in (place.root / "bin/jobs").read_text().splitlines()]
 
 
 def wait_for_jobs(place: Place) -> None:
-    """Wait until the batch system has a job, and the command that queued it has ended."""
+    """Wait until the batch system has a job, and until the command that queued it has ended."""
     end = time.monotonic() + 60
     while not listed(place):
         assert time.monotonic() < end
@@ -95,15 +96,18 @@ def test_the_job_is_found_by_status_resume_and_cancel(
         wait_for_jobs(place)  # sbatch outlives it
     else:
         assert child.returncode == 130
-        assert "job 101 is queued" in said
-        assert f"trimaran cancel {place.out} ends it" in said
+        assert "interrupted:" in said
+        assert "job 101 " in said
+        assert f"`trimaran cancel {place.out}`" in said
         assert jobs.numbers(place.out) == ["101"]
     (place.root / "bin" / moment).write_text("")
     [row] = watch.look([place.out])
     assert (row.job, row.state, row.reason) == ("101", "pending", "Priority")
     again = ask("resume", place.out)
     assert again.exit_code != 0
-    assert "job 101 of the run" in str(again.exception)
+    assert isinstance(again.exception, UsageError)
+    assert again.exception.code == "job-active"
+    assert "job 101 " in again.exception.message
     assert len(listed(place)) == 1
     done = ask("cancel", place.out)
     assert done.stdout == "job 101 cancelled\n", done.output
@@ -121,11 +125,15 @@ def test_nobody_resumes_while_the_command_that_queues_is_still_at_it(place: Plac
     with tool(place, "resume", str(place.out)) as child:
         child.wait(timeout=200)
     again = ask("resume", place.out)
-    assert "the run in" in str(again.exception)
-    assert "is going on" in str(again.exception)
+    assert isinstance(again.exception, TrimaranError)
+    assert str(place.out) in again.exception.message
+    assert again.exception.code != "job-active"  # the lock of the run refuses it
     (place.root / "bin/go").touch()
     wait_for_jobs(place)
-    assert "job 101 of the run" in str(ask("resume", place.out).exception)
+    error = ask("resume", place.out).exception
+    assert isinstance(error, UsageError)
+    assert error.code == "job-active"
+    assert "job 101 " in error.message
     assert len(listed(place)) == 1
 
 
@@ -136,14 +144,16 @@ def test_a_second_signal_does_not_wait_for_the_batch_system(place: Place) -> Non
         _, said = child.communicate(timeout=200)
     assert not (place.root / "bin/late").exists()
     assert child.returncode == 130
-    assert "stopped by the user while Slurm took the job" in said
+    assert "interrupted:" in said
+    assert f"`trimaran status {place.out}`" in said  # no number is known yet
     assert [row.job for row in watch.look([place.out])] == ["101"]
 
 
 def test_killed_before_anything_was_queued_it_can_be_resumed(place: Place) -> None:
     (place.out / "job/queueing").touch()
     [row] = watch.look([place.out])
-    assert (row.state, row.reason) == ("lost", "it was never queued: trimaran resume queues it")
+    assert (row.state, row.job) == ("lost", "-")
+    assert "`trimaran resume`" in row.reason
     assert ask("resume", place.out).exit_code == 0
     assert jobs.numbers(place.out) == ["101"]
     assert not (place.out / "job/queueing").exists()
@@ -162,7 +172,7 @@ def test_a_job_that_has_ended_meanwhile_has_told_of_itself(place: Place) -> None
 def test_a_job_that_is_there_is_queued_whatever_the_command_says(
     place: Place, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with sbatch: "Socket timed out on send/recv operation"."""
+    """A real sbatch fails so with "Socket timed out on send/recv operation"."""
     monkeypatch.setattr("trimaran.cluster.scheduler.ANSWER_SECONDS", 2.0)
     (place.root / "bin/after").write_text(f"{end}\n")
     assert jobs.again(place.out).job == "101"
@@ -171,18 +181,21 @@ def test_a_job_that_is_there_is_queued_whatever_the_command_says(
 
 
 @pytest.mark.parametrize(
-    ("end", "told"),
-    [("exit 1", "sbatch refuses the job"), ("echo 12 3; exit 0", "names no job: 12 3"),
-     ("sleep 60", "sbatch has not answered within 2 s")],
+    ("end", "error_code", "named"),
+    [("exit 1", "job-refused", "sbatch"), ("echo 12 3; exit 0", "job-number-missing", "12 3"),
+     ("sleep 60", None, "2 s")],
 )
 def test_a_job_that_ended_long_ago_is_not_taken_for_a_new_one(
-    place: Place, end: str, told: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, end: str, error_code: str | None, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trimaran.cluster.scheduler.ANSWER_SECONDS", 2.0)
     (place.root / "bin/jobs").write_text(f"100|{place.job.name}|CANCELLED|None\n")
     (place.root / "bin/before").write_text(f"{end}\n")
     done = ask("resume", place.out)
-    assert told in str(done.exception)
+    assert isinstance(done.exception, RunError)
+    assert error_code is None or done.exception.code == error_code
+    assert named in done.exception.message
+    assert "sbatch" in done.exception.message
     assert len(listed(place)) == 1
 
 

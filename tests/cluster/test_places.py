@@ -1,4 +1,4 @@
-"""The path of a run directory: what of it a batch system would replace, and what is not seen."""
+"""Paths of run directories with patterns that a batch system replaces, or invisible characters."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typer.testing import CliRunner
 from hostile import is_harmless
 from jobplaces import ENGINE, make, write_program
 from trimaran import cli
+from trimaran.errors import UsageError
 from trimaran.launch.words import quote
 
 TWO_NODES = "resnet-imagenet/cpu-2node-smoke"
 MARKS = ["\u202e", "\u200f", "\u2066", "\u061c", "\u2028", "\ufeff", "\u00ad", "\U000e0001"]
-"""Characters that turn text round, break a line, or are not seen."""
+"""Characters that reverse the direction of text, break a line, or are invisible."""
 
 
 @pytest.fixture(autouse=True)
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have an Apptainer on PATH: what is refused is to be so for its own reason."""
+    """Put an Apptainer stand-in on PATH, so that no command fails for the lack of it."""
     write_program(tmp_path / "apptainer", ENGINE)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
@@ -51,8 +52,10 @@ def test_what_a_batch_system_would_replace_is_refused_by_name(
 ) -> None:
     site = site_of(own_place, scheduler)
     done = ask("submit", TWO_NODES, "--site", site, "--out", name, *words)
-    assert f"reads {read} in the path of a run directory as its own" in str(done.exception)
-    assert "choose another --out" in str(getattr(done.exception, "hint", ""))
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.code == "scheduler-unsupported"
+    assert f" {read} " in done.exception.message
+    assert "--out" in str(done.exception.hint)
     assert [path.name for path in own_place.iterdir()] == ["site.yaml"]
 
 
@@ -61,7 +64,10 @@ def test_the_folder_that_it_is_called_in_counts_too(
 ) -> None:
     (own_place / "100%").mkdir()
     monkeypatch.chdir(own_place / "100%")
-    assert "reads % in the path" in str(ask("submit", TWO_NODES, "--dry-run").exception)
+    error = ask("submit", TWO_NODES, "--dry-run").exception
+    assert isinstance(error, UsageError)
+    assert error.code == "scheduler-unsupported"
+    assert str(own_place / "100%") in error.message
 
 
 @pytest.mark.parametrize(("scheduler", "name"), [
@@ -89,7 +95,7 @@ def test_a_direction_mark_in_a_path_is_seen_and_the_script_that_is_shown_is_the_
     done = ask("submit", TWO_NODES, "--out", f"a{mark}b", "--dry-run")
     assert done.exit_code == 0, done.output
     assert is_harmless(done.stdout)
-    assert "\\u" not in done.stdout  # else what is shown would name another folder
+    assert "\\u" not in done.stdout  # an escape would name another folder
     [line] = [one for one in done.stdout.splitlines() if one.startswith("out=")]
     told = f'{line}; printf %s "$out"'
     found = subprocess.run(["sh", "-c", told], capture_output=True, check=True)

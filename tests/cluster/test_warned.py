@@ -1,4 +1,4 @@
-"""A time limit is announced once, at any moment: the ranks are told, or none is started."""
+"""The batch system warns a job once, at any moment: the ranks get the warning, or none starts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trimaran.site_file import Cluster
 
 STEP = SRUN.replace("for word; do", "SLURM_STEP_ID=5; export SLURM_STEP_ID\nfor word; do", 1)
 SIGNALLED = 'case " $* " in *" task "*) kill -USR1 "$PPID"; sleep 1 ;; esac\n'
-"""What a stand-in of srun does first: the limit is announced while it starts the ranks."""
+"""First line of an srun stand-in, which sends the warning while it starts the ranks."""
 
 SCANCEL = """#!/bin/sh
 echo "$*" >>"$0.argv"
 if [ "$*" = "--signal=URG 7.5" ] && [ -e listening ]; then touch told; fi
 """
-"""Slurm signals the step 5 of the job 7; a rank that does not listen yet hears nothing."""
+"""Stand-in: Slurm signals step 5 of job 7; a rank without a signal handler does not react."""
 
 LISTENS = f"""
 sleep {{late}}
@@ -54,7 +54,7 @@ def slurm(place: Place) -> Place:
 def test_ranks_that_are_being_started_are_told_when_they_listen(
     slurm: Place, older: str | None, late: int
 ) -> None:
-    if older is not None:  # of the link before
+    if older is not None:  # left by the link before
         (slurm.out / "job/.step").write_text(older)
     write_program(slurm.root / "bin/srun", STEP.replace("for word", f"{SIGNALLED}for word", 1))
     code, said = slurm.run(LISTENS.format(late=late))
@@ -67,7 +67,7 @@ def test_ranks_that_are_being_started_are_told_when_they_listen(
 
 
 def test_what_is_announced_between_the_nodes_and_the_ranks_is_told(tmp_path: Path) -> None:
-    """While NVIDIA's service is started the ranks are next; the stand-in for sleep announces it."""
+    """The stand-in for sleep sends the warning between the start of MPS and that of the ranks."""
     place = sharing(tmp_path / "p")
     write_program(place.root / "bin/srun", STEP)
     write_program(place.root / "bin/scancel", SCANCEL)
@@ -116,7 +116,7 @@ def test_an_end_that_is_told_while_nodes_are_looked_at_starts_no_rank(slurm: Pla
 
 
 def test_the_status_of_ranks_is_known_though_a_signal_came_with_their_end(slurm: Place) -> None:
-    """The shell tells of a process that has ended once only, and then that it does not know it."""
+    """The shell returns the status of an ended process once; a second `wait` returns 127."""
     for number in range(5):
         slurm.run(f"kill -USR1 $(ps -o ppid= $PPID); kill -9 $$; exit {number}", str(number + 1))
         last = job_chain.read(slurm.out)[-1].end

@@ -1,4 +1,4 @@
-"""Runs to compare, of one small recipe."""
+"""A fixture that makes runs of one small recipe to compare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimaran.recipes.options import Argument
 
 @pytest.fixture
 def make(recipe: RecipeFile, own_place: Path) -> comparable.Make:
-    """Make a run in a folder of that name."""
+    """A function that makes a run in a folder of the given name."""
 
     def leave(
         name: str, accuracies: Sequence[float] = (0.9,), speeds: Sequence[float] = (1000.0,),

@@ -1,4 +1,4 @@
-"""A comparison in words, in tables and as a page."""
+"""A comparison as sentences, tables and a page."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ def test_each_difference_is_a_sentence_in_the_unit_of_the_metric(make: Make) -> 
     found, _ = compare([make("a", (0.9,), noise(1, 1000)), make("b", (0.92,), noise(2, 1200))])
     said = explain.sentences(found)
     assert said[0] == (
-        "val_top1: B is 2.00 points higher than A, and whether that is more than the noise, these"
-        " runs cannot tell."
+        f"val_top1: B is 2.00 points higher than A, {explain._OUTCOMES['not known']}."
     )
     assert said[1] == "val_top5: no difference between B and A."
-    assert said[2].startswith("throughput: B is 199 img/s (19.9 %) higher than A, which is more"
-                              " than the fluctuation within the two runs")
+    outcome = explain._OUTCOMES["more than noise within the runs"]
+    assert said[2] == f"throughput: B is 199 img/s (19.9 %) higher than A, {outcome}."
 
 
 def test_groups_that_are_not_judged_share_a_sentence(make: Make) -> None:

@@ -1,4 +1,4 @@
-"""What is called more than noise: known examples, simulated noise, and what cannot be said."""
+"""Judgement of differences: worked examples, simulated noise, and cases without a judgement."""
 
 from __future__ import annotations
 
@@ -72,13 +72,15 @@ def test_a_difference_far_beyond_the_windows_is_seen_and_limited_to_these_runs()
 
 
 def rate(judge: Callable[[int], str], trials: int = 400) -> float:
-    """Return how often equal runs are told apart."""
+    """Return the fraction of trials in which equal runs are judged as different."""
     return sum("more" in judge(trial) for trial in range(trials)) / trials
 
 
 def test_equal_runs_are_told_apart_about_as_rarely_as_said() -> None:
-    """Neighbours alike at 0.6: the mean has (1 + 0.6) / (1 - 0.6) = 4 times the variance of one of
-    independent windows, and a test that counts them one by one finds P(abs(z) > 1.96 / 2) = 0.33.
+    """The windows have an autocorrelation of 0.6.
+
+    The variance of their mean is (1 + 0.6) / (1 - 0.6) = 4 times that of independent windows. A
+    test that assumes independence would judge P(abs(z) > 1.96 / 2) = 0.33 of them as different.
     """
     def judge(trial: int) -> str:
         first, second = (noise(2 * trial + one, 0, memory=0.6, count=400) for one in (0, 1))
@@ -103,7 +105,7 @@ def test_the_stretches_cover_all_windows_once() -> None:
 
 
 def critical(df: float) -> float:
-    """Return t(0.975, df): Student's density integrated by Simpson's rule, and halved."""
+    """Return t(0.975, df) by Simpson's rule on Student's density, and bisection."""
     scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
 
     def inside(t: float) -> float:
@@ -120,7 +122,7 @@ def critical(df: float) -> float:
 
 
 def moments(values: list[float]) -> tuple[float, float]:
-    """Return mean and variance, of the sample: over one less than its values."""
+    """Return the mean and the sample variance (divisor n - 1)."""
     mean = sum(values) / len(values)
     return mean, sum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
@@ -158,7 +160,7 @@ def test_less_is_as_different_as_more_and_the_end_of_the_interval_is_within(
 
 
 def test_a_difference_is_of_means_and_a_stretch_has_a_median() -> None:
-    """Of skewed values, whose means and medians differ."""
+    """The values are skewed, so that means and medians differ."""
     assert between([0.0, 0.0, 9.0], [1.0, 1.0, 1.0]).value == pytest.approx(1 - 3)
     windows = [1.0, 1.0, 1.0, 100.0, 50.0, 2.0, 2.0, 2.0, 3.0] * 4  # 36: six stretches of six
     cut = [windows[6 * place : 6 * place + 6] for place in range(6)]

@@ -93,8 +93,8 @@ def test_get_makes_what_a_recipe_needs(checkout: Path, small: AnyContract) -> No
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    ([], "which data set"),
-    (["--for", RECIPE, "--format", "lmdb"], "both say the format"),
+    ([], "data get"),
+    (["--for", RECIPE, "--format", "lmdb"], "--format and --for"),
     (["nothing", "--for", RECIPE], "reads no data set 'nothing'"),
     (["--for", "resnet-imagenet/nothing"], "unknown recipe"),
     (["nothing"], "unknown data set"),

@@ -1,4 +1,4 @@
-"""How a recipe stands, and that no number is shown without its year."""
+"""Status of recipes; a published number needs a year."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from finished import SIF, finish
+from refusals import refused
 from samples import GOOD
 from trimaran.errors import UsageError
 from trimaran.evidence import recipe_status, store
@@ -87,7 +88,7 @@ def test_an_earlier_wording_that_was_another_experiment_does_not_count(checkout:
     recipe = recipe_file(checkout, [EXPECTED])
     add_run(checkout, recipe, 0.95)
     now = recipe_file(checkout, [EXPECTED | {"value": 91}])
-    assert only().status == "reproduced"  # by another wording of what is expected
+    assert only().status == "reproduced"  # only the expected value has changed
     (checkout / "site").mkdir(exist_ok=True)
     (checkout / "site/wordings.yaml").write_text(
         f"schema: 1\nother:\n  {now.name}: {{{recipe.sha256}: another rate}}\n")
@@ -114,13 +115,13 @@ def test_a_published_number_without_a_year_is_refused_with_its_line(checkout: Pa
         recipe_status.all_of(store.read())
     lines = recipe.path.read_text().splitlines()
     number = next(n for n, text in enumerate(lines, 1) if "source: hearsay" in text)
-    assert caught.value.message == (
-        f"{recipe.path}:{number}: expected.0.source: has no year (hearsay)")
+    assert caught.value.message.startswith(f"{recipe.path}:{number}: expected.0.source: ")
+    assert "hearsay" in caught.value.message
 
 
 def test_a_recipe_that_is_not_valid_stops_with_its_line(checkout: Path) -> None:
     recipe_file(checkout, [EXPECTED]).path.write_text("schema: 1\nsumary: x\n")
-    with pytest.raises(UsageError, match=r"cpu-smoke\.yaml:2: sumary: unknown key"):
+    with pytest.raises(UsageError, match=r"cpu-smoke\.yaml:2: sumary:"):
         recipe_status.all_of(store.read())
 
 
@@ -128,7 +129,7 @@ def test_evidence_of_no_recipe_is_refused(checkout: Path) -> None:
     recipe = recipe_file(checkout, [EXPECTED])
     add_run(checkout, recipe, 0.95)
     recipe.path.unlink()
-    with pytest.raises(UsageError, match=r"run\.recipe\.name: there is no recipe"):
+    with refused("evidence-invalid", "run.recipe.name", recipe.name, kind=UsageError):
         recipe_status.all_of(store.read())
 
 
@@ -158,7 +159,7 @@ hardware: {source: guide, place: table 1, devices: {}}
     (checkout / "site").mkdir()
     file = checkout / published.FILE
     file.write_text(text)
-    with pytest.raises(UsageError, match=r"figures\.two: no source is called 'nobody'"):
+    with pytest.raises(UsageError, match=r"figures\.two: .*'nobody'"):
         published.load()
     file.write_text(text.replace("nobody", "guide"))
     assert published.load().figures["one"].text == "about 1.5 h"
@@ -170,5 +171,5 @@ def test_evidence_keeps_its_curves_for_the_pages(checkout: Path) -> None:
     content = json.loads(file.read_text())
     content["curves"][0]["points"][0] = ["a", 0, 1]
     file.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=r"curves\.0\.points\.0"):
+    with refused("evidence-invalid", "curves.0.points.0", kind=UsageError):
         store.read()

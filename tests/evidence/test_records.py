@@ -1,4 +1,4 @@
-"""Benchmarks as evidence: their medians and ratios are computed again, or refused."""
+"""Evidence of benchmarks: minimum, median and maximum must agree with the values of the rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimaran.evidence.records import Ratio, Spread
 
 @pytest.mark.parametrize(("values", "told", "accepted"), [
     ([3.0, 1.0, 8.0], (1.0, 3.0, 8.0), True), ([3.0, 1.0, 8.0, 4.0], (1.0, 3.5, 8.0), True),
-    ([3.0, 1.0, 8.0], (1.0, 4.0, 8.0), False),  # that is the mean
+    ([3.0, 1.0, 8.0], (1.0, 4.0, 8.0), False),  # 4.0 is the mean
     ([3.0, 1.0, 8.0], (0.5, 3.0, 8.0), False), ([3.0, 1.0, 8.0], (1.0, 3.0, 9.0), False),
     ([2.0], (2.0, 2.0, 2.0), True),
 ])

@@ -1,4 +1,4 @@
-"""Evidence is read strictly: what is wrong is named with file, line and reason, all at once."""
+"""Evidence is read strictly: one error lists all faults with file, line and reason."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from refusals import refused
 from trimaran import paths
 from trimaran.errors import UsageError
 from trimaran.evidence import store
@@ -37,7 +38,7 @@ def change(path: Path, change: Callable[[Any], object]) -> None:
 
 
 def line(path: Path, text: str) -> int:
-    """Return the first line of `path` that has `text`."""
+    """Return the number of the first line of `path` that contains `text`."""
     return next(n for n, found in enumerate(path.read_text().splitlines(), 1) if text in found)
 
 
@@ -61,9 +62,8 @@ def test_each_kind_is_found_by_its_name(results: Path) -> None:
 
 
 def fault(results: Path) -> str:
-    with pytest.raises(UsageError) as caught:
+    with refused("evidence-invalid", results, kind=UsageError) as caught:
         store.read()
-    assert str(results) in caught.value.message
     return caught.value.message
 
 
@@ -77,11 +77,11 @@ def fault(results: Path) -> str:
         (RUN, lambda c: c["run"]["host"].update(hostname="n1"), '"hostname"', "unknown key"),
         (RUN, lambda c: c["verdict"]["rows"][0].update(measured="1e999"), '"measured"', "finite"),
         (RUN, lambda c: c["verdict"]["rows"][0].update(measured=12), '"metric"',
-         "val_top1: the outcome PASS contradicts its numbers"),
-        (RUN, lambda c: c["verdict"].update(outcome="FAIL"), '"verdict"', "the outcome is FAIL"),
+         "val_top1: PASS"),
+        (RUN, lambda c: c["verdict"].update(outcome="FAIL"), '"verdict"', "outcome is FAIL"),
         (BENCHMARK, lambda c: c["rates"][1].update(median=99), '"name": "ceiling: fp32', "median"),
-        (BENCHMARK, lambda c: c["ratios"][0].update(of="nobody"), "{", "'nobody' is no rate"),
-        (BENCHMARK, lambda c: c["ratios"][0].update(over=["nobody"]), "{", "'nobody' is no rate"),
+        (BENCHMARK, lambda c: c["ratios"][0].update(of="nobody"), "{", "ratios: 'nobody'"),
+        (BENCHMARK, lambda c: c["ratios"][0].update(over=["nobody"]), "{", "ratios: 'nobody'"),
         (BENCHMARK, lambda c: c["machine"].update(date="yesterday"), '"date"', "pattern"),
         (IMAGE, lambda c: c.update(size="large"), '"size"', "integer"),
         (SUITE, lambda c: c.update(revision="main"), '"revision"', "pattern"),
@@ -103,24 +103,27 @@ def test_all_that_is_wrong_is_named_at_once(results: Path) -> None:
     (results / BENCHMARK).write_text("{")
     said = fault(results)
     assert f"{results / RUN}:" in said
-    assert f"{results / BENCHMARK}:1: Expecting property name" in said
+    assert f"{results / BENCHMARK}:1: " in said
 
 
 @pytest.mark.parametrize(
-    ("name", "to", "reason"),
+    ("name", "to", "named"),
     [
-        (RUN, "resnet-imagenet/cpu-quickstart/newest.json", "is not DATE-HOST.json"),
-        (RUN, "resnet-imagenet/cpu-quickstart/2026-11-24-a.json", "it is of 2026-11-23, its name"),
+        (RUN, "resnet-imagenet/cpu-quickstart/newest.json", ["DATE-HOST.json"]),
+        (RUN, "resnet-imagenet/cpu-quickstart/2026-11-24-a.json", ["2026-11-23", "2026-11-24"]),
         (RUN, "resnet-imagenet/cpu-smoke/2026-11-23-a.json",
-         "it is of resnet-imagenet/cpu-quickstart, its folder says resnet-imagenet/cpu-smoke"),
-        (IMAGE, "images/torch-gpu/2026-11-22-a.json", "its folder says torch-gpu"),
-        (SUITE, "2026-11-23-a.json", "no evidence is known that lies in such a folder"),
-        (SUITE, "a/b/c/2026-11-23-a.json", "no evidence is known that lies in such a folder"),
+         ["of resnet-imagenet/cpu-quickstart", "folder is resnet-imagenet/cpu-smoke"]),
+        (IMAGE, "images/torch-gpu/2026-11-22-a.json", ["of torch-cpu", "folder is torch-gpu"]),
+        (SUITE, "2026-11-23-a.json", ["this folder"]),
+        (SUITE, "a/b/c/2026-11-23-a.json", ["this folder"]),
     ],
 )
 def test_a_file_that_is_in_the_wrong_place_is_named(
-    results: Path, name: str, to: str, reason: str
+    results: Path, name: str, to: str, named: list[str]
 ) -> None:
     (results / to).parent.mkdir(parents=True, exist_ok=True)
     (results / name).rename(results / to)
-    assert reason in fault(results)
+    message = fault(results)
+    assert f"{results / to}:1: " in message
+    for text in named:
+        assert text in message

@@ -51,7 +51,7 @@ def test_x_rays_are_packed_learned_and_looked_at(folder: Path, tmp_path: Path) -
     images, packed, out = folder / "images", folder / "packed", tmp_path / "out"
     trimaran("data", "pack", images, "--labels", images / "labels.csv", "--format", "tfrecord",
              "--resize", "250x250", "-o", packed)
-    assert "as it should be" in trimaran("data", "verify", packed)
+    assert "intact" in trimaran("data", "verify", packed)
     splits = json.loads((packed / "dataset.json").read_text())["splits"]
     assert {name: split["samples"] for name, split in splits.items()} == {"train": 12, "val": 4}
 

@@ -1,4 +1,4 @@
-"""What doctor says of a machine: what is missing has a way out, and nothing ends it."""
+"""`trimaran doctor`: a missing program gets a hint, and no failure ends the checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def found(name: str) -> Condition:
 
 
 def programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
-    """Have only these programs, by their names, on PATH."""
+    """Put only these programs, given as name and script, on PATH."""
     folder.mkdir(exist_ok=True)
     for name, script in scripts.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -29,7 +29,7 @@ def test_missing_tcmalloc_is_told_with_its_package(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(host, "TCMALLOC", "no-such-library.so")
     check = found("host engine")
     assert check.status == "warn"
-    assert "training is slower" in check.detail
+    assert "tcmalloc" in check.detail
     assert "libtcmalloc-minimal4" in check.hint
 
 

@@ -1,15 +1,15 @@
-"""The command line: arguments in, one call of the library, a table or JSON out, an exit code.
+"""The command line: parse arguments, call the library, print a table or JSON, set the exit code.
 
-One module for each group of commands; `common` has what they share, `outermost` what stands
-around all of them. Imports of the library are inside the commands on purpose:
-`trimaran --help` answers at once.
+Each group of commands has a module. `common` has shared definitions, and `error_boundary` turns
+errors of any command into messages and exit codes. The commands import the library inside their
+functions, so that `trimaran --help` answers at once.
 """
 
 from __future__ import annotations
 
 import sys
 
-# Imported for their commands.
+# These imports register the commands.
 from trimaran.cli import (  # noqa: F401
     bundles,
     cache,

@@ -77,9 +77,10 @@ def unbundle(
     reporter = terminal()
     if verify:
         if to is not None or take_in:
-            raise UsageError("--verify unpacks nothing: leave out --to and --import")
+            raise UsageError("--verify excludes --to and --import, because it unpacks nothing",
+                             code="arguments-conflict", hint="leave out --to and --import")
         manifest = unpack.verify(file, reporter)
-        say(f"{file}: every file is as it was packed")
+        say(f"{file}: all files are intact")
         say(f"{manifest.recipe.name}, {manifest.image.name} {manifest.image.digest}")
         return
     folder, manifest = unpack.extract(file, to, reporter)

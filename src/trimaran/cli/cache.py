@@ -35,8 +35,8 @@ def cache_list(site: Site, as_json: Json = False) -> None:
     from trimaran.inventory import cache_usage
 
     with terminal().bar("measuring the cache", None):
-        found = [*cache_usage.find(), *_copies(site)]
-    _show(found, f"{paths.cache()}", as_json)
+        holdings = [*cache_usage.find(), *_copies(site)]
+    _show(holdings, f"{paths.cache()}", as_json)
 
 
 @command(app, "prune")
@@ -60,25 +60,26 @@ def cache_prune(
         everything = [*cache_usage.find(), *_copies(site)]
     for holding in everything:
         if holding.user:
-            terminal().note(f"{holding.name} stays: {holding.user} uses it")
-    found = [holding for holding in everything if holding.superfluous]
-    if not found:
-        say("nothing to remove: all in the cache is in use")
+            terminal().note(f"{holding.name} stays, because {holding.user} uses it")
+    holdings = [holding for holding in everything if holding.superfluous]
+    if not holdings:
+        say("nothing to remove: everything in the cache is in use")
         return
-    size = sum(holding.size for holding in found)
-    _show(found, f"to be removed: {size / 1e9:,.1f} GB")
+    size = sum(holding.size for holding in holdings)
+    _show(holdings, f"to be removed: {size / 1e9:,.1f} GB")
     if not yes and not sys.stdin.isatty():
-        raise UsageError("nobody to ask", hint="trimaran cache prune --yes")
+        raise UsageError("cache prune needs a confirmation, and standard input is not a terminal",
+                         code="confirmation-missing", hint="trimaran cache prune --yes")
     if not yes and not typer.confirm("Remove them?"):
         say("nothing removed")
         return
     kept = 0
-    for holding in found:
+    for holding in holdings:
         try:
             with terminal().bar(f"removing {holding.name}", None):
                 holding.remove()
         except (TrimaranError, OSError) as error:
-            terminal().warn(f"{holding.name} stays: {error}")
+            terminal().warn(f"{holding.name} could not be removed: {error}")
             kept += holding.size
     say(f"removed {(size - kept) / 1e9:,.1f} GB")
     if kept:
@@ -86,21 +87,21 @@ def cache_prune(
 
 
 def _copies(site: Site) -> list[Holding]:
-    """Return what jobs have copied to this machine's own disk."""
+    """Return the copies that jobs made on this machine's own disk."""
     from trimaran.cluster import node_copies
     from trimaran.inventory import cache_usage
 
     return [
-        cache_usage.copies_of(one.job, one.path, one.size, ended=one.ended)
-        for one in node_copies.find(site)
+        cache_usage.copies_of(copies.job, copies.path, copies.size, ended=copies.ended)
+        for copies in node_copies.find(site)
     ]
 
 
-def _show(found: list[Holding], title: str, as_json: bool = False) -> None:
+def _show(holdings: list[Holding], title: str, as_json: bool = False) -> None:
     rows = [
         {"name": holding.name, "kind": holding.kind,
          "size": holding.size if as_json else f"{holding.size / 1e6:,.0f} MB",
          "state": holding.state, **({"made": holding.made} if as_json else {})}
-        for holding in found
+        for holding in holdings
     ]
     emit(rows, title, as_json)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from trimaran.site_file import Site
 
 MOST_NODES = 100_000
-"""Nodes of a job; no machine has as many."""
+"""Largest accepted number of nodes; no machine has more."""
 
 LAST = 50
-"""Runs that `status` shows though they have ended."""
+"""Number of ended runs that `status` shows."""
 
 ClusterName = Annotated[
     str | None,
@@ -80,17 +80,17 @@ def init_site(
 
     place = file or site_file.default_path()
     if place is None:
-        raise UsageError("no home folder is known, and so no place for the site file",
-                         hint="set HOME, or name a file: --site FILE")
+        raise UsageError("no place for the site file: the home directory is unknown",
+                         code="home-unknown", hint="set HOME, or name a file: --site FILE")
     detect_site.refuse_old(place, name)
-    facts = detect_site.found(terminal())
+    facts = detect_site.detect(terminal())
     if not yes and sys.stdin.isatty():
         for key, (question, taken) in detect_site.questions(facts).items():
             answer = typer.prompt(question, default=visible(taken), show_default=bool(taken),
                                   err=True)
             facts = {**facts, key: detect_site.answered(key, answer)}
     if most := detect_site.limit(facts, terminal()):
-        terminal().note(f"a job in {facts['partition']} may take {most} at most")
+        terminal().note(f"time limit of partition {facts['partition']}: {most}")
     detect_site.write(place, name, facts)
     say(place)
     say(place.read_text(encoding="utf-8").rstrip())
@@ -159,8 +159,8 @@ def submit(
         raise UsageError(f"--form {form} is not known", code="argument-invalid",
                          hint=f"known: {docker.FORM}")
     if form is not None and not dry_run:
-        raise UsageError(f"--form {form} is only printed: Trimaran does not run it",
-                         code="arguments-conflict", hint="add --dry-run")
+        raise UsageError(f"--form {form} needs --dry-run: Trimaran prints this form and cannot"
+                         " submit it", code="arguments-conflict", hint="add --dry-run")
     if dry_run:
         for request in requests:
             render = jobs.preview if form is None else docker.render
@@ -175,15 +175,19 @@ def submit(
 
 
 def _counts(text: str) -> list[int]:
-    """Return the numbers of nodes that `--nodes` names."""
+    """Return the numbers of nodes of `--nodes`, ascending and without duplicates.
+
+    Raises:
+        UsageError: a part of the text is not a number from 1 to MOST_NODES.
+    """
     words = text.split(",")
     longest = len(str(MOST_NODES))  # Python refuses to read thousands of digits
     if not all(
         word.isascii() and word.isdigit() and len(word) <= longest and 1 <= int(word) <= MOST_NODES
         for word in words
     ):
-        raise UsageError(f"--nodes {text}: not numbers of nodes from 1 to {MOST_NODES:,}",
-                         hint="such as --nodes 1,2,4,8")
+        raise UsageError(f"--nodes {text}: needs one or more numbers from 1 to {MOST_NODES:,}",
+                         code="argument-invalid", hint="such as --nodes 1,2,4,8")
     return sorted({int(word) for word in words})
 
 
@@ -192,7 +196,7 @@ def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> No
     """Show the state of submitted runs: queued, running or ended.
 
     Without arguments: all runs below runs/, here and on the clusters' scratch, that are queued or
-    running, and the 50 that were submitted last. Of a scaling series, all runs are shown. The
+    running, and the 50 that were submitted last. For a scaling series, all its runs are shown. The
     state of a run whose batch system does not answer is unknown; if that run was named, the exit
     code is 4.
 
@@ -200,14 +204,15 @@ def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> No
     """
     from trimaran.cluster import watch
 
-    named = [one for run in runs or [] for one in _runs_of(run)]
+    named = [point for run in runs or [] for point in _runs_of(run)]
     rows = watch.look(named, terminal()) if named else watch.overview(
-        watch.found(watch.folders(site)), terminal()
+        watch.find(watch.folders(site)), terminal()
     )
     if not runs and not as_json:
         shown = [row for row in rows[:-LAST] if row.state not in watch.ENDED] + rows[-LAST:]
         if len(shown) < len(rows):
-            terminal().note(f"{len(rows) - len(shown):,} more have ended: trimaran status --json")
+            terminal().note(f"{len(rows) - len(shown):,} more runs have ended;"
+                            " `trimaran status --json` lists all")
         rows = shown
     emit([
         {
@@ -235,8 +240,10 @@ def logs(
     from trimaran.report import scaling
 
     if points := scaling.folders(run):
-        raise UsageError(f"{run} is a scaling series: each of its runs has a log of its own",
-                         hint=f"name one: {', '.join(str(one) for one in points.values())}")
+        raise UsageError(f"{run} is a scaling series: each of its runs has a separate log",
+                         code="argument-invalid",
+                         hint="name one of its runs: "
+                         + ", ".join(str(point) for point in points.values()))
     watch.follow(run, say, on=follow)
 
 
@@ -244,7 +251,7 @@ def logs(
 def cancel(site: Site, run: RunDirectory) -> None:
     """Cancel the job of a submitted run; its checkpoints stay.
 
-    `trimaran resume` continues the run. Of a scaling series, all queued and running jobs are
+    `trimaran resume` continues the run. For a scaling series, all queued and running jobs are
     cancelled. Copies that ended jobs of the run left on this machine's own disk are removed.
 
     Example: trimaran cancel runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
@@ -260,16 +267,16 @@ def cancel(site: Site, run: RunDirectory) -> None:
         if not removed:
             raise
         terminal().note(error.message)
-        for one in removed:
-            say(f"{one.path} removed, which job {one.job} had left")
+        for copies in removed:
+            say(f"removed {copies.path}, left by job {copies.job}")
 
 
 def _runs_of(run: Path) -> list[Path]:
-    """Return the submitted runs of a series, or the one run; tell which were never submitted."""
+    """Return the submitted runs of a series, or the single run; note runs that do not exist."""
     from trimaran.report import scaling
 
     points = scaling.folders(run).values()
-    for one in points:
-        if not one.is_dir():
-            terminal().note(f"{one} was not submitted")
-    return [one for one in points if one.is_dir()] or [run]
+    for point in points:
+        if not point.is_dir():
+            terminal().note(f"{point} was not submitted")
+    return [point for point in points if point.is_dir()] or [run]

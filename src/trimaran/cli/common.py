@@ -1,4 +1,4 @@
-"""What the commands share: the application, option types, tables and verdicts."""
+"""Definitions that all commands share: the application, option types, tables and verdicts."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ GROUPS = {
 
 
 class TopLevel(TyperGroup):
-    """The commands of `trimaran`, whose help lists them in groups.
+    """The commands of `trimaran`: list them in groups in the help, and handle signals.
 
-    Ctrl-C, SIGTERM and a closed terminal end a command in order.
+    Ctrl-C, SIGTERM and a closed terminal end a command after it has cleaned up.
     """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -56,7 +56,7 @@ class TopLevel(TyperGroup):
                 formatter.write_dl(summaries, col_max=12)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; a stop is told, and leaves what was begun to clear up behind it."""
+        """Run the command, and turn a signal that stops it into an error after its cleanup."""
         from trimaran import process
         from trimaran.errors import Interrupted
 
@@ -65,9 +65,9 @@ class TopLevel(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted(
-                "stopped by the user",
-                hint="what was finished is kept, nothing is left half-written; the same command"
-                " goes on from there",
+                "stopped by the user", code="stopped",
+                hint="finished work is kept, and no file is left half-written; the same command"
+                " continues from there",
             ) from None
 
 
@@ -89,7 +89,7 @@ def _say_version(wanted: bool) -> None:
 
 
 def _revision() -> str:
-    """Return what is to be said of the checkout: its revision; nothing where there is none."""
+    """Return the revision of the checkout for the version message; "" without a checkout."""
     from trimaran import paths
     from trimaran.run.run_directory import git_state
 
@@ -106,7 +106,7 @@ def _options(
         typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Take the options that stand before every command."""
+    """Handle the options that precede every command."""
 
 
 def load_image(name: str) -> Image:
@@ -130,9 +130,9 @@ def complete(kind: str) -> Callable[[str], list[str]]:
 
 
 def complete_by_kind(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the names of the kind that stands before, as `show` has it."""
+    """Complete the name of a definition, whose kind is the argument before (`show KIND NAME`)."""
     kind = context.params["kind"]
-    return _completions(kind, incomplete) if kind else []  # none: what stands there is no kind
+    return _completions(kind, incomplete) if kind else []  # the kind is invalid
 
 
 def complete_engine(incomplete: str) -> list[str]:
@@ -201,7 +201,16 @@ CaBundle = Annotated[
 def use_site(
     file: Path | None, ca_bundle: Path | None = None, recipes: list[Path] | None = None
 ) -> Site:
-    """Return the site file, after all that it says took effect for this process."""
+    """Load the site file, apply its settings to this process, and return it.
+
+    Args:
+        file: the site file; None: the default path.
+        ca_bundle: certificates to trust, instead of those in the site file.
+        recipes: folders of the user's own recipes, instead of those in the site file.
+
+    Raises:
+        UsageError: the site file is invalid, or a folder does not exist.
+    """
     from trimaran import paths, site_file
 
     site = site_file.load(file)
@@ -216,10 +225,15 @@ def use_site(
 def command(
     place: typer.Typer, name: str | None = None, *, network: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function a command of `place` that begins with what the site file says.
+    """Return a decorator that makes a function a command which loads the site file first.
 
-    It has `--site` and `--recipes`, and with `network` also `--ca-bundle`. A function with a
-    parameter `site` is given the `Site`.
+    The command gets the options `--site` and `--recipes`. If the function has a parameter `site`,
+    it is called with the `Site`.
+
+    Args:
+        place: application or group of the command.
+        name: name of the command; None: the name of the function.
+        network: whether to add the option `--ca-bundle`.
     """
     options = {"site": SiteFile, "recipes": Recipes} | ({"ca_bundle": CaBundle} if network else {})
     added = [
@@ -228,7 +242,7 @@ def command(
     ]
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        # Its type is not imported before a command runs: it would slow the help.
+        # Its type is not imported before a command runs, because this would slow down the help.
         wants_site = function.__annotations__.pop("site", None) is not None
         own = inspect.signature(function, eval_str=True).parameters
 
@@ -237,8 +251,8 @@ def command(
             *, site: Path | None, recipes: list[Path] | None, ca_bundle: Path | None = None,
             **given: Any,
         ) -> None:
-            found = use_site(site, ca_bundle, recipes)
-            function(**given, **({"site": found} if wants_site else {}))
+            loaded = use_site(site, ca_bundle, recipes)
+            function(**given, **({"site": loaded} if wants_site else {}))
 
         parameters = [own[key] for key in own if key != "site"] + added
         begin.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -249,7 +263,7 @@ def command(
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Print a result: the one way to standard output, on which others' text steers no terminal."""
+    """Print a line to standard output, or to standard error, with control characters escaped."""
     from trimaran.terminal_safety import visible
 
     typer.echo(visible(str(text)), err=err)
@@ -263,15 +277,15 @@ def terminal() -> Any:
 
 
 def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
-    """Print rows (at least their common columns) as a table, or as JSON."""
-    found = list(rows)
+    """Print rows with equal keys as a table with a title, or as JSON."""
+    listed = list(rows)
     if as_json:
-        say(json.dumps(found, indent=2))
+        say(json.dumps(listed, indent=2))
         return
     from trimaran.cli.terminal import show_table
 
-    columns = list(found[0]) if found else ["nothing here"]
-    show_table(title, columns, [[str(row[column]) for column in columns] for row in found])
+    columns = list(listed[0]) if listed else ["nothing here"]
+    show_table(title, columns, [[str(row[column]) for column in columns] for row in listed])
 
 
 def conclude(directory: Path, record: Any, verdict: Any, as_json: bool = False) -> NoReturn:

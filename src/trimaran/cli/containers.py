@@ -1,4 +1,4 @@
-"""Commands that make images: lock, render, fetch, build, test-image."""
+"""Commands that make images: lock, render, fetch, build, test-image, extend."""
 
 from __future__ import annotations
 
@@ -119,17 +119,18 @@ def build(
 
 
 def _compare(name: str, engine: str, base: str | None) -> None:
+    """Build an image again, print the differences, and exit with 3 if there are any."""
     from trimaran.engines.selection import select
     from trimaran.provenance import rebuild
 
-    found = rebuild.check(select(engine), load_image(name), base=base, reporter=terminal())
-    for difference in found.differences:
+    result = rebuild.check(select(engine), load_image(name), base=base, reporter=terminal())
+    for difference in result.differences:
         say(f"  {difference}" + (f" ({difference.reason})" if difference.reason else ""))
-    compared = f"{found.packages} packages and {found.files} files compared"
-    if not found.equal:
+    compared = f"{result.packages} packages and {result.files} files compared"
+    if not result.equal:
         say(f"{name}: the second build differs ({compared})")
         raise typer.Exit(ExitCode.BUILD)
-    bytes_ = "byte by byte" if found.identical else "in content"
+    bytes_ = "byte by byte" if result.identical else "in content"
     say(f"{name}: the second build is equal {bytes_} ({compared})")
 
 
@@ -184,12 +185,13 @@ def extend_image(
     from trimaran.errors import UsageError
 
     if not pip:
-        raise UsageError("say what the packages are: --pip", hint=f"extend {image} --pip PACKAGE")
+        raise UsageError("extend needs --pip before the names of the packages",
+                         code="argument-missing", hint=f"trimaran extend {image} --pip PACKAGE")
     place = out.absolute()
-    found = extend.extend(
+    environment = extend.extend(
         select(engine), load_image(image), packages, place, find_links=find_links or [],
         offline=offline, reporter=terminal(),
     )
-    for one in found.packages:
-        say(f"  {one.name} {one.version} sha256:{one.sha256}")
+    for package in environment.packages:
+        say(f"  {package.name} {package.version} sha256:{package.sha256}")
     say(f"{place}: for trimaran run RECIPE --venv {out}")

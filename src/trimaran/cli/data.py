@@ -81,26 +81,39 @@ def data_get(
 def _asked(
     name: str | None, kind: FormatName | None, recipe: str | None
 ) -> Mapping[str, FormatName | None]:
-    """Return the data sets to get, each with its format; None: its own."""
+    """Return the names of the data sets to get, each with its format; None: the default format.
+
+    Args:
+        name: name of a data set; None: all data sets of the recipe.
+        kind: format that the user chose.
+        recipe: recipe whose formats are used.
+
+    Raises:
+        UsageError: no name and no recipe is given, the format is given twice, or the recipe does
+            not read the data set.
+    """
     from trimaran.errors import UsageError, nearest
     from trimaran.recipes import library
 
     if recipe is None:
         if name is None:
-            raise UsageError("data get: which data set?",
-                             hint="name one of `trimaran data list`, or a recipe by --for")
+            raise UsageError("data get needs the name of a data set", code="argument-missing",
+                             hint="`trimaran data list` prints the names; --for RECIPE gets all"
+                             " data sets of a recipe")
         return {name: kind}
     if kind is not None:
-        raise UsageError("--format and --for both say the format", hint="leave one of them out")
+        raise UsageError("--format and --for exclude each other: both determine the format",
+                         code="arguments-conflict", hint="leave one of them out")
     known = library.load(recipe).recipe if "@" in recipe else library.definition(recipe)
     wanted = {one: use.format for one, use in known.data.items()}
     if name is None:
         if not wanted:
-            raise UsageError(f"{recipe} reads no data")
+            raise UsageError(f"{recipe} reads no data set", code="data-unused",
+                             hint="leave out --for, and name a data set")
         return wanted
     if name not in wanted:
-        raise UsageError(f"{recipe} reads no data set '{name}' ({nearest(name, wanted)})"
-                         if wanted else f"{recipe} reads no data")
+        raise UsageError(f"{recipe} reads no data set '{name}'", code="data-unused",
+                         hint=nearest(name, wanted) if wanted else "the recipe reads no data set")
     return {name: wanted[name]}
 
 
@@ -140,23 +153,23 @@ def data_pack(
     skip_missing: Annotated[
         bool,
         typer.Option(
-            "--skip-missing", help="Skip images that a table names but that are missing."
+            "--skip-missing", help="Skip images that a table names but that do not exist."
         ),
     ] = False,
     labels: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV file, columns file and classes (joined by |): any number for an image."
-            " With a column patient, one in two splits is refused.",
+            help="CSV file with the columns file and classes (any number, joined by |). With a"
+            " column patient, a patient in two splits is an error.",
         ),
     ] = None,
     classes: Annotated[
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="All classes that --labels may name, joined by |, in their order. Others are"
-            " refused.",
+            help="All classes that --labels may name, joined by |, in their order. Any other class"
+            " is an error.",
         ),
     ] = None,
     sequences: Annotated[
@@ -186,12 +199,12 @@ def data_pack(
     options = plan.Options(
         name, kind, plan.resize_of(resize) if resize else None, quality, samples_per_shard
     )
-    found = image_folders.listing_of(
+    listing = image_folders.listing_of(
         source, out, labels=labels, in_sequences=sequences, untrained=no_train,
         classes=None if classes is None else labelled.classes_of(classes),
         skip_missing=skip_missing, workers=processes, reporter=reporter,
     )
-    packer.pack(found, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
+    packer.pack(listing, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
     say(out)
 
 
@@ -229,8 +242,8 @@ def data_verify(
     else:
         raise unknown_name("data set or folder", what, contracts.names())
     if faults:
-        raise RunError("\n".join(faults), hint=hint)
-    say(f"{what}: every file is as it should be")
+        raise RunError("\n".join(faults), code="data-damaged", hint=hint)
+    say(f"{what}: all files are intact")
 
 
 @app.command("squashfs")
@@ -242,8 +255,8 @@ def data_squashfs(
 ) -> None:
     """Make one SquashFS image of a packed data set.
 
-    It suits parallel file systems, which are slow with many files. `trimaran run --data FILE` shows
-    its content to the app (Apptainer only).
+    Use it on parallel file systems, which are slow with many files. `trimaran run --data FILE`
+    mounts the image for the app (Apptainer only).
 
     Example: trimaran data squashfs packed -o packed.sqfs
     """

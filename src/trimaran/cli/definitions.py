@@ -1,4 +1,4 @@
-"""Commands on what the checkout defines: list, show, schema."""
+"""Commands on the definitions of the checkout: list, show, schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from trimaran.cli.common import Json, app, command, complete_by_kind, emit, say
 
 Kind = Literal["apps", "images", "targets", "recipes", "data"]
-"""What can be listed and shown."""
+"""Kinds of definitions that can be listed and shown."""
 
 
 @command(app, "list")

@@ -1,4 +1,4 @@
-"""What stands around every command: words are text, errors have a code, faults are reported."""
+"""The boundary around every command: check arguments, report errors and faults, set exit codes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from trimaran import __version__
 from trimaran.errors import ExitCode, Fault, RunError, TrimaranError, UsageError, causes, of_system
 
 PLACES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
-"""Variables of the environment that name folders, besides `TRIMARAN_…`."""
+"""Environment variables that name folders, besides `TRIMARAN_…`."""
 
 
 def guarded(command: Callable[[], object]) -> int:
-    """Call `command` and return its exit code, after telling what went wrong."""
+    """Call `command`, report an error if it fails, and return the exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name may have what the terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):  # the terminal may lack characters of a name
             stream.reconfigure(errors="backslashreplace")
     try:
         _check_words()
@@ -36,10 +36,10 @@ def guarded(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except Exception as error:
-        code = _tell(error)
+        code = _report(error)
     else:
         return code
-    _let_go_of_output()
+    _discard_output()
     return code
 
 
@@ -48,7 +48,7 @@ def _called(command: Callable[[], object]) -> int:
         command()
     except SystemExit as ended:
         reasons = list(causes(ended))
-        # typer and rich end with 1 when the reader of a pipe has gone, or nobody answers.
+        # typer and rich exit with 1 if the reader of a pipe is gone, or a prompt gets no answer.
         if any(isinstance(reason, BrokenPipeError) for reason in reasons):
             raise BrokenPipeError from ended
         if any(isinstance(reason, typer.Abort) for reason in reasons):
@@ -58,23 +58,27 @@ def _called(command: Callable[[], object]) -> int:
 
 
 def _check_words() -> None:
-    """Refuse what no file and no JSON could hold, before anything is made.
+    """Check arguments, working directory and environment before the command starts.
+
+    Text that is not UTF-8 cannot be written into JSON files.
 
     Raises:
-        UsageError: an argument is empty, something is no UTF-8, or the working folder is gone.
+        UsageError: an argument is empty, a text is not UTF-8, or the working directory was removed.
     """
     for number, word in enumerate(sys.argv[1:], start=1):
         if not word:
             raise UsageError(
-                f"argument {number} is empty", hint="a variable that is not set? Leave it out"
+                f"argument {number} is empty", code="argument-invalid",
+                hint="leave it out; a shell variable that is not set gives an empty argument",
             )
         _check_text(f"argument {number}", word)
     try:
-        _check_text("the working folder", os.getcwd())  # noqa: PTH109 - its name is all there is
+        _check_text("the working directory", os.getcwd())  # noqa: PTH109 - only its name
     except OSError as error:
         raise UsageError(
-            f"the working folder cannot be used: {error.strerror}",
-            hint="it was removed, or is closed to you: cd to another one",
+            f"the working directory cannot be used: {error.strerror}",
+            code="working-directory-unusable",
+            hint="it was removed, or you have no permission for it: cd to another directory",
         ) from error
     for name, value in os.environ.items():
         if name in PLACES or name.startswith("TRIMARAN_"):
@@ -86,7 +90,8 @@ def _check_text(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"{what} is no UTF-8 text: {text!a}", hint="rename it, or link to it by such a name"
+            f"{what} is not UTF-8 text: {text!a}", code="text-not-utf8",
+            hint="rename the file or folder, or make a link to it with a name in UTF-8",
         ) from None
 
 
@@ -98,12 +103,13 @@ def _flush() -> None:
         raise
     except OSError as error:
         raise RunError(
-            f"standard output: {error.strerror}", hint="write to another place, or to a terminal"
+            f"standard output: {error.strerror}", code="file-unwritable",
+            hint="redirect it to another place, or to a terminal",
         ) from error
 
 
-def _let_go_of_output() -> None:
-    """Have what could not be written forgotten: Python would try again at its end, and complain."""
+def _discard_output() -> None:
+    """Discard output that could not be written: Python would write it again at exit, and fail."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -112,8 +118,8 @@ def _let_go_of_output() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _tell(error: Exception) -> int:
-    """Print what went wrong and return the exit code."""
+def _report(error: Exception) -> int:
+    """Print the error, or a fault with its traceback file, and return the exit code."""
     known: TrimaranError | None = None
     if isinstance(error, TrimaranError):
         known = error
@@ -122,15 +128,15 @@ def _tell(error: Exception) -> int:
     elif isinstance(error, MemoryError):
         known = RunError("the memory is full", code="memory-full",
                          hint="end other programs, or ask for more memory")
-    told = known or _fault(error)
-    # Where standard error is closed or full, the exit code still tells.
+    shown = known or _fault(error)
+    # If standard error is closed or full, only the exit code reports the error.
     with contextlib.suppress(OSError, SystemExit):
         from trimaran.cli.terminal import show_error
 
-        show_error(told)
+        show_error(shown)
         if "--json" in sys.argv[1:]:
-            _print_json(told)
-    return told.exit_code
+            _print_json(shown)
+    return shown.exit_code
 
 
 def _print_json(error: TrimaranError) -> None:
@@ -144,7 +150,7 @@ def _print_json(error: TrimaranError) -> None:
 
 
 def _fault(error: Exception) -> Fault:
-    """Write the traceback to a file, and return what to say of it."""
+    """Write the traceback to a file, and return the error to show."""
     text = "\n".join([
         f"trimaran {__version__}, Python {platform.python_version()}, {platform.platform()}",
         shlex.join(["trimaran", *sys.argv[1:]]),
@@ -156,10 +162,10 @@ def _fault(error: Exception) -> Fault:
             errors="backslashreplace",
         ) as file:
             file.write(text)
-        where = f"with {file.name}, which has the details"
-    except OSError:  # nowhere to write to: better on the terminal than lost
-        where = f"with this:\n{text}"
+        where = f"with the details in {file.name}"
+    except OSError:  # no writable folder for temporary files
+        where = f"with these details:\n{text}"
     return Fault(
-        f"a fault of Trimaran {__version__}: {type(error).__name__}: {error}",
-        hint=f"nothing you did wrong; please report it {where}",
+        f"a fault of Trimaran {__version__}: {type(error).__name__}: {error}", code="fault",
+        hint=f"this is not caused by your input; please report it {where}",
     )

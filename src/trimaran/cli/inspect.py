@@ -1,4 +1,4 @@
-"""Commands that look into built images: inspect, sbom, audit."""
+"""Commands that examine built images: inspect, sbom, audit."""
 
 from __future__ import annotations
 
@@ -41,28 +41,29 @@ def inspect(
     from trimaran.engines.selection import select
     from trimaran.provenance import inspection, licences
 
-    with terminal().bar(f"looking into {image}", None):
-        found = inspection.examine(
+    with terminal().bar(f"examining {image}", None):
+        report = inspection.examine(
             select(engine), load_image(image), test=evidence is not None
         )
     if evidence is not None:
-        inspection.write_evidence(found, evidence)
+        inspection.write_evidence(report, evidence)
     if as_json:
-        say(found.model_dump_json(indent=2, by_alias=True))
+        say(report.model_dump_json(indent=2, by_alias=True))
         return
     emit([
-        {"": "digest", image: found.digest},
-        {"": "size", image: f"{found.size / 1e6:,.0f} MB, unpacked {found.unpacked / 1e6:,.0f} MB"},
-        {"": "packages", image: ", ".join(f"{n} {kind}" for kind, n in found.packages.items())},
-        {"": "start", image: f"{found.start:.2f} s to the end of an empty Python, warm"},
-    ], f"{image} ({found.engine})", as_json=False)
+        {"": "digest", image: report.digest},
+        {"": "size",
+         image: f"{report.size / 1e6:,.0f} MB, unpacked {report.unpacked / 1e6:,.0f} MB"},
+        {"": "packages", image: ", ".join(f"{n} {kind}" for kind, n in report.packages.items())},
+        {"": "start", image: f"{report.start:.2f} s to the end of an empty Python, warm"},
+    ], f"{image} ({report.engine})", as_json=False)
     emit(
-        [{"item": item.path, "MB": f"{item.size / 1e6:,.1f}"} for item in found.largest],
+        [{"item": item.path, "MB": f"{item.size / 1e6:,.1f}"} for item in report.largest],
         "largest items", as_json=False,
     )
     emit([
-        {"licence": kind, **{of: those.get(kind, 0) for of, those in found.licences.items()}}
-        for kind in licences.KINDS if any(kind in those for those in found.licences.values())
+        {"licence": kind, **{of: those.get(kind, 0) for of, those in report.licences.items()}}
+        for kind in licences.KINDS if any(kind in those for those in report.licences.values())
     ], "packages that name a licence of this kind", as_json=False)
 
 
@@ -87,14 +88,16 @@ def list_materials(
     from trimaran.provenance import sbom
 
     if out.exists():
-        raise UsageError(f"{out} exists", hint="remove it first, or write to another file")
+        raise UsageError(f"{out} exists", code="file-exists",
+                         hint="remove it first, or write to another file")
     if not out.parent.is_dir():
-        raise UsageError(f"{out.parent} is no folder", hint="make it first")
+        raise UsageError(f"{out.parent} is not a folder", code="file-missing",
+                         hint="make the folder first")
     model, chosen = load_image(image), select(engine)
-    with terminal().bar(f"looking into {image}", None):
-        found = image_contents.of(chosen, require(chosen, model))
-    write_atomic(out, sbom.text(found, sbom.locked_hashes(model)))
-    say(f"{out}: {len(found.debian)} Debian and {len(found.python)} Python packages")
+    with terminal().bar(f"examining {image}", None):
+        contents = image_contents.of(chosen, require(chosen, model))
+    write_atomic(out, sbom.text(contents, sbom.locked_hashes(model)))
+    say(f"{out}: {len(contents.debian)} Debian and {len(contents.python)} Python packages")
 
 
 @command(app, "audit", network=True)
@@ -110,19 +113,19 @@ def audit_image(image: ImageName, as_json: Json = False) -> None:
 
     reporter = terminal()
     with reporter.bar("asking for known vulnerabilities", None):
-        found = audit.audit(load_image(image))
+        audited = audit.audit(load_image(image))
     rows = [
         {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
          "fixed in": ", ".join(v.fixed) or "nothing yet"}
-        for v in found.vulnerabilities
+        for v in audited.vulnerabilities
     ]
     if rows or as_json:
         emit(rows, f"{image}: known vulnerabilities", as_json)
-    for name, reason in found.skipped.items():
+    for name, reason in audited.skipped.items():
         reporter.warn(f"{name} was not checked: {reason}")
     reporter.note(
-        f"{image}: {len(rows)} known vulnerabilities in {found.checked} Python packages"
-        f" ({len(found.skipped)} not checked; Debian packages are not part of this)"
+        f"{image}: {len(rows)} known vulnerabilities in {audited.checked} Python packages"
+        f" ({len(audited.skipped)} not checked; Debian packages are not part of this)"
     )
     if rows:
         raise typer.Exit(ExitCode.FAIL)

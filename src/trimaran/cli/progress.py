@@ -1,7 +1,7 @@
-"""Progress of long work: a bar on a terminal; elsewhere lines, at first every few seconds.
+"""Show the progress of long work: a bar on a terminal; elsewhere lines every few seconds.
 
-All work that takes long is in a bar, whether its size is known or not, so that no command is silent
-for long.
+All long work runs inside a bar, even if its amount is unknown, so that no command is silent for
+long.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from trimaran.reporting import Advance
 from trimaran.terminal_safety import message
 
 SILENT_SECONDS = 4.0
-"""After this time without other output, a line reports the progress."""
+"""Seconds without output after which a line reports the progress."""
 
 LONGEST_SILENCE = 60.0
-"""The time between two such lines doubles up to this, so that the log of an hour stays short."""
+"""The seconds between two such lines double up to this limit, which keeps long logs short."""
 
 
 def silences() -> Iterator[float]:
-    """Yield the seconds without output before each further line of progress."""
+    """Yield the seconds without output before each line of progress."""
     seconds = SILENT_SECONDS
     while True:
         yield seconds
@@ -39,12 +39,16 @@ def silences() -> Iterator[float]:
 
 @dataclass
 class Bar:
-    """One piece of work that goes on.
+    """Progress of one piece of work.
 
     Attributes:
-        total: how much it is, in `unit` ("B": bytes); None: nobody knows.
-        done: how much of it is done.
-        detail: the last line of a child that does it.
+        title: description of the work.
+        total: amount of work in `unit`; None: unknown.
+        unit: unit of the amounts; "B": bytes.
+        done: amount that is done.
+        begun: start on the monotonic clock, in seconds.
+        detail: last output line of the child process that does the work.
+        before: amount that was done before the start.
     """
 
     title: str
@@ -60,17 +64,17 @@ class Bar:
         self.before = self.done
 
     def advance(self, amount: float) -> None:
-        """Add what was done since the last call, by any thread."""
+        """Add an amount that was done since the last call. Any thread may call this."""
         with self._lock:
             self.done += amount
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds since the start."""
         return time.monotonic() - self.begun
 
     def text(self) -> str:
-        """Return how far it is, in words."""
+        """Return the progress as text: amount, elapsed time, and estimated time left."""
         parts = [f"{self.seconds:.0f} s"]
         if self.total:
             share = min(self.done / self.total, 1.0)
@@ -88,11 +92,11 @@ class Bar:
 
 
 class Bars:
-    """The bars that are open on one console, each within the one before.
+    """The nested open progress bars of one console.
 
     Args:
-        console: where they are drawn.
-        say: prints a line there.
+        console: the console to draw on.
+        say: prints a line on the console.
     """
 
     def __init__(self, console: Console, say: Callable[[str], None]) -> None:
@@ -101,17 +105,20 @@ class Bars:
         self._heard = time.monotonic()
 
     def heard(self) -> None:
-        """Note that a line was printed."""
+        """Record that a line was printed now."""
         self._heard = time.monotonic()
 
     def detail(self, text: str) -> None:
-        """Show the last line of a child with the innermost bar."""
+        """Show an output line of a child process beside the innermost bar."""
         if self._open:
             self._open[-1].detail = text.strip()
 
     @contextmanager
     def bar(self, title: str, total: float | None, unit: str, done: float) -> Iterator[Advance]:
-        """Show a bar; it leaves a line with the time that it took, but for a quick look."""
+        """Show a bar, and print a line with the elapsed time at its end.
+
+        Work of unknown amount that takes less than a second leaves no line.
+        """
         bar = Bar(title, total, unit, done)
         first = not self._open
         self._open.append(bar)
@@ -127,7 +134,7 @@ class Bars:
             self._say(f"  {title} ({bar.seconds:.1f} s)")
 
     def _has_room(self) -> bool:
-        """Return whether a bar can be drawn: mpirun gives a terminal of no columns."""
+        """Return whether the console is wide enough for a bar (under mpirun it has 0 columns)."""
         try:
             columns = os.get_terminal_size(self._console.file.fileno()).columns
         except (OSError, ValueError):
@@ -135,7 +142,7 @@ class Bars:
         return self._console.is_terminal and columns > 0
 
     def _drawn(self) -> Live:
-        """Draw the innermost bar for as long as any is open."""
+        """Return a live display of the innermost bar."""
         return Live(
             get_renderable=self._picture, console=self._console, transient=True,
             redirect_stdout=False, redirect_stderr=False,
@@ -154,7 +161,7 @@ class Bars:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Print a line of progress where nothing else was printed, less and less often."""
+        """Print a line of progress after each silence, at increasing intervals."""
         ended = threading.Event()
 
         def tell() -> None:

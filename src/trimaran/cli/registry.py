@@ -1,4 +1,4 @@
-"""Commands that publish images and get published ones: push, pull."""
+"""Commands that publish images and download published ones: push, pull."""
 
 from __future__ import annotations
 

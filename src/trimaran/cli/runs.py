@@ -128,7 +128,7 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
 
 
 def _judge(directory: Path) -> NoReturn:
-    """Judge a run that has just completed, as the last step of `run` and `resume`, and exit."""
+    """Judge a run that has just completed (last step of `run` and `resume`), and exit."""
     from trimaran.report import report
     from trimaran.run.pipeline import STEPS
 
@@ -148,7 +148,7 @@ def report_run(
 ) -> None:
     """Judge a finished run again and rewrite its report.
 
-    Of a scaling series, all runs are judged.
+    For a scaling series, all its runs are judged.
 
     Example: trimaran report runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
@@ -163,34 +163,35 @@ def report_run(
 
 
 def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:
-    """Print speed-up and efficiency of a series, and exit with the worst of its verdicts.
+    """Print speed-up and efficiency of a series, and exit with the code of its worst verdict.
 
     Raises:
-        UsageError: after the table, where some of its runs have not completed.
+        UsageError: evidence is requested, or (after the table) runs have not completed.
     """
     from trimaran.report import scaling
     from trimaran.verdict.rules import EXIT_CODES as VERDICT_CODES
     from trimaran.verdict.rules import worst
 
     if evidence is not None:
-        raise UsageError(f"{folder} is a series: evidence is of a run",
-                         hint="name one of its folders")
+        raise UsageError(f"--evidence: {folder} is a scaling series, and evidence is written for"
+                         " one run", code="argument-invalid",
+                         hint="name one of its run directories")
     points, missing = scaling.write(folder)
     emit([
         {
-            "nodes": one.nodes, "ranks": one.ranks,
-            one.metric: f"{one.rate:,.1f} {one.unit}", "speed-up": f"{one.speedup:.2f}",
-            "efficiency": f"{one.efficiency:.0%}", "verdict": one.outcome,
+            "nodes": point.nodes, "ranks": point.ranks,
+            point.metric: f"{point.rate:,.1f} {point.unit}", "speed-up": f"{point.speedup:.2f}",
+            "efficiency": f"{point.efficiency:.0%}", "verdict": point.outcome,
         }
-        for one in points
+        for point in points
     ], f"scaling of {scaling.load(folder).recipe}", as_json)
     if not as_json:
         say(f"report  {folder / 'scaling.md'}")
     if missing:
         raise UsageError(f"{len(missing)} of {len(missing) + len(points)} runs are missing: "
-                         + "; ".join(str(one) for one in missing),
-                         hint=f"trimaran status {folder} says how they stand")
-    raise typer.Exit(VERDICT_CODES[worst([one.outcome for one in points])])
+                         + "; ".join(str(run) for run in missing), code="series-incomplete",
+                         hint=f"`trimaran status {folder}` shows their states")
+    raise typer.Exit(VERDICT_CODES[worst([point.outcome for point in points])])
 
 
 @command(app, "compare")
@@ -204,8 +205,7 @@ def compare_runs(
         typer.Option(
             metavar="WHAT",
             help="Treat runs as repeats although they differ in this: image, machine or "
-                 "recipe-file (again"
-            " for more).",
+                 "recipe-file (repeatable).",
         ),
     ] = None,
     as_json: Json = False,
@@ -214,7 +214,7 @@ def compare_runs(
         typer.Option(metavar="FILE", help="Also write a page with curves, as one file."),
     ] = None,
 ) -> None:
-    """Compare runs, and tell differences from noise.
+    """Compare runs, and judge whether differences are more than noise.
 
     Runs of one recipe, machine and image form a group of repeats. The group of the first run is the
     baseline of the others. Exits with 0 whatever differs, with 2 when runs cannot be compared or
@@ -225,15 +225,15 @@ def compare_runs(
     from trimaran.cli.terminal import show_table
     from trimaran.compare import comparison, explain, page
 
-    found, groups = comparison.compare(runs, pool or [])
+    result, groups = comparison.compare(runs, pool or [])
     if html is not None:
-        page.write(html, found, groups)
+        page.write(html, result, groups)
     if as_json:
-        say(found.model_dump_json(indent=2))
+        say(result.model_dump_json(indent=2))
         return
-    for table in explain.tables(found):
+    for table in explain.tables(result):
         show_table(table.title, table.columns, table.rows)
-    for line in [*explain.sentences(found), *found.notes]:
+    for line in [*explain.sentences(result), *result.notes]:
         say(line)
 
 
@@ -248,6 +248,7 @@ def examine_machine(as_json: Json = False) -> None:
     from trimaran.inventory import doctor
 
     checks = doctor.examine()
-    emit([{"name": name, **asdict(found)} for name, found in checks.items()], "doctor", as_json)
-    if any(found.status == "fail" for found in checks.values()):
+    rows = [{"name": name, **asdict(condition)} for name, condition in checks.items()]
+    emit(rows, "doctor", as_json)
+    if any(condition.status == "fail" for condition in checks.values()):
         raise typer.Exit(ExitCode.RUN)

@@ -85,20 +85,25 @@ def verify(
 
 
 def _file(name: str) -> Path:
-    """Return the SIF that is meant: a file, or the one in the cache of the image called `name`."""
+    """Return a SIF file: `name` itself, or the file in the cache of the image called `name`.
+
+    Raises:
+        UsageError: `name` is a path, and no file exists there.
+    """
     from trimaran.errors import UsageError
     from trimaran.provenance import signing
 
     path = Path(name)
     if name.endswith(".sif") or "/" in name:
         if not path.is_file():
-            raise UsageError(f"no such file: {name}", hint="name a SIF file, or an image")
+            raise UsageError(f"{name} does not exist", code="file-missing",
+                             hint="name a SIF file, or an image of `trimaran list images`")
         return path.absolute()
     return signing.file_of(load_image(name))
 
 
 def _ask() -> str:
-    """Return the passphrase: typed unseen on a terminal, else a line of standard input."""
+    """Return the passphrase from a hidden prompt on a terminal, else a line of standard input."""
     if sys.stdin.isatty():
         return str(typer.prompt("Passphrase of the key", hide_input=True, err=True))
     return sys.stdin.readline().rstrip("\n")

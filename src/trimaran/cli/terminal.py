@@ -1,4 +1,4 @@
-"""The terminal: the only module besides `cli` that writes to it. Uses rich throughout."""
+"""Output on the terminal with rich: progress, errors, tables and verdicts."""
 
 from __future__ import annotations
 
@@ -20,38 +20,39 @@ from trimaran.terminal_safety import message
 from trimaran.verdict.rules import Outcome, Verdict
 
 NARROWEST = 12
-"""Columns of a table are not made narrower than this on a narrow terminal."""
+"""Smallest width, in characters, of a table column on a narrow terminal."""
 
 STYLES: dict[Outcome, str] = {"PASS": "green", "FAIL": "red", "NO REFERENCE": "yellow"}
 
 
 class Screen(Console):
-    """A console that shows every string as it is: no markup, no code of a terminal, no floods.
+    """A console that shows strings safely: no markup, no control codes, and limited length.
 
-    Text that others wrote is handed over as a plain string; `Text` is for Trimaran's own words.
+    Text from outside, such as a file name, is passed as a plain string. `Text` objects are shown
+    unchanged and are only for Trimaran's own text.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Make of a string what is shown of it."""
+        """Return the text that is shown for a string, with control codes escaped."""
         return super().render_str(message(text), **options)
 
 
 class _Lasting:
-    """Standard error that goes on without a reader: a closed terminal ends no training."""
+    """Standard error that ignores errors, so that a closed terminal does not end a training."""
 
     encoding = "utf-8"
 
     def write(self, text: str) -> int:
-        """Write what can be written."""
+        """Write `text`, and ignore errors."""
         with suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush what can be flushed."""
+        """Flush the stream, and ignore errors."""
         with suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
 
@@ -60,12 +61,12 @@ class _Lasting:
         return sys.stderr.fileno()
 
     def isatty(self) -> bool:
-        """Return whether somebody may be looking."""
+        """Return whether standard error is a terminal."""
         return sys.stderr is not None and sys.stderr.isatty()
 
 
 class Terminal:
-    """A `Reporter` that writes to standard error, so that results on standard output stay clean."""
+    """A `Reporter` that writes to standard error, so that standard output has only results."""
 
     def __init__(self, console: Screen | None = None) -> None:
         self.console = console or Screen(file=_Lasting())
@@ -80,11 +81,11 @@ class Terminal:
         self._print(Text("warning:", "yellow"), text)
 
     def line(self, text: str) -> None:
-        """Print one line of a child's output, dimmed."""
+        """Print one line of the output of a child process, dimmed."""
         self._print(f"  {text}", style="dim")
 
     def detail(self, text: str) -> None:
-        """Show a line with the bar that is open, in place of the last one."""
+        """Show a line beside the innermost progress bar, in place of the line before."""
         self._bars.detail(text)
 
     def _print(self, *parts: str | Text, style: str | None = None) -> None:
@@ -94,12 +95,19 @@ class Terminal:
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
     ) -> AbstractContextManager[Advance]:
-        """Show a bar, or every few seconds a line; at its end one with the time it took."""
+        """Show a progress bar, or a line every few seconds, and at its end a line with the time.
+
+        Args:
+            description: title of the work.
+            total: amount of work in `unit`; None: unknown.
+            unit: unit of the amounts; "B": bytes.
+            done: amount that was done before.
+        """
         return self._bars.bar(description, total, unit, done)
 
     @contextmanager
     def step(self, number: int, of: int, title: str) -> Iterator[None]:
-        """Frame one of the timed steps of a run."""
+        """Print the title of a step of a run, and at its end the time that it took."""
         self._print(Text(f"[{number}/{of}]", "cyan"), title, style="bold")
         begin = time.monotonic()
         yield
@@ -107,7 +115,7 @@ class Terminal:
 
 
 def show_error(error: TrimaranError) -> None:
-    """Print an expected failure and the way out."""
+    """Print an expected failure with its code, message and hint."""
     console = Screen(stderr=True)
     label = Text("interrupted:", "bold yellow") if isinstance(error, Interrupted) else (
         Text(f"error[{error.code}]:", "bold red")
@@ -128,9 +136,9 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def _print_whole(screen: Screen, table: Table, whole: Collection[str]) -> None:
-    """Print `table` with the columns `whole` in one line each, which are there to be copied.
+    """Print `table`, and never wrap a cell of the columns `whole`, which users copy.
 
-    A terminal that is too narrow for that wraps the lines of the table.
+    If the terminal is too narrow for this, the lines of the table exceed its width.
     """
     least, most = [], []
     for column in table.columns:
@@ -139,7 +147,7 @@ def _print_whole(screen: Screen, table: Table, whole: Collection[str]) -> None:
         least.append(most[-1] if column.no_wrap else min(most[-1], NARROWEST))
     lines = 3 * len(least) + 1
     if sum(most) + lines <= screen.width:
-        widths: Sequence[int | None] = most  # Rich need not measure every cell once more
+        widths: Sequence[int | None] = most  # this saves rich from measuring every cell again
     elif sum(least) + lines > screen.width:
         widths, screen.width = least, sum(least) + lines
     else:
@@ -154,7 +162,7 @@ def _width(cell: object) -> int:
 
 
 def show_verdict(verdict: Verdict, title: str, notes: Sequence[str]) -> None:
-    """Print the verdict table, its reasons, and the one word at the end."""
+    """Print the table of a verdict, its reasons and notes, and the outcome."""
     console = Screen()
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in ("metric", "measured", "accepted", "reference", "verdict"):

@@ -1,5 +1,5 @@
-"""Runs on clusters: given to the site's own batch system, watched, and gone on with.
+"""Runs on clusters: submit them to the batch system of the site, watch them, and resume them.
 
-The script of a job is pure text, made from the same exact command as a run on this machine. It
-needs Apptainer and sh on the nodes, and no Python.
+The script of a job is rendered from the same exact command as a run on this machine. On the nodes
+it needs Apptainer and sh, but no Python.
 """

@@ -1,4 +1,4 @@
-"""What a login node tells of its cluster, for a site file to begin with."""
+"""Detect the facts of a cluster on its login node, and write a first site file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter, Silent
 
 FLAVOURS = ("pmix", "pmi2", "cray_shasta", "none")
-"""Of `srun --mpi=`, the best for the images' Open MPI first."""
+"""Values of `srun --mpi=`, in order of preference for the Open MPI of the images."""
 
 QUESTIONS = {
     "partition": "Partition or queue (empty: the default one)",
@@ -37,19 +37,19 @@ QUESTIONS = {
     "scratch": "Folder for runs, which all nodes see (empty: where trimaran is called)",
     "local_storage": "A node's own disk, to copy images to (empty: none)",
 }
-"""What is asked, by the key of the site file."""
+"""Key of the site file -> question to the user."""
 
 _WORDS = {"qos": ("slurm", "lsf"), "mpi": ("slurm",), "gres": ("slurm",)}
-"""Which batch systems have words for a key; all for the others."""
+"""Key of the site file -> batch systems that support it; all support the keys not listed."""
 
 SECONDS = 10.0
-"""How long a command may take to tell what the user could answer as well."""
+"""Time limit, in seconds, for a command that detects one fact."""
 
 NETWORK = Path("/sys/class/net")
 
 
 def questions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return what is asked of a cluster: by its key the question, and what Enter takes."""
+    """Return the questions for a cluster, by key: the text, and the answer that Enter accepts."""
     loaded = os.environ.get("LOADEDMODULES", "").split(":")
     modules = [name for name in loaded if name.startswith(("apptainer", "singularity"))]
     fast = sorted(path.name for path in NETWORK.glob("ib*"))
@@ -62,10 +62,10 @@ def questions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def answered(key: str, answer: str) -> object:
-    """Return an answer as the site file has it; None: the key is left out.
+    """Return the value of a key for the site file; None if the answer is empty.
 
     Raises:
-        UsageError: it is none.
+        UsageError: a variable of `env` does not have the form NAME=VALUE.
     """
     words = answer.split()
     if not words:
@@ -74,76 +74,78 @@ def answered(key: str, answer: str) -> object:
         return words
     if key == "env":
         if wrong := [word for word in words if "=" not in word]:
-            raise UsageError(f"'{wrong[0]}' is no NAME=VALUE")
+            raise UsageError(f"env: '{wrong[0]}' does not have the form NAME=VALUE",
+                             code="argument-invalid", hint="such as NCCL_SOCKET_IFNAME=ib0")
         return dict(word.split("=", 1) for word in words)
     return answer.strip()
 
 
 def limit(facts: Mapping[str, Any], reporter: Reporter | None = None) -> str | None:
-    """Return how long a job may take in Slurm's partition, as Slurm writes it.
+    """Return the time limit of the Slurm partition in Slurm's notation.
 
-    None: for ever, or nobody tells.
+    None: the partition has no limit, or the limit is unknown.
     """
     if facts["scheduler"] != "slurm" or "partition" not in facts:
         return None
     words = ["scontrol", "--oneliner", "show", "partition", str(facts["partition"])]
-    said = _said(words, reporter or Silent())
-    most = re.search(r"\bMaxTime=(\S+)", said)
+    output = _output(words, reporter or Silent())
+    most = re.search(r"\bMaxTime=(\S+)", output)
     return most[1] if most and most[1] != "UNLIMITED" else None
 
 
-def found(reporter: Reporter | None = None) -> dict[str, Any]:
-    """Return the keys of a cluster, as the batch system's commands tell them.
+def detect(reporter: Reporter | None = None) -> dict[str, Any]:
+    """Return the keys of a cluster that the commands of its batch system report.
 
-    What one of them does not tell in time is left out, and said.
+    If a command does not answer in time, its keys are left out with a warning.
 
     Raises:
-        UsageError: no batch system's commands are here.
-        RunError: it does not answer at all.
+        UsageError: the commands of no batch system are on PATH.
+        RunError: the batch system does not answer.
     """
-    for name, one in SCHEDULERS.items():
-        if shutil.which(one.programs[0]):
-            one.check()
+    for name, system in SCHEDULERS.items():
+        if shutil.which(system.programs[0]):
+            system.check()
             return {"scheduler": name, **_ASK[name](reporter or Silent())}
-    programs = ", ".join(one.programs[0] for one in SCHEDULERS.values())
-    raise UsageError(f"no batch system is here: none of {programs} is on PATH",
-                     hint="log in to the cluster's login node; make cluster starts one to learn"
-                     " with")
+    programs = ", ".join(system.programs[0] for system in SCHEDULERS.values())
+    raise UsageError(f"no batch system on this machine: none of {programs} is on PATH",
+                     code="scheduler-missing",
+                     hint="log in to the cluster's login node; `make cluster` starts a small"
+                     " cluster to learn with")
 
 
 def _slurm(reporter: Reporter) -> dict[str, Any]:
-    with reporter.bar("asking sinfo", None):
-        told = scheduler.ask(["sinfo", "--noheader", "--format=%P"], SECONDS)
-    if told.returncode != 0:
-        raise RunError(f"sinfo does not answer: {scheduler.words(told)}")
-    partitions = _alone(told.stdout)
+    with reporter.bar("running sinfo", None):
+        done = scheduler.ask(["sinfo", "--noheader", "--format=%P"], SECONDS)
+    if done.returncode != 0:
+        raise RunError(f"sinfo failed: {scheduler.words(done)}", code="scheduler-failed")
+    partitions = _alone(done.stdout)
     default = next((name for name in partitions if name.endswith("*")), "".join(partitions[:1]))
     facts: dict[str, Any] = {"partition": default.rstrip("*")} if default else {}
     user = str(os.environ.get("USER") or os.getuid())
     words = ["sacctmgr", "-nP", "show", "user", user, "format=DefaultAccount"]
-    if accounts := _alone(_said(words, reporter)):
+    if accounts := _alone(_output(words, reporter)):
         facts["account"] = accounts[-1]
-    if flavours := re.findall(r"[\w-]+", _said(["srun", "--mpi=list"], reporter, errors=True)):
+    if flavours := re.findall(r"[\w-]+", _output(["srun", "--mpi=list"], reporter, errors=True)):
         facts["mpi"] = next((name for name in FLAVOURS if name in flavours), "none")
-    resources = _said(["sinfo", "--noheader", "--format=%G"], reporter)
+    resources = _output(["sinfo", "--noheader", "--format=%G"], reporter)
     if gpus := re.search(r"\b(gpu(?::[A-Za-z][\w.-]*)?):\d", resources):
         facts["gres"] = gpus[1]
     return facts
 
 
-def _alone(said: str) -> list[str]:
-    """Return the names that stand alone in lines: a site may have its commands say more."""
-    return re.findall(r"^[ \t]*([A-Za-z0-9][A-Za-z0-9_.:+-]*\*?)[ \t]*$", said, re.M)
+def _alone(text: str) -> list[str]:
+    """Return the lines that are a single name: a site may have its commands print further lines."""
+    return re.findall(r"^[ \t]*([A-Za-z0-9][A-Za-z0-9_.:+-]*\*?)[ \t]*$", text, re.M)
 
 
 def _pbs(reporter: Reporter) -> dict[str, Any]:
-    """Return the default queue, which qstat tells in JSON, or in lines where that is none."""
-    said = _said(["qstat", "-B", "-f", "-F", "json"], reporter)
+    """Return the default queue, which qstat prints as JSON, or as text in older versions."""
+    output = _output(["qstat", "-B", "-f", "-F", "json"], reporter)
     try:
-        servers = parse_json(said)["Server"]
+        servers = parse_json(output)["Server"]
         queue = next(iter(servers.values()))["default_queue"]
     except (Malformed, LookupError, TypeError, AttributeError, StopIteration):
-        line = re.search(r'\bdefault_queue"?\s*[:=]\s*"?([\w.-]+)', said)
+        line = re.search(r'\bdefault_queue"?\s*[:=]\s*"?([\w.-]+)', output)
         if line is None:
             return {}
         queue = line[1]
@@ -151,25 +153,25 @@ def _pbs(reporter: Reporter) -> dict[str, Any]:
 
 
 def _lsf(reporter: Reporter) -> dict[str, Any]:
-    queue = re.search(r"DEFAULT_QUEUE\s*=\s*(\S+)", _said(["bparams", "-a"], reporter))
+    queue = re.search(r"DEFAULT_QUEUE\s*=\s*(\S+)", _output(["bparams", "-a"], reporter))
     return {"partition": queue[1]} if queue else {}
 
 
 _ASK = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf}
 
 
-def _said(words: list[str], reporter: Reporter, *, errors: bool = False) -> str:
-    """Return what a command says; nothing where it is not here, fails, or does not answer.
+def _output(words: list[str], reporter: Reporter, *, errors: bool = False) -> str:
+    """Return the standard output of a command; "" if it is missing, fails or does not answer.
 
-    With `errors` also what it says on standard error, and whatever its status.
+    With `errors` the standard error is appended, and the exit status is ignored.
     """
     if shutil.which(words[0]) is None:
         return ""
     try:
-        with reporter.bar(f"asking {words[0]}", None):
+        with reporter.bar(f"running {words[0]}", None):
             done = scheduler.ask(words, SECONDS)
     except RunError as error:
-        reporter.warn(f"{error}: what it would tell is left out")
+        reporter.warn(f"{error}: its values are left out")
         return ""
     if errors:
         return done.stdout + done.stderr
@@ -177,20 +179,24 @@ def _said(words: list[str], reporter: Reporter, *, errors: bool = False) -> str:
 
 
 def refuse_old(path: Path, name: str) -> None:
-    """Raise UsageError where there is a site file: it is the user's own."""
+    """Check that no site file exists: an existing one is never changed.
+
+    Raises:
+        UsageError: `path` exists.
+    """
     if path.exists():
         raise UsageError(
-            f"{path} is there, and is not changed",
+            f"{path} exists, and is not changed", code="file-exists",
             hint=f"add clusters: {{{name}: ...}} to it by hand:"
-            " site/docs/tutorials/cluster.md has the keys",
+            " site/docs/tutorials/cluster.md lists the keys",
         )
 
 
 def write(path: Path, name: str, facts: Mapping[str, object]) -> None:
-    """Write a site file with one cluster; one that is there stays as it is.
+    """Write a site file with one cluster. An existing file is not changed.
 
     Raises:
-        UsageError: it is there, or a fact is none that a site file may hold; nothing is left then.
+        UsageError: the file exists, or a fact is not valid in a site file. No file is left then.
     """
     refuse_old(path, name)
     cluster = {key: value for key, value in facts.items() if value is not None}

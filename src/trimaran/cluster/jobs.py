@@ -1,4 +1,4 @@
-"""A recipe becomes a job: everything is made here, on the login node, and then queued."""
+"""Submit a recipe as a job: prepare data, image and script on the login node, and queue the job."""
 
 from __future__ import annotations
 
@@ -27,37 +27,46 @@ from trimaran.site_file import Cluster, Site
 STEPS = 3
 
 QUEUEING = "queueing"
-"""A file beside the script: a job is being queued, whose number nobody has written down yet.
+"""A file beside the script, which exists while a job is queued and its number is not recorded.
 
-Who was killed at that moment has left it. The job, if there is one, is found by its name.
+It remains if the process is killed at that moment. The job, if it was queued, is then found by its
+name.
 """
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that is queued."""
+    """A job in the queue of the batch system: its run directory and its number."""
 
     directory: Path
     job: str
 
 
 def choose(site: Site, name: str | None) -> tuple[str, Cluster]:
-    """Return the cluster called `name` in the site file, or its first; Slurm as it is, if none.
+    """Return the name and the facts of a cluster in the site file.
+
+    Args:
+        site: the site file.
+        name: name of the cluster; None: the first one, or a Slurm with all defaults if the site
+            file defines no cluster.
 
     Raises:
-        UsageError: there is no such.
+        UsageError: the site file has no cluster of this name.
     """
     if name is None:
         return next(iter(site.clusters.items()), ("slurm", Cluster()))
     if name not in site.clusters:
         known = ", ".join(site.clusters) or "none"
-        raise UsageError(f"the site file has no cluster '{name}': {known}",
-                         hint="trimaran site show prints it")
+        raise UsageError(f"the site file defines no cluster '{name}', only: {known}",
+                         code="name-unknown", hint="`trimaran site show` prints the site file")
     return name, site.clusters[name]
 
 
 def at_home(request: Request, cluster: Cluster) -> Request:
-    """Return the request with the cluster's own data sets, where none are given, and run folder."""
+    """Return the request with the data sets and the scratch folder of the cluster filled in.
+
+    What the request itself names is kept.
+    """
     known = {
         name: cluster.data / name
         for name in request.recipe.recipe.data
@@ -70,7 +79,11 @@ def at_home(request: Request, cluster: Cluster) -> Request:
 
 
 def preview(request: Request, cluster: Cluster) -> str:
-    """Return the script that `submit` would queue; nothing is made, fetched or queued."""
+    """Return the script that `submit` would queue, without making or queueing anything.
+
+    Raises:
+        UsageError: the recipe cannot be run so, or the batch system cannot use the run directory.
+    """
     request = at_home(request, cluster)
     _check_place(request.out, cluster)
     planned = pipeline.plan(request)
@@ -88,8 +101,10 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
     """Prepare data and image, make the run directory, and queue the job.
 
     Raises:
-        UsageError: the recipe cannot be run so.
-        BuildError, RunError: image or data could not be had, or the batch system refuses the job.
+        UsageError: the recipe cannot be a job of this cluster, or a command of the batch system is
+            not on PATH.
+        BuildError: the image cannot be built or fetched.
+        RunError: the data cannot be prepared, or the batch system refuses the job.
     """
     request = at_home(request, cluster)
     pipeline.check(request)
@@ -119,12 +134,12 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
 def submit_series(
     requests: list[Request], name: str, cluster: Cluster, reporter: Reporter
 ) -> Path:
-    """Queue a job for each of the requests, which differ in their nodes; return their folder.
+    """Queue one job for each request of a scaling series, and return the folder of the series.
 
-    A job each: the tasks of a Slurm array all have the same number of nodes.
+    A Slurm array cannot do this: all its tasks have the same number of nodes.
 
     Raises:
-        UsageError, BuildError, RunError: as `submit`; the jobs that were queued before stay.
+        UsageError, BuildError, RunError: as in `submit`. Jobs that are already queued stay queued.
     """
     first = requests[0]
     name_of_all = first.recipe.name.partition("@")[0]
@@ -133,7 +148,7 @@ def submit_series(
     )
     _check_place(folder, cluster)
     places = scaling.begin(
-        folder, name_of_all, [one.recipe.recipe.resources.nodes for one in requests]
+        folder, name_of_all, [request.recipe.recipe.resources.nodes for request in requests]
     )
     for request in requests:
         place = places[request.recipe.recipe.resources.nodes]
@@ -143,10 +158,10 @@ def submit_series(
 
 
 def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
-    """Queue the job of a run that was stopped once more: it goes on from its newest checkpoint.
+    """Queue a new job for a stopped run, which continues from the newest checkpoint.
 
     Raises:
-        UsageError: the run has come to its end, or its job has not ended.
+        UsageError: the run has completed, its job has not ended, or a file of it has changed.
         RunError: the batch system does not answer, or refuses the job.
     """
     directory = directory.absolute()
@@ -154,26 +169,29 @@ def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
     scheduler = scheduler_of(record)
     scheduler.check()
     if record.status == "completed":
-        raise UsageError(f"the run in {directory} has come to its end",
-                         hint=f"trimaran report {directory} judges it")
+        raise UsageError(f"the run in {directory} has already completed", code="run-completed",
+                         hint=f"`trimaran report {directory}` judges it")
     with run_directory.alone(directory) as lock, asking(scheduler, reporter):
         run_directory.refuse_foreign(directory)
         if active := still_active(directory, record, scheduler):
             job, state = active[0]
             raise UsageError(f"job {job} of the run in {directory} is {state.name}",
-                             hint=f"trimaran cancel {directory} ends it")
+                             code="job-active", hint=f"`trimaran cancel {directory}` ends it")
         assert record.job is not None  # noqa: S101 - `submitted` refuses None
         _check_submitted(directory, record.job)
         return _queue(directory, record.job, scheduler, lock)
 
 
 def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[str]:
-    """End the jobs of runs and return their numbers; what the runs have written stays.
+    """Cancel the jobs of runs, and return the numbers of the jobs. Files of the runs stay.
+
+    An error with one run does not stop the cancellation of the others: their jobs are cancelled and
+    reported before the error is raised.
 
     Raises:
-        UsageError: one is no submitted run, or none of them has a job that has not ended.
-        RunError: the batch system refuses or does not answer, or that a job is cancelled cannot be
-            noted. The jobs of the other runs have been ended, and told.
+        UsageError: a directory is not a submitted run, or no job is queued or running.
+        RunError: the batch system refuses or does not answer, or the cancellation cannot be
+            recorded in the run directory.
     """
     reporter = reporter or Silent()
     ended: list[str] = []
@@ -192,17 +210,17 @@ def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[st
     if not ended:
         places = ", ".join(map(str, directories))
         raise UsageError(f"no job of the run in {places} is queued or running",
-                         hint="trimaran status says how it stands")
+                         code="job-not-found", hint="`trimaran status` shows the state of the run")
     return ended
 
 
 def _end(directory: Path, ended: list[str], reporter: Reporter) -> None:
-    """End the jobs of a run that have not ended, and add their numbers to `ended`.
+    """Cancel the active jobs of a run, and append their numbers to `ended`.
 
-    Where the batch system does not tell which those are, it is the newest: a job that has ended
-    can be ended once more.
+    If the batch system does not report which jobs are active, the newest one is cancelled:
+    cancelling a job that has ended does no harm.
     """
-    record = submitted(directory, chain=False)  # nothing that its jobs have left is needed
+    record = submitted(directory, chain=False)  # damaged link files must not prevent it
     scheduler = scheduler_of(record)
     with asking(scheduler, reporter):
         try:
@@ -211,68 +229,80 @@ def _end(directory: Path, ended: list[str], reporter: Reporter) -> None:
             jobs = numbers(directory)[-1:]
             if not jobs:
                 raise
-            reporter.warn(f"{error}; job {jobs[0]} is ended, whether it has ended or not")
+            reporter.warn(f"{error}; job {jobs[0]} is cancelled without knowing its state")
         faults = []
         for job in jobs:
             try:
-                # Noted first: a job that is just being queued once more looks there (functions.sh).
+                # Recorded first: a job that requeues itself reads this file (functions.sh).
                 _note(directory, CANCELLED, job)
-            except (TrimaranError, OSError) as error:  # on a full disk a job can be ended, too
-                faults.append(f"job {job} is cancelled, which cannot be noted: {error}")
+            except (TrimaranError, OSError) as error:  # a full disk must not keep the job running
+                faults.append(f"job {job} is cancelled, but this cannot be recorded: {error}")
             scheduler.cancel(job)
             ended.append(job)
     if faults:
-        raise RunError("\n".join(faults), hint="its state may be told as that of a lost job")
+        raise RunError("\n".join(faults), code="file-unwritable",
+                       hint="`trimaran status` may show the state `lost` for the run")
 
 
 def asking(
     scheduler: Scheduler, reporter: Reporter | None
 ) -> AbstractContextManager[object]:
-    """Show that a batch system is asked, where that takes long."""
-    return (reporter or Silent()).bar(f"asking {scheduler.title}", None)
+    """Return a context that shows progress while the batch system is asked."""
+    return (reporter or Silent()).bar(f"querying {scheduler.title}", None)
 
 
 def submitted(directory: Path, *, chain: bool = True) -> RunRecord:
     """Return the record of a submitted run.
 
     Raises:
-        UsageError: `directory` is not the run directory of a job; or see `run_directory.load`.
+        UsageError: `directory` is not a run directory, or its run was not submitted.
     """
     record = run_directory.load(directory, chain=chain)
     if record.job is None:
         raise UsageError(f"the run in {directory} was not submitted: it ran on this machine",
-                         hint=f"trimaran report {directory}")
+                         code="run-not-submitted", hint=f"trimaran report {directory}")
     return record
 
 
 def scheduler_of(record: RunRecord) -> Scheduler:
-    """Return the batch system of a submitted run."""
+    """Return the batch system of a submitted run.
+
+    Raises:
+        UsageError: `run.json` names an unknown batch system.
+    """
     name = record.job.scheduler if record.job else ""
     if name not in SCHEDULERS:
-        raise UsageError(f"run.json: job: no batch system is called '{name}'")
+        raise UsageError(f"run.json: job.scheduler: unknown batch system '{name}'",
+                         code="file-invalid",
+                         hint=f"known batch systems: {', '.join(SCHEDULERS)}")
     return SCHEDULERS[name]
 
 
 def numbers(directory: Path, file: str = QUEUED) -> list[str]:
-    """Return the numbers of the jobs of a run, the newest last: QUEUED, or CANCELLED here."""
+    """Return the job numbers that a file of the run lists, the newest last.
+
+    Args:
+        directory: the run directory.
+        file: QUEUED for all jobs, or CANCELLED for those that were cancelled with Trimaran.
+    """
     return job_chain.numbers(directory, file)
 
 
 def is_queueing(directory: Path) -> bool:
-    """Return whether a job may be there whose number is not written down."""
+    """Return whether a job may be in the queue whose number is not recorded."""
     return (job_chain.place(directory) / QUEUEING).exists()
 
 
 def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]:
-    """Return the numbers of the jobs of a run, and of those that the batch system knows by name.
+    """Return the numbers of all jobs of a run: the recorded ones, and those found by their name.
 
     Raises:
-        RunError: it does not answer.
+        RunError: the batch system does not answer.
     """
     own, name = numbers(directory), record.job.name if record.job else None
     try:
         known = scheduler.named(name) if name else []
-    except UsageError:  # PBS has a program of its own for that
+    except UsageError:  # PBS needs qselect for it, which may be missing
         if is_queueing(directory):
             raise
         known = []
@@ -284,9 +314,9 @@ def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]
 def still_active(
     directory: Path, record: RunRecord, scheduler: Scheduler
 ) -> list[tuple[str, State]]:
-    """Return the jobs of a run that have not ended, the newest first, and their states.
+    """Return the active jobs of a run with their states, the newest job first.
 
-    Those whose numbers are not written down are, now.
+    Numbers of jobs that were found by their name are recorded in the run directory.
 
     Raises:
         RunError: the batch system does not answer.
@@ -302,34 +332,44 @@ def still_active(
 
 
 def _check_place(out: Path | None, cluster: Cluster) -> None:
-    """Refuse a run directory, by default below this one, in which the batch system replaces parts.
+    """Check that the batch system uses the path of the run directory unchanged.
+
+    Args:
+        out: the run directory; None: a folder below the working directory.
+        cluster: the cluster.
 
     Raises:
-        UsageError: names them.
+        UsageError: the path contains a character sequence that the batch system replaces.
     """
     scheduler, directory = SCHEDULERS[cluster.scheduler], (out or Path.cwd()).absolute()
     for read in scheduler.reads:
         if read in str(directory):
             raise UsageError(
-                f"{directory}: {scheduler.title} reads {read} in the path of a run directory as"
-                " its own, and could not write there what the job says",
+                f"{directory}: {scheduler.title} replaces {read} in the path of a run directory,"
+                " and could not write the output of the job there",
+                code="scheduler-unsupported",
                 hint=f"choose another --out (or scratch in the site file), without {read}",
             )
 
 
 def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> Submitted:
-    """Queue the job of a run, so that whoever is killed meanwhile leaves what leads to it.
+    """Queue the job of a run, so that the job can be found even if this process is killed.
 
     Args:
-        lock: of the run; the batch system's command keeps it, also when it outlives this process.
+        directory: the run directory.
+        job: the record of the job.
+        scheduler: the batch system.
+        lock: descriptor of the lock of the run. The command of the batch system inherits it, so
+            that the run stays locked if the command outlives this process.
 
     Raises:
-        RunError: the batch system refuses the job, or does not say what became of it.
-        Interrupted: stopped by the user.
+        RunError: the batch system refuses the job, or its answer contains no job number.
+        Interrupted: the user stopped the command.
     """
     intent = job_chain.place(directory) / QUEUEING
     write_atomic(intent, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}\n")
-    way = f"trimaran status {directory} says whether it is there, trimaran cancel ends it"
+    way = (f"`trimaran status {directory}` shows whether the job was queued;"
+           " `trimaran cancel` ends it")
     number = None
     try:
         with process.put_off():
@@ -339,32 +379,33 @@ def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> 
             intent.unlink(missing_ok=True)
     except KeyboardInterrupt:
         if number is None:
-            raise Interrupted(f"stopped by the user while {scheduler.title} took the job",
-                              hint=way) from None
-        raise Interrupted(f"stopped by the user; job {number} is queued",
-                          hint=f"trimaran cancel {directory} ends it") from None
+            raise Interrupted(f"stopped by the user while {scheduler.title} accepted the job",
+                              code="stopped", hint=way) from None
+        raise Interrupted(f"stopped by the user; job {number} is queued", code="stopped",
+                          hint=f"`trimaran cancel {directory}` ends it") from None
     return Submitted(directory, number)
 
 
 def _taken(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> str:
-    """Queue a job and return its number: as it is told, else that of the active job of its name."""
+    """Queue a job, and return the number that is printed, or else that of an active job by name."""
     try:
         return scheduler.submit(Path(SCRIPT), directory, (lock,))
     except RunError as error:
-        # A command may fail, or say what nobody reads, though the job is there: sbatch does so
-        # where its connection breaks before the answer.
+        # The command may fail although the job was queued: sbatch does so if its connection breaks
+        # before the answer.
         with suppress(TrimaranError):
-            known = scheduler.states(found) if (found := scheduler.named(job.name or "")) else {}
-            if active := [one for one in found if one in known and known[one].active]:
+            named = scheduler.named(job.name or "")
+            known = scheduler.states(named) if named else {}
+            if active := [number for number in named if number in known and known[number].active]:
                 return max(active, key=_order)
         raise RunError(
-            error.message,
-            hint=error.hint or f"trimaran status {directory} says whether the job is there",
+            error.message, code=error.code,
+            hint=error.hint or f"`trimaran status {directory}` shows whether the job was queued",
         ) from error
 
 
 def _order(number: str) -> int:
-    """Return by what the numbers of jobs are ordered: later jobs have higher ones."""
+    """Return the sort key of a job number: later jobs have higher numbers."""
     return int(re.split(r"\D", number)[0])
 
 
@@ -373,24 +414,26 @@ def _note(directory: Path, file: str, job: str) -> None:
 
 
 def _check_submitted(directory: Path, job: JobRecord) -> None:
-    """Make sure that a job that is queued now reads what was submitted.
+    """Check that the script and the functions of a run are those that were submitted.
 
     Raises:
-        UsageError: a file is not there, is no plain file, or has changed.
+        UsageError: a file does not exist, is not a regular file, or has changed.
     """
     for name, digest in job_chain.submitted_files(job).items():
         path = directory / name
         try:
             content = read_plain(path)
         except FileNotFoundError:
-            raise UsageError(f"{path} is not there: the run was not submitted completely",
-                             hint="submit it again, into another folder") from None
+            raise UsageError(f"{path} does not exist: the run was not submitted completely",
+                             code="file-missing",
+                             hint="submit the recipe again, with another --out") from None
         if hashlib.sha256(content).hexdigest() != digest:
             raise UsageError(f"{path} has changed since the run was submitted",
-                             hint="submit the recipe again, into another folder")
+                             code="run-changed",
+                             hint="submit the recipe again, with another --out")
 
 
 def _digest(path: Path) -> str:
-    """Return the SHA-256 of a data set's description; what is not there yet has none."""
+    """Return the SHA-256 of the description of a data set; zeros if the data set does not exist."""
     description = path / DATASET
     return sha256(description) if description.is_file() else "0" * 64

@@ -1,6 +1,6 @@
-"""LSF with jsrun: their commands, and what a job says to them.
+"""LSF with jsrun: the commands, and the options of a job.
 
-Written after IBM's manuals and Summit's user guide, and looked at as text only.
+This module follows IBM's manuals and the user guide of Summit. No real LSF has run it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 STATES = {"PEND": "PENDING", "PROV": "CONFIGURING", "RUN": "RUNNING", "WAIT": "PENDING",
           "PSUSP": "SUSPENDED", "USUSP": "SUSPENDED", "SSUSP": "SUSPENDED", "UNKWN": "RUNNING"}
-"""States of a job that has not ended (bjobs(1)); DONE, EXIT and ZOMBI have."""
+"""States of an active job (bjobs(1)), and the names that Trimaran shows for them.
+
+DONE, EXIT and ZOMBI are the states of a job that has ended.
+"""
 
 
 class Lsf(Scheduler):
-    """LSF with jsrun; see `Scheduler`."""
+    """LSF with jsrun (see `Scheduler`)."""
 
     name = "lsf"
     programs = ("bsub", "bjobs", "bkill")
@@ -37,9 +40,10 @@ class Lsf(Scheduler):
     queued = (r".*\bJob <([0-9]+)> is submitted\b.*",)
 
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
-        """Return the words of the `#BSUB` lines."""
+        """Return the options of the `#BSUB` lines."""
         if elastic:
-            raise UsageError("jsrun ends with the first lost node: a job of LSF is not elastic",
+            raise UsageError("min_nodes: a job of LSF cannot continue after the loss of a node,"
+                             " because jsrun ends with it", code="scheduler-unsupported",
                              hint="leave min_nodes out of the recipe, or use a cluster with Slurm")
         hours, minutes, seconds = shape.walltime.split(":")
         minutes = f"{int(minutes) + (seconds != '00'):02}"
@@ -53,11 +57,11 @@ class Lsf(Scheduler):
         ]
 
     def early(self, cluster: Cluster) -> int:
-        """Return the seconds of whole minutes: bsub takes no others."""
+        """Return `signal_seconds` rounded up to whole minutes, because bsub accepts only those."""
         return -(-cluster.signal_seconds // 60) * 60
 
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
-        """Return jsrun, with a resource set of its own for each task."""
+        """Return a jsrun command with one resource set for each task."""
         if shape.mpirun:
             return host_mpirun(shape, tasks)
         gpus = shape.gpus_per_node // shape.tasks_per_node
@@ -69,26 +73,27 @@ class Lsf(Scheduler):
         )
 
     def each_node(self, nodes: Text) -> tuple[Text, ...]:
-        """Return jsrun, with one task a node."""
+        """Return a jsrun command with one task on each node."""
         return ("jsrun", "--nrs", nodes, "--rs_per_host", "1", "--tasks_per_rs", "1",
                 "--cpu_per_rs", "ALL_CPUS")
 
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
-        """Queue `script`, which bsub reads from its standard input; return the job's number."""
+        """Queue `script`, which bsub reads from standard input, and return the job number."""
         text = read_text(folder / script)
         return scheduler.queue(self, ["bsub"], folder, keep_open, stdin=text)
 
     def named(self, name: str) -> list[str]:
-        """Return the numbers of the user's jobs of that name."""
+        """Return the numbers of the user's jobs with this name."""
         done = _bjobs("-J", name, "-noheader", "-o", "jobid job_name delimiter='|'")
         if done.returncode != 0 and not _UNKNOWN.search(done.stderr):
-            raise RunError(f"bjobs does not answer: {scheduler.words(done)}")
+            raise RunError(f"bjobs failed: {scheduler.words(done)}", code="scheduler-failed")
         return scheduler.called_so(done.stdout, name)
 
     def states(self, numbers: list[str]) -> dict[str, State]:
-        """Return the states of those of the jobs that LSF still knows.
+        """Return the states of the jobs that LSF still lists.
 
-        Where its JSON is none, as before LSF 10.1 or with a quote in a reason, its text is read.
+        If bjobs prints no valid JSON, as before LSF 10.1 or with a quote in a reason, its text
+        output is parsed.
         """
         done = _bjobs("-json", "-o", " ".join(COLUMNS), *numbers)
         try:
@@ -99,17 +104,18 @@ class Lsf(Scheduler):
             rows = [dict(zip(map(str.upper, COLUMNS), cells, strict=True))
                     for cells in re.findall(_ROW, done.stdout, re.M)]
             if not rows and not _UNKNOWN.search(done.stderr):
-                raise RunError(f"bjobs does not answer: {scheduler.words(done)}") from None
+                raise RunError(f"bjobs failed: {scheduler.words(done)}",
+                               code="scheduler-failed") from None
         return {row["JOBID"]: _state(row) for row in rows}
 
 
 COLUMNS = ("jobid", "stat", "exit_reason", "pend_reason")
-"""What is asked of each job."""
+"""Columns that are requested from bjobs."""
 
 _ROW = r"^([0-9]+)\|([A-Z]+)\|([^|\n]*)\|(.*)$"
 
 _UNKNOWN = re.compile(r"is not found|No .*job found", re.I)
-"""What bjobs says of a job that it does not know (any more)."""
+"""Messages of bjobs about a job that it does not list, or no longer lists."""
 
 
 def _bjobs(*words: str) -> Result:
@@ -117,7 +123,11 @@ def _bjobs(*words: str) -> Result:
 
 
 def _records(answer: object) -> list[dict[str, str]]:
-    """Return the jobs in bjobs' JSON that have a state; Malformed: it is not where it should be."""
+    """Return the jobs in the JSON of bjobs that have a state.
+
+    Raises:
+        Malformed: the JSON has another structure.
+    """
     rows = answer.get("RECORDS") if isinstance(answer, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Malformed("no records of jobs")

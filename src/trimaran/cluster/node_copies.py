@@ -1,7 +1,7 @@
-"""Copies of images and data on this machine's own disk, which jobs have made and not removed.
+"""Find and remove copies of images and data that jobs left on the disk of this node.
 
-A job removes its own at its end, also where it is cancelled. One that was killed cannot: the next
-job of the same user on that node does (functions.sh), or whoever looks at the cache there.
+A job removes its copies when it ends or is cancelled. If it is killed, the next job of the same
+user on that node removes them (functions.sh), or `trimaran cache prune` or `trimaran cancel` does.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from trimaran.run import job_chain
 from trimaran.site_file import Site
 
 JOB = ".job"
-"""File in the folder of a job's copies that has its number."""
+"""File with the job number in the folder of the copies of a job."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """What one job has copied to this machine.
+    """The copies of one job on this machine.
 
     Attributes:
-        job: its number.
-        ended: whether it has ended; None: its batch system does not say so.
+        path: folder of the copies.
+        job: number of the job.
+        ended: whether the job has ended; None: the batch system does not answer.
     """
 
     path: Path
@@ -39,7 +40,7 @@ class Copies:
 
     @property
     def size(self) -> int:
-        """Bytes of all files; of those that are just being removed nothing is known."""
+        """Bytes of all files, without those that are removed meanwhile."""
         size = 0
         for place, _, names in os.walk(self.path):
             for name in names:
@@ -48,59 +49,63 @@ class Copies:
         return size
 
     def remove(self) -> None:
-        """Remove it all; OSError: the file system refuses."""
+        """Remove the folder.
+
+        Raises:
+            OSError: the file system refuses.
+        """
         shutil.rmtree(self.path)
 
 
 def find(site: Site, only: Collection[str] | None = None) -> list[Copies]:
-    """Return the copies of this user's jobs that are on this machine.
+    """Return the copies that jobs of this user have on this machine.
 
     Args:
-        site: has the clusters, and where their nodes have disks of their own.
-        only: numbers of jobs; None: of any.
+        site: the site file, which names the local storage of each cluster.
+        only: job numbers to look for; None: all.
     """
-    found: list[Copies] = []
+    copies: list[Copies] = []
     places: dict[Path, set[str]] = {}
-    for one in site.clusters.values():
-        if one.local_storage is not None:
-            places.setdefault(one.local_storage, set()).add(one.scheduler)
+    for cluster in site.clusters.values():
+        if cluster.local_storage is not None:
+            places.setdefault(cluster.local_storage, set()).add(cluster.scheduler)
     for place, schedulers in places.items():
         jobs = {path: job for path, job in _folders(place) if only is None or job in only}
         ended = _ended(schedulers, set(jobs.values())) if jobs else {}
-        found += [Copies(path, job, ended[job]) for path, job in jobs.items()]
-    return found
+        copies += [Copies(path, job, ended[job]) for path, job in jobs.items()]
+    return copies
 
 
 def remove_ended(site: Site, directories: list[Path]) -> list[Copies]:
-    """Remove what ended jobs of these runs have left on this machine, and return it.
+    """Remove the copies that ended jobs of these runs left on this machine, and return them.
 
     Raises:
-        UsageError: the numbers of a run's jobs cannot be read.
+        UsageError: the job numbers of a run cannot be read.
         RunError: the file system refuses.
     """
     own = {job for directory in directories for job in job_chain.numbers(directory)}
-    found = [one for one in find(site, own) if one.ended]
-    for one in found:
-        with writing(f"remove {one.path}", one.path):
-            one.remove()
-    return found
+    copies = [left for left in find(site, own) if left.ended]
+    for left in copies:
+        with writing(f"remove {left.path}", left.path):
+            left.remove()
+    return copies
 
 
 def _folders(place: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folders of jobs of this user below `place`, and the numbers that are in them."""
+    """Yield the folders of this user's jobs below `place`, each with its job number."""
     for path in sorted(place.glob("trimaran-*")):
         try:
             facts = path.lstat()
             if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid():
                 yield path, read_text(path / JOB).strip()
-        except (OSError, UsageError):  # a job that ends removes its own; what has no number stays
+        except (OSError, UsageError):  # removed meanwhile, or without a job number
             continue
 
 
 def _ended(schedulers: Collection[str], jobs: Collection[str]) -> dict[str, bool | None]:
-    """Return which of the jobs have ended, as every batch system says whose nodes share the disk.
+    """Return for each job whether it has ended, according to all batch systems of the disk.
 
-    None: one of them does not answer.
+    The value is None if one of the batch systems does not answer.
     """
     try:
         answers = [SCHEDULERS[name].states(sorted(jobs)) for name in schedulers]

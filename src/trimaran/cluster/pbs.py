@@ -1,6 +1,6 @@
-"""PBS Professional and OpenPBS: their commands, and what a job says to them.
+"""PBS Professional and OpenPBS: the commands, and the options of a job.
 
-Tasks are started by the host's Open MPI, which PBS tells the nodes of the job (PBS_NODEFILE).
+The Open MPI of the host starts the tasks. It reads the nodes of the job from PBS_NODEFILE.
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ if TYPE_CHECKING:
 
 STATES = {"Q": "PENDING", "H": "PENDING", "W": "PENDING", "T": "PENDING", "M": "PENDING",
           "R": "RUNNING", "S": "SUSPENDED", "U": "SUSPENDED", "E": "COMPLETING", "B": "RUNNING"}
-"""Letters of a job that has not ended (qstat(1B), job states); F and X have."""
+"""State letters of an active job (qstat(1B)), and the names that Trimaran shows for them.
+
+F and X are the states of a job that has ended.
+"""
 
 _NOT_IN_NAMES = r"[^A-Za-z0-9_-]"
-"""What qsub refuses in the name of a job; some versions take a full stop, too."""
+"""Characters that qsub refuses in the name of a job (some versions accept a full stop)."""
 
 _HEADING = rf'(?:^Job Id: *|[{{,]\s*")(?P<job>{NUMBER})(?: *$|"\s*:\s*\{{)'
 _KEY = r'(?:^ *|[{,]\s*")(?P<key>job_state|Exit_status|comment)"? *[:=] *"?(?P<value>[^\n"]*)'
 _FACT = re.compile(f"{_HEADING}|{_KEY}", re.M)
-"""Where a job begins in what qstat says, and what is asked of it: in its text and in its JSON."""
+"""Heading of a job, or one of its facts, in the text output or the JSON output of qstat."""
 
 _UNKNOWN = re.compile(r"Unknown Job|has finished", re.I)
-"""What qstat says of a job that it does not know (any more)."""
+"""Messages of qstat about a job that it does not list, or no longer lists."""
 
 
 class Pbs(Scheduler):
-    """PBS Professional and OpenPBS; see `Scheduler`."""
+    """PBS Professional and OpenPBS (see `Scheduler`)."""
 
     name = "pbs"
     programs = ("qsub", "qstat", "qdel")
@@ -53,13 +56,15 @@ class Pbs(Scheduler):
     queued = (r"([0-9]+(?:\[[0-9]*\])?\.[A-Za-z][A-Za-z0-9_.-]*)", f"({NUMBER})")
 
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
-        """Return the words of the `#PBS` lines."""
+        """Return the options of the `#PBS` lines."""
         if elastic:
-            raise UsageError("a job of PBS ends with its first lost node: it is not elastic",
+            raise UsageError("min_nodes: a job of PBS cannot continue after the loss of a node",
+                             code="scheduler-unsupported",
                              hint="leave min_nodes out of the recipe, or use a cluster with Slurm")
         if cluster.qos is not None:
-            raise UsageError("PBS has no quality of service: take qos out of the cluster's entry"
-                             " in the site file", hint="queues have their own: partition")
+            raise UsageError("qos: PBS has no quality of service", code="scheduler-unsupported",
+                             hint="remove qos from the cluster in the site file; to choose a queue,"
+                             " set partition")
         chunk = [f"{shape.nodes}", f"ncpus={shape.cpus_per_node}",
                  f"mpiprocs={shape.tasks_per_node}",
                  *([f"ngpus={shape.gpus_per_node}"] if shape.gpus_per_node else []),
@@ -73,56 +78,62 @@ class Pbs(Scheduler):
         ]
 
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
-        """Return the host's mpirun."""
+        """Return the mpirun command of the host."""
         return host_mpirun(shape, tasks)
 
     def each_node(self, nodes: Text) -> tuple[Text, ...]:
-        """Return the host's mpirun, with one task a node."""
+        """Return the mpirun command of the host, with one task on each node."""
         return ("mpirun", "-n", nodes, "--map-by", "ppr:1:node", "--bind-to", "none")
 
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
-        """Queue `script`; return the job's number."""
+        """Queue `script`, and return the job number."""
         return scheduler.queue(self, ["qsub", str(script)], folder, keep_open)
 
     def called(self, name: str) -> str:
-        """Return the name as qsub takes it."""
+        """Return the name with `-` in place of the characters that qsub refuses."""
         return re.sub(_NOT_IN_NAMES, "-", name)
 
     def named(self, name: str) -> list[str]:
-        """Return the numbers of the jobs of that name."""
+        """Return the numbers of the jobs with this name."""
         done = scheduler.ask(["qselect", "-x", "-N", name])
         if done.returncode != 0:
-            raise RunError(f"qselect does not answer: {scheduler.words(done)}")
+            raise RunError(f"qselect failed: {scheduler.words(done)}", code="scheduler-failed")
         return re.findall(rf"^({NUMBER})$", done.stdout, re.M)
 
     def states(self, numbers: list[str]) -> dict[str, State]:
-        """Return the states of those of the jobs that PBS still knows.
+        """Return the states of the jobs that PBS still lists.
 
-        Its JSON is none where a value has a zero in front, a tab or a quote, or a key comes twice,
-        which any variable of a job may bring about: then its text is read.
+        The JSON of qstat is invalid if a value has a leading zero, a tab or a quote, or if a key
+        occurs twice. Any variable of a job can cause this. The text output is parsed then.
         """
-        # With an unknown job among them it says 35, and all the others.
+        # If one of the jobs is unknown, qstat exits with 35 and prints the others.
         done = scheduler.ask(["qstat", "-x", "-f", "-F", "json", *numbers])
         try:
-            # Of jobs that are all unknown it says no more than that, beside the JSON.
+            # If all jobs are unknown, the JSON has no "Jobs".
             none: object = {} if _UNKNOWN.search(done.stderr) else None
             jobs = _jobs(parse_json(done.stdout), none)
         except Malformed:
             done = scheduler.ask(["qstat", "-x", "-f", *numbers])
             jobs = _facts(done.stdout)
             if not jobs and not _UNKNOWN.search(done.stderr):
-                raise RunError(f"qstat does not answer: {scheduler.words(done)}") from None
-        own = {number.partition(".")[0]: number for number in numbers}  # qsub may leave it at that
+                raise RunError(f"qstat failed: {scheduler.words(done)}",
+                               code="scheduler-failed") from None
+        # qsub may print the number without the name of the server.
+        own = {number.partition(".")[0]: number for number in numbers}
         return {
             own.get(number.partition(".")[0], number): _state(job) for number, job in jobs.items()
         }
 
 
 def _jobs(answer: object, default: object) -> dict[str, dict[str, object]]:
-    """Return the facts of each job in qstat's JSON, or, where it has no such part, the default.
+    """Return the facts of each job in the JSON of qstat.
+
+    Args:
+        answer: the parsed JSON.
+        default: value to use if the JSON has no "Jobs".
 
     Raises:
-        Malformed: they are not in their place.
+        Malformed: the JSON has another structure, or a job has no state.
     """
     jobs = answer.get("Jobs", default) if isinstance(answer, dict) else None
     if not isinstance(jobs, dict) or not all(
@@ -134,14 +145,14 @@ def _jobs(answer: object, default: object) -> dict[str, dict[str, object]]:
 
 
 def _facts(text: str) -> dict[str, dict[str, object]]:
-    """Return what is asked of each job, by its number, from qstat's text, or from broken JSON."""
+    """Return state, exit status and comment of each job from text or invalid JSON of qstat."""
     jobs: dict[str, dict[str, object]] = {}
     facts: dict[str, object] = {}
-    for found in _FACT.finditer(text.replace("\n\t", "")):  # it breaks long lines
-        if found["job"]:
-            facts = jobs.setdefault(found["job"], {})
+    for match in _FACT.finditer(text.replace("\n\t", "")):  # qstat wraps long lines
+        if match["job"]:
+            facts = jobs.setdefault(match["job"], {})
         else:
-            facts.setdefault(found["key"], found["value"].rstrip(" ,}\t"))
+            facts.setdefault(match["key"], match["value"].rstrip(" ,}\t"))
     return {number: job for number, job in jobs.items() if job.get("job_state")}
 
 

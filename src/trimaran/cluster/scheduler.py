@@ -1,7 +1,7 @@
-"""What a batch system is here: how a job asks for nodes, starts its ranks, and is queued and seen.
+"""The interface to a batch system: options of a job, start of its ranks, queue and job states.
 
-`slurm`, `pbs` and `lsf` have one each. What a running job asks of them is in `functions.sh`, which
-finds its way by the name of the batch system.
+`slurm`, `pbs` and `lsf` implement it. Commands that a running job needs are in `functions.sh`,
+which distinguishes the batch systems by their names.
 """
 
 from __future__ import annotations
@@ -24,35 +24,48 @@ if TYPE_CHECKING:
     from trimaran.site_file import Cluster
 
 NODES, TASKS = Variable("nodes"), Variable("tasks")
-"""The numbers of nodes and tasks in a script: an elastic run has fewer of them later."""
+"""Shell variables with the numbers of nodes and tasks, which decrease when an elastic run loses
+a node."""
 
 ANSWER_SECONDS = 20.0
-"""How long a command of a batch system may take, before it is said that it does not answer."""
+"""Time limit for a command of a batch system, in seconds."""
 
 NUMBER = r"[0-9]+(?:\[[0-9]*\])?(?:\.[A-Za-z][A-Za-z0-9_.-]*)?"
-"""A job's number, of PBS with its server: `813`, `813.server`."""
+"""Regular expression for a job number; PBS adds the server: `813`, `813.server`."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What the batch system says of a job: its state, and why it is in it."""
+    """The state of a job as the batch system reports it.
+
+    Attributes:
+        name: name of the state, such as `PENDING`.
+        reason: why the job is in this state; "None" without one.
+        active: whether the job has not ended.
+    """
 
     name: str
     reason: str
     active: bool = True
-    """Whether the job has not ended."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a batch system starts: a container's own launcher starts the ranks of its one task.
+    """The nodes, tasks and resources that a job requests.
+
+    A task is one rank, or one launcher such as torchrun, which starts the ranks of its node inside
+    the container.
 
     Attributes:
+        nodes: number of nodes.
         tasks_per_node: tasks that the batch system starts on each node.
-        sockets: of a node, over which its tasks are spread; None: nobody knows.
-        ranks_told: whether each task is a rank, which whoever starts it tells of the others.
-        mpirun: whether the host's mpirun starts the tasks, in place of the batch system.
-        restarts: whether torchrun's agents go on without those of lost nodes.
+        cpus_per_task: cores of each task.
+        gpus_per_node: GPUs of each node.
+        walltime: time limit as HH:MM:SS.
+        sockets: sockets of a node, over which the tasks are spread; None: unknown.
+        ranks_told: whether each task is a rank that gets rank and world size from its starter.
+        mpirun: whether the mpirun of the host starts the tasks, instead of the batch system.
+        restarts: whether the agents of torchrun continue after the loss of a node.
     """
 
     nodes: int
@@ -67,25 +80,25 @@ class Shape:
 
     @classmethod
     def of(cls, recipe: Recipe, sockets: int | None = None) -> Shape:
-        """Return the shape of a recipe's job, on nodes of so many sockets."""
+        """Return the shape of the job of a recipe, on nodes with this number of sockets."""
         wanted = recipe.resources
         mpirun = recipe.launcher == "mpirun" and wanted.nodes > 1
-        told = recipe.launcher == "srun" or mpirun
-        inside = 1 if told else wanted.tasks_per_node
+        ranks_told = recipe.launcher == "srun" or mpirun
+        inside = 1 if ranks_told else wanted.tasks_per_node
         return cls(
             wanted.nodes, wanted.tasks_per_node // inside, wanted.cpus_per_task * inside,
-            wanted.gpus_per_node, wanted.walltime, sockets, told, mpirun,
+            wanted.gpus_per_node, wanted.walltime, sockets, ranks_told, mpirun,
             restarts=recipe.launcher == "torchrun" and wanted.min_nodes is not None,
         )
 
     @property
     def tasks(self) -> int:
-        """Tasks on all nodes."""
+        """Number of tasks on all nodes."""
         return self.nodes * self.tasks_per_node
 
     @property
     def cpus_per_node(self) -> int:
-        """Cores on each node."""
+        """Number of cores that the tasks of one node use."""
         return self.cpus_per_task * self.tasks_per_node
 
 
@@ -93,14 +106,15 @@ class Scheduler(ABC):
     """One kind of batch system.
 
     Attributes:
-        name: as a site file has it.
-        programs: its commands: to queue a job, to ask for its state, to end it, and others.
-        directive: what a line of the script begins with that is for the batch system.
-        number: the variable that has a job's number.
-        silent: whether it says nothing to a job before its time limit.
-        reads: what it does not take as it is in the path of a run directory, as its files of
-            output are named there.
-        queued: lines by which its command tells the number of a new job, the surest first.
+        name: name in the site file.
+        programs: commands to queue a job, to print its state, to cancel it, and further ones.
+        directive: prefix of the lines of the script that the batch system reads.
+        number: environment variable with the number of the job.
+        silent: whether the batch system sends no signal to a job before its time limit.
+        reads: character sequences that the batch system replaces in the path of an output file,
+            and therefore in the path of a run directory.
+        queued: regular expressions for the line with the number of a new job, the most specific
+            one first.
     """
 
     name: ClassVar[str]
@@ -113,142 +127,164 @@ class Scheduler(ABC):
 
     @abstractmethod
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
-        """Return what the script tells the batch system: the recipe's resources, the site's names.
+        """Return the options of the job: resources of the recipe, and names of the site file.
+
+        Args:
+            name: name of the job.
+            shape: resources of the job.
+            cluster: the cluster in the site file.
+            elastic: whether the job continues after the loss of a node.
 
         Raises:
-            UsageError: the site file has a key that this batch system has no word for.
+            UsageError: the batch system does not support one of them.
         """
 
     @abstractmethod
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
-        """Return the words that start all tasks; `nodes` and `tasks` may be shell variables."""
+        """Return the command that starts all tasks; `nodes` and `tasks` may be shell variables."""
 
     @abstractmethod
     def each_node(self, nodes: Text) -> tuple[Text, ...]:
-        """Return the words that start one task on each node."""
+        """Return the command that starts one task on each node."""
 
     @abstractmethod
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
-        """Queue `script`, which works in `folder`; return the job's number.
+        """Queue a script, and return the job number.
 
         Args:
-            keep_open: descriptors that the command inherits.
+            script: path of the script, relative to `folder`.
+            folder: working directory of the job.
+            keep_open: file descriptors that the command inherits.
 
         Raises:
-            RunError: the batch system refuses it, in its own words, does not answer in time, or
-                names no number. In the last two cases it may have taken the job.
+            RunError: the batch system refuses the job, does not answer in time, or prints no job
+                number. In the last two cases it may have accepted the job.
         """
 
     @abstractmethod
     def named(self, name: str) -> list[str]:
-        """Return the numbers of the user's jobs called `name` that it still knows.
+        """Return the numbers of the user's jobs called `name` that the batch system still lists.
 
         Raises:
-            RunError: it does not answer.
+            RunError: the batch system does not answer.
         """
 
     @abstractmethod
     def states(self, numbers: list[str]) -> dict[str, State]:
-        """Return the states of those of the jobs that the batch system still knows, by number.
+        """Return the states of the jobs that the batch system still lists, by number.
 
         Raises:
-            RunError: it does not answer.
+            RunError: the batch system does not answer.
         """
 
     def cancel(self, job: str) -> None:
-        """End a job: its ranks are told to stop, and killed some seconds later.
+        """Cancel a job: the batch system sends SIGTERM to its ranks, and kills them after a delay.
 
-        How many: KillWait of a cluster with Slurm, kill_delay of a queue of PBS.
+        The configuration of the batch system sets the delay (Slurm: KillWait, PBS: kill_delay).
 
         Raises:
-            RunError: the batch system refuses, or does not answer.
+            RunError: the batch system refuses or does not answer.
         """
         done = ask([self.programs[2], job])
         if done.returncode != 0:
-            raise RunError(f"{self.programs[2]} {job}: {words(done)}")
+            raise RunError(f"{self.programs[2]} {job}: {words(done)}", code="scheduler-failed")
 
     def called(self, name: str) -> str:
-        """Return what a job is called there, of a name with letters, digits and `/@.-`."""
+        """Return a job name that the batch system accepts.
+
+        Args:
+            name: the wanted name, of letters, digits and `/@.-`.
+        """
         return name
 
     def early(self, cluster: Cluster) -> int:
-        """Return how many seconds before its time limit a job is told of it."""
+        """Return how many seconds before its time limit a job is warned."""
         return cluster.signal_seconds
 
     def check(self) -> None:
-        """Raise UsageError where its commands are not."""
+        """Check that the commands of the batch system are on PATH.
+
+        Raises:
+            UsageError: a command is missing.
+        """
         missing = [name for name in self.programs if shutil.which(name) is None]
         if missing:
             raise UsageError(
-                f"{missing[0]} is not on PATH: this machine gives no jobs to {self.title}",
-                hint="log in to the cluster's login node, or load its module; to look at the"
-                " script only: --dry-run",
+                f"{missing[0]} is not on PATH: no job can be submitted to {self.title} from this"
+                " machine", code="scheduler-missing",
+                hint=f"log in to the cluster's login node, or load the module of {self.title};"
+                " --dry-run only prints the script",
             )
 
     @property
     def title(self) -> str:
-        """Its name for people."""
+        """The name of the batch system in messages."""
         return {"slurm": "Slurm", "pbs": "PBS", "lsf": "LSF"}[self.name]
 
     def folder(self) -> Path:
-        """Return where its commands are here; where they are not, where most sites have them."""
+        """Return the folder of the commands on this machine, or /usr/bin if they are missing."""
         return Path(shutil.which(self.programs[0]) or "/usr/bin/x").parent
 
 
 def ask(argv: list[str], seconds: float | None = None) -> process.Result:
-    """Return what a command of a batch system says.
+    """Run a command of a batch system, and return its result.
+
+    Args:
+        argv: the command.
+        seconds: time limit; None: ANSWER_SECONDS.
 
     Raises:
-        UsageError: it is not here.
-        RunError: it does not answer within `seconds`, by default ANSWER_SECONDS.
+        UsageError: the program is not on PATH.
+        RunError: the command does not end within the time limit.
     """
     return process.ask(argv, ANSWER_SECONDS if seconds is None else seconds)
 
 
 def words(done: process.Result) -> str:
-    """Return what a command that failed says of it."""
-    said = done.stderr.strip() or done.stdout.strip()
-    return said or f"it failed with status {done.returncode}"
+    """Return the message of a failed command: its standard error, else its standard output."""
+    message = done.stderr.strip() or done.stdout.strip()
+    return message or f"exit status {done.returncode}"
 
 
 def queue(
     scheduler: Scheduler, argv: list[str], folder: Path, keep_open: Sequence[int], stdin: str = ""
 ) -> str:
-    """Run the command that queues a job in `folder`; return the job's number.
+    """Run the command that queues a job in `folder`, and return the job number.
 
-    The number is found by its form: sites have such commands say more, before it and after it.
+    The number is found by its form, because a site may have the command print further lines.
 
     Raises:
-        RunError: the batch system refuses the job, in its own words; or as `Scheduler.submit`.
+        RunError: as in `Scheduler.submit`.
     """
-    # The script has the job's name, and a run is found by it; these would replace it.
+    # SBATCH_JOB_NAME would replace the name in the script, by which the job of a run is found.
     env = {name: value for name, value in os.environ.items() if name != "SBATCH_JOB_NAME"}
     done = process.ask(
         argv, ANSWER_SECONDS, env=env, cwd=folder, stdin=stdin, keep_open=keep_open
     )
     if done.returncode != 0:
         raise RunError(
-            f"{argv[0]} refuses the job: {words(done)}",
-            hint="partition, account and constraint are in the site file (trimaran site show)",
+            f"{argv[0]} refuses the job: {words(done)}", code="job-refused",
+            hint="partition, account and constraint are in the site file (`trimaran site show`)",
         )
     for line in scheduler.queued:
-        found = {one[1] for one in re.finditer(rf"^[ \t]*{line}[ \t]*$", done.stdout, re.M)}
-        if len(found) == 1:
-            return found.pop()
-        if found:
-            break  # which of them it is only the batch system knows
-    raise RunError(f"{argv[0]} names no job: {words(done)}")
+        numbers = {match[1] for match in re.finditer(rf"^[ \t]*{line}[ \t]*$", done.stdout, re.M)}
+        if len(numbers) == 1:
+            return numbers.pop()
+        if numbers:
+            break  # ambiguous
+    raise RunError(f"{argv[0]} printed no job number: {words(done)}", code="job-number-missing")
 
 
 def called_so(text: str, name: str) -> list[str]:
-    """Return the numbers in the lines `NUMBER|NAME` of `text` that have this name."""
+    """Return the job numbers in the lines `NUMBER|NAME` of `text` that have this name."""
     return re.findall(rf"^({NUMBER})\|{re.escape(name)}$", text, re.M)
 
 
 def host_mpirun(shape: Shape, tasks: Text) -> tuple[Text, ...]:
-    """Return the words of the host's Open MPI; the batch system tells it which nodes there are.
+    """Return the mpirun command of the host's Open MPI, which gets the nodes from the batch system.
 
-    Ranks place their own threads (`trainkit.affinity`), or the site's `env` does.
+    mpirun binds no rank to cores: ranks place their threads themselves (`trainkit.affinity`), or
+    variables of the site file do.
     """
     return (
         "mpirun", "-n", tasks, "--map-by", f"ppr:{shape.tasks_per_node}:node", "--bind-to", "none",

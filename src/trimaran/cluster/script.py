@@ -1,4 +1,4 @@
-"""The script of a job: resources, checks on every node, the ranks, and what follows their end."""
+"""Render the script of a job: its resources, checks on every node, and the start of the ranks."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from trimaran.site_file import Cluster
 
 SCRIPT, FUNCTIONS = job_chain.SCRIPT, job_chain.FUNCTIONS
 SCHEDULERS: Mapping[str, Scheduler] = {
-    one.name: one for one in (slurm.Slurm(), pbs.Pbs(), lsf.Lsf())
+    system.name: system for system in (slurm.Slurm(), pbs.Pbs(), lsf.Lsf())
 }
 """The batch systems, by their names in a site file."""
 
 WIDTH = 100
-"""How long a line of several words may be in a script, so that an administrator can read it."""
+"""Longest line of a script that is made of several words."""
 
 PLANNED = "ranks"
-"""The option by which an app shares the work of lost ranks (app contract)."""
+"""The app's option with the number of ranks that share the work (app contract)."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a script is made for.
+    """All inputs of a script.
 
     Attributes:
-        request: recipe, changes and site.
-        cluster: the facts of the cluster.
-        built: the image, on a file system that the nodes share.
+        request: recipe, changes and site file.
+        cluster: the cluster in the site file.
+        built: the image, on a file system that all nodes share.
         data: the packed data sets.
         directory: the run directory.
     """
@@ -62,8 +62,8 @@ class Job:
 
     @property
     def engine(self) -> Apptainer:
-        """The engine, which the nodes have: `trimaran submit` makes no other."""
-        assert isinstance(self.request.engine, Apptainer)  # noqa: S101 - for the types
+        """The engine: jobs always use Apptainer."""
+        assert isinstance(self.request.engine, Apptainer)  # noqa: S101 - for the type checker
         return self.request.engine
 
     @property
@@ -78,32 +78,32 @@ class Job:
 
     @property
     def shape(self) -> Shape:
-        """What the batch system starts."""
+        """The nodes, tasks and resources of the job."""
         return Shape.of(self.recipe, targets.load(self.recipe.target).node.sockets)
 
     @property
     def name(self) -> str:
-        """What its jobs are called: by the recipe, for people, and by the run directory."""
+        """The name of the job: the recipe, and a hash of the run directory to identify the run."""
         place = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:10]
         return self.scheduler.called(f"{self.request.recipe.name}-{place}")
 
     @property
     def meets(self) -> bool:
-        """Whether agents of torchrun on several nodes meet."""
+        """Whether torchrun agents of several nodes need a rendezvous."""
         return self.recipe.launcher == "torchrun" and self.shape.nodes > 1
 
     @property
     def folders(self) -> dict[str, Path]:
-        """Where the data sets are, by name."""
+        """The folders of the data sets, by name."""
         return {one.name: Path(one.path) for one in self.data}
 
     def launch(self) -> LaunchSpec:
-        """Return the launch specification, as `run.json` has it."""
+        """Return the launch specification that `run.json` records."""
         places = Places(inputs.mounts(self.recipe, self.folders), str(self.directory), self.first)
         return self.started(self.task(self.engine.node(self.built), places))
 
     def started(self, task: LaunchSpec) -> LaunchSpec:
-        """Return the specification of a task with what starts all tasks and what the site adds."""
+        """Return the specification of a task, completed by the task starter and the site file."""
         starts = self.scheduler.ranks(
             self.shape, self.cluster, str(self.shape.nodes), str(self.shape.tasks)
         )
@@ -112,9 +112,9 @@ class Job:
                        site_environment=facts.env)
 
     def site_settings(self) -> SiteSettings:
-        """Return what the site file adds, its cluster's entry included."""
+        """Return the settings of the site file, including those of the cluster."""
         env = {name: value for name, value in self.cluster.env.items()
-               if name not in self.recipe.env}  # the recipe's come later, and win
+               if name not in self.recipe.env}  # variables of the recipe have precedence
         return pipeline.site_settings(self.request).model_copy(update={
             "flags": list(self.cluster.flags), "env": env,
             "devices": list(self.cluster.devices),
@@ -122,34 +122,43 @@ class Job:
 
     @property
     def first(self) -> list[Mount]:
-        """The checkpoint that the run begins with."""
+        """The mount of the checkpoint that the run begins with, if there is one."""
         return initial.mounts(self.request.initial)
 
     def task(self, node: Node, places: Places) -> LaunchSpec:
-        """Return the launch specification of one task, without what the cluster adds."""
+        """Return the launch specification of one task, without the settings of the cluster."""
         spec = pipeline.specify(self.request, self.built, node, places)
-        # torchrun tells its agents apart by host name and process number: those of the host.
+        # torchrun identifies its agents by host name and process number, which must be the host's.
         return replace(spec, shared_node=self.shape.tasks_per_node > 1 or self.meets)
 
 
 def check(job: Job) -> None:
-    """Raise UsageError for a recipe that cannot be a job of this cluster."""
+    """Check that the recipe can be a job of this cluster.
+
+    Raises:
+        UsageError: the time limit is too short, the batch system has no Multi-Process Service, or
+            the app is not elastic.
+    """
     recipe, wanted = job.recipe, job.recipe.resources
     early = job.scheduler.early(job.cluster)
     if early >= _seconds(wanted.walltime):
         raise UsageError(
-            f"signal_seconds of the cluster in the site file: a job is told {early} s before its"
-            f" time limit, and the recipe's walltime is {wanted.walltime}",
-            hint="fewer signal_seconds, or a longer resources.walltime",
+            f"signal_seconds of the cluster in the site file: a job is warned {early} s before its"
+            f" time limit, but the recipe's walltime is only {wanted.walltime}",
+            code="walltime-too-short",
+            hint="reduce signal_seconds, or increase resources.walltime",
         )
     if wanted.mps and job.scheduler.name != "slurm":
-        raise UsageError(f"mps: a job of {job.scheduler.title} does not start NVIDIA's service",
-                         hint="LSF has a flag of its own for it: bsub -alloc_flags gpumps")
+        raise UsageError(f"mps: a job of {job.scheduler.title} cannot start NVIDIA's Multi-Process"
+                         " Service", code="scheduler-unsupported",
+                         hint="use a cluster with Slurm; LSF itself starts the service with"
+                         " `bsub -alloc_flags gpumps`")
     if wanted.min_nodes is None:
         return
     for name, value in (("resume", "auto"), (PLANNED, 2)):
         if fault := options.faults(recipe.app, recipe.verb, {name: value}).get(name):
-            raise UsageError(f"min_nodes: {recipe.app} {recipe.verb} is not elastic: {fault}")
+            raise UsageError(f"min_nodes: {recipe.app} {recipe.verb} is not elastic: {fault}",
+                             code="app-not-elastic", hint="leave min_nodes out of the recipe")
 
 
 def render(job: Job) -> str:
@@ -157,7 +166,7 @@ def render(job: Job) -> str:
 
     Raises:
         UsageError: an argument, a path or a variable has control characters, or the batch
-            system has no word for what is asked.
+            system does not support a setting.
     """
     check(job)
     recipe, cluster, shape, scheduler = job.recipe, job.cluster, job.shape, job.scheduler
@@ -167,7 +176,7 @@ def render(job: Job) -> str:
     unknown = options.faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume")
     starts = scheduler.ranks(shape, cluster, NODES, TASKS)
     each = scheduler.each_node(NODES)
-    alone = elastic and not shape.restarts  # the script itself goes on without lost nodes
+    alone = elastic and not shape.restarts  # the script itself continues without lost nodes
     return node_scripts.fill("trimaran.cluster", "job.sh.j2", {
         "version": __version__,
         "recipe": job.request.recipe.name,
@@ -211,13 +220,13 @@ def render(job: Job) -> str:
 
 @cache
 def functions() -> str:
-    """Return the text of `functions.sh`, which the script of every job reads."""
+    """Return the text of `functions.sh`, which every job script reads."""
     own = Path(__file__).with_name("functions.sh").read_text(encoding="utf-8")
     return own + node_scripts.functions()
 
 
 def _command(job: Job) -> CommandLine:
-    """Return the command of a rank on a node, which may have copies of the data of its own."""
+    """Return the command of a rank; with `stage_data` it reads the copies on its node."""
     mounts = inputs.mounts(job.recipe, job.folders)
     if job.cluster.stage_data:
         mounts = {
@@ -226,27 +235,27 @@ def _command(job: Job) -> CommandLine:
         }
     places = Places(mounts, str(job.directory), job.first)
     task = job.task(node_scripts.node(job.built.name), places)
-    # The variables of the site file come from the script, before these.
+    # The script itself sets the variables of the site file.
     return apptainer.render(replace(task, site_options=tuple(job.cluster.flags)))
 
 
 def _digest(data: DataRecord) -> str | None:
-    """Return what a folder's `dataset.json` must hash to; an image of one is not looked into."""
+    """Return the SHA-256 of the `dataset.json` of a folder; None for a SquashFS image."""
     return None if Path(data.path).is_file() else data.sha256
 
 
 def _launch(words: tuple[Text, ...], *, elastic: bool = False, beside: bool = False) -> str:
-    """Return the words of a launcher as shell source."""
+    """Return the command of a launcher as shell source."""
     more: list[Word] = []
-    if elastic:  # what a step of a lost node had counts as taken for long
+    if elastic:  # Slurm frees the resources of a step on a lost node only after a long time
         more = ["--overlap", IfSet("lost", join("--exclude=", Variable("lost")))]
-    elif beside:  # a service is started beside the ranks
+    elif beside:  # a service shares the nodes with the ranks
         more = [IfSet("beside", "--overlap")]
     return " ".join(map(shell_source, (words[0], *more, *words[1:])))
 
 
 def _lines(words: Iterable[str]) -> list[str]:
-    """Return lines of several words each, no longer than WIDTH unless a single word is."""
+    """Join words to lines of at most WIDTH characters; a longer word gets a line of its own."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= WIDTH:

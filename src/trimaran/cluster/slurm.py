@@ -1,4 +1,4 @@
-"""Slurm's commands, as the user would type them."""
+"""Slurm: the commands, and the options of a job."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 
 ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED",
           "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED")
-"""States of a job that has not ended (squeue(1), job state codes)."""
+"""States of an active job (squeue(1), job state codes)."""
 
 
 class Slurm(Scheduler):
-    """Slurm; see `Scheduler`."""
+    """Slurm (see `Scheduler`)."""
 
     name = "slurm"
     programs = ("sbatch", "squeue", "scancel", "srun")
     directive = "#SBATCH"
     number = "SLURM_JOB_ID"
-    # Of --output also what stands before it, which is the run directory (sbatch(1), filename
-    # pattern); after a backslash nothing is replaced, and the number neither.
+    # sbatch replaces patterns such as %j in the whole path of --output, which begins with the run
+    # directory. After a backslash it replaces nothing, not even the job number that is wanted
+    # (sbatch(1), filename pattern).
     reads = ("%", "\\")
     queued = (r"Submitted batch job ([0-9]+)(?: .*)?", r"([0-9]+)(?:;[A-Za-z0-9_.-]+)?")
 
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
-        """Return the words of the `#SBATCH` lines."""
+        """Return the options of the `#SBATCH` lines."""
         named = {"partition": cluster.partition, "account": cluster.account, "qos": cluster.qos,
                  "constraint": cluster.constraint}
         return [
@@ -47,12 +48,12 @@ class Slurm(Scheduler):
         ]
 
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
-        """Return srun, with the flavour of MPI that the site has, each task on cores of its own."""
+        """Return an srun command that binds each task to separate cores, with the site's MPI."""
         if shape.mpirun:
             return host_mpirun(shape, tasks)
         sockets = shape.sockets or 0
         spread = sockets and shape.tasks_per_node % sockets == 0
-        # torchrun's agents go on without a lost one, and start their ranks anew.
+        # If an agent of torchrun is lost, the others continue and restart their ranks.
         end = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0") if shape.restarts else (
             "--kill-on-bad-exit=1",
         )
@@ -65,27 +66,27 @@ class Slurm(Scheduler):
         )
 
     def each_node(self, nodes: Text) -> tuple[Text, ...]:
-        """Return srun, with one task a node."""
+        """Return an srun command with one task on each node."""
         return (*self._srun(nodes, nodes, 1), "--kill-on-bad-exit=1", "--mpi=none")
 
     @staticmethod
     def _srun(nodes: Text, tasks: Text, per_node: int) -> tuple[Text, ...]:
-        # A job's own variables reach its script; the tasks get them and the site's.
+        # The script runs with --export=NONE; its tasks need the variables that it sets.
         return ("srun", "--export=ALL", join("--nodes=", nodes), join("--ntasks=", tasks),
                 f"--ntasks-per-node={per_node}")
 
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
-        """Queue `script`; return the job's number."""
-        # As arguments: a path in a line of the script would be read by Slurm's own rules.
+        """Queue `script`, and return the job number."""
+        # The folder is an argument, because Slurm parses paths in #SBATCH lines by its own rules.
         words = ["sbatch", "--parsable", f"--chdir={folder}", str(script)]
         return scheduler.queue(self, words, folder, keep_open)
 
     def named(self, name: str) -> list[str]:
-        """Return the numbers of the user's jobs of that name."""
+        """Return the numbers of the user's jobs with this name."""
         return scheduler.called_so(_squeue(f"--name={name}", "--format=%i|%j"), name)
 
     def states(self, numbers: list[str]) -> dict[str, State]:
-        """Return the states of the user's jobs that Slurm still knows."""
+        """Return the states of the user's jobs that Slurm still lists."""
         rows = [line.split("|", 2) for line in _squeue("--format=%i|%T|%r").splitlines()]
         return {
             row[0]: State(row[1], row[2], active=row[1] in ACTIVE) for row in rows if len(row) == 3
@@ -95,5 +96,5 @@ class Slurm(Scheduler):
 def _squeue(*words: str) -> str:
     done = scheduler.ask(["squeue", "--me", "--noheader", "--states=all", *words])
     if done.returncode != 0:
-        raise RunError(f"squeue does not answer: {scheduler.words(done)}")
+        raise RunError(f"squeue failed: {scheduler.words(done)}", code="scheduler-failed")
     return done.stdout

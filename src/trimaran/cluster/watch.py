@@ -1,4 +1,4 @@
-"""Submitted runs: where each is, and what it says."""
+"""Show submitted runs: their states, and their logs."""
 
 from __future__ import annotations
 
@@ -23,32 +23,37 @@ from trimaran.run.run_directory import RUNS
 from trimaran.site_file import Site
 
 TAIL, LOG_TAIL = 4096, 1 << 20
-"""Bytes at the end of metrics in which their last line is looked for, and at that of a log."""
+"""Bytes that are read at the end of a metrics file, and at the end of a log."""
 
 LONGEST = 1 << 16
-"""Characters of a log that are said at once: a longer line is said in parts."""
+"""Characters of a log that are printed at once: a longer line is printed in parts."""
 
 ENDED = ("completed", "failed", "interrupted", "cancelled", "lost")
-"""States of a run that goes on only when somebody asks for it."""
+"""States of a run that continues only after `trimaran resume`."""
 
 UNKNOWN = "unknown"
-"""State of a run of which nobody says anything: its batch system, or its own damaged files."""
+"""State of a run whose batch system does not answer, or whose files are damaged."""
 
 _BEGAN = re.compile(r"job\.sh: job .*, link \d+: ")
-"""What the script of a job writes into the log when it starts ranks."""
+"""The line that a job script writes into the log when it starts the ranks."""
 
 POLL_SECONDS = 0.5
-"""How often a log is looked at, and every fourth time the batch system is asked."""
+"""Seconds between two looks at a log. The batch system is asked at every fourth look."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """One submitted run.
+    """The status of one submitted run.
 
     Attributes:
-        state: what `run.json`, its links and the batch system say together.
-        step: the last one in its metrics; None before the first.
-        reason: why it waits, ended or was stopped.
+        directory: the run directory.
+        recipe: name of the recipe.
+        job: number of the newest job; "-" without a job.
+        state: state from `run.json`, the links and the batch system.
+        nodes: number of nodes of the newest link.
+        links: number of links.
+        step: last step in the metrics; None before the first.
+        reason: why the run waits, ended or was stopped.
     """
 
     directory: Path
@@ -62,14 +67,15 @@ class Watched:
 
 
 def folders(site: Site) -> list[Path]:
-    """Return where runs are made: below the working directory, and on the scratch of clusters."""
-    scratch = [one.scratch / RUNS for one in site.clusters.values() if one.scratch is not None]
-    known = {place.resolve(): place for place in (*scratch, Path(RUNS))}  # each once
+    """Return the folders of runs: in the working directory, and on the scratch of each cluster."""
+    scratch = [cluster.scratch / RUNS for cluster in site.clusters.values()
+               if cluster.scratch is not None]
+    known = {place.resolve(): place for place in (*scratch, Path(RUNS))}  # without duplicates
     return list(known.values())
 
 
-def found(places: list[Path]) -> list[Path]:
-    """Return the run directories below `places` that were submitted, the oldest first."""
+def find(places: list[Path]) -> list[Path]:
+    """Return the submitted run directories below `places`, the oldest first."""
     scripts = [script for place in places for script in place.glob(f"**/{SCRIPT}")]
     scripts.sort(key=lambda path: (_time(path), path))
     return [path.parent.parent for path in scripts]
@@ -78,18 +84,18 @@ def found(places: list[Path]) -> list[Path]:
 def _time(path: Path) -> int:
     try:
         return path.lstat().st_mtime_ns
-    except OSError:  # gone meanwhile, or in a folder of another user
+    except OSError:  # removed meanwhile, or in a folder of another user
         return 0
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a batch system says of a run.
+    """The answer of a batch system about a run.
 
     Attributes:
-        job: number of its newest job; "-" without one.
-        state: of that job; None: it is not known there.
-        silence: why it says nothing; empty where it answers.
+        job: number of the newest job of the run; "-" without a job.
+        state: state of that job; None: the batch system does not list it.
+        silence: why the batch system gave no answer; empty if it answered.
     """
 
     job: str
@@ -98,23 +104,20 @@ class _Answer:
 
 
 def look(directories: list[Path], reporter: Reporter | None = None) -> list[Watched]:
-    """Return how each run stands; each batch system is asked once.
+    """Return the status of each run; each batch system is asked once.
 
-    The state of those whose batch system does not answer is UNKNOWN.
+    If a batch system does not answer, the state of its runs is UNKNOWN.
 
     Raises:
-        UsageError: one is no submitted run, or is damaged.
+        UsageError: a directory is not a submitted run, or is damaged.
     """
     records = {directory: jobs.submitted(directory) for directory in directories}
-    answers = _ask(records, {one: jobs.numbers(one) for one in records}, reporter)
-    return [_watched(one, record, answers[one]) for one, record in records.items()]
+    answers = _ask(records, {run: jobs.numbers(run) for run in records}, reporter)
+    return [_watched(run, record, answers[run]) for run, record in records.items()]
 
 
 def overview(directories: list[Path], reporter: Reporter | None = None) -> list[Watched]:
-    """Return how each run stands, as `look`: one that is damaged hides none of the others.
-
-    The state of such a one is UNKNOWN, too.
-    """
+    """Return the status of each run as `look` does, but report a damaged run as UNKNOWN."""
     rows: dict[Path, Watched] = {}
     records: dict[Path, RunRecord] = {}
     own: dict[Path, list[str]] = {}
@@ -133,33 +136,39 @@ def overview(directories: list[Path], reporter: Reporter | None = None) -> list[
 
 @contextmanager
 def _unknown(rows: dict[Path, Watched], directory: Path) -> Iterator[None]:
-    """Write into `rows` why nothing is known of a run, where that cannot be told."""
+    """Put an UNKNOWN row into `rows` if the enclosed block fails for this run."""
     try:
         yield
-    except (TrimaranError, OSError) as error:  # of one that another user may read, too
+    except (TrimaranError, OSError) as error:  # OSError: a run of another user may be unreadable
         rows[directory] = Watched(directory, "", "-", UNKNOWN, 0, 0, None, str(error))
 
 
 def _ask(
     records: Mapping[Path, RunRecord], own: Mapping[Path, list[str]], reporter: Reporter | None
 ) -> dict[Path, _Answer]:
-    """Return what is said of each run, of whose jobs `own` has the numbers."""
+    """Return the answer of the batch system for each run.
+
+    Args:
+        records: the records of the runs.
+        own: recorded job numbers of each run.
+        reporter: shows progress.
+    """
     newest = {directory: (own[directory] or ["-"])[-1] for directory in records}
     answers = {directory: _Answer(job) for directory, job in newest.items()}
     asked: dict[Scheduler, list[Path]] = {}
     for directory, record in records.items():
-        if record.status != "completed":  # one that failed may be queued again
+        if record.status != "completed":  # a failed run may have been queued again
             asked.setdefault(jobs.scheduler_of(record), []).append(directory)
     for scheduler, runs in asked.items():
         try:
             with jobs.asking(scheduler, reporter):
-                for one in filter(jobs.is_queueing, runs):
-                    newest[one] = (jobs.every(one, records[one], scheduler) or ["-"])[-1]
-                numbers = [newest[one] for one in runs if newest[one] != "-"]
+                for run in filter(jobs.is_queueing, runs):
+                    newest[run] = (jobs.every(run, records[run], scheduler) or ["-"])[-1]
+                numbers = [newest[run] for run in runs if newest[run] != "-"]
                 states = scheduler.states(numbers) if numbers else {}
-            answers.update((one, _Answer(newest[one], states.get(newest[one]))) for one in runs)
+            answers.update((run, _Answer(newest[run], states.get(newest[run]))) for run in runs)
         except TrimaranError as error:
-            answers.update((one, _Answer(newest[one], silence=str(error))) for one in runs)
+            answers.update((run, _Answer(newest[run], silence=str(error))) for run in runs)
     return answers
 
 
@@ -186,11 +195,11 @@ def _watched(directory: Path, record: RunRecord, answer: _Answer) -> Watched:
 
 
 def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
-    """Return state and reason of a run whose job ended without a word in the run directory."""
+    """Return state and reason of a run whose job ended without a record in the run directory."""
     if job == "-":
-        return "lost", "it was never queued: trimaran resume queues it"
+        return "lost", "no job was queued: `trimaran resume` queues one"
     if now is None:
-        return "lost", "the batch system knows its job no more"
+        return "lost", "the batch system no longer lists the job"
     ended = now.name.lower().replace("_", " ")
     if now.name == "CANCELLED":
         return "cancelled", ended
@@ -200,10 +209,10 @@ def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
         log = ""
     lines = [text for line in log.splitlines() if (text := line.strip())]
     began = max((at for at, line in enumerate(lines, 1) if _BEGAN.match(line)), default=0)
-    said = [line for line in lines[began:] if line.startswith("job.sh: ")]
-    if now.name == "FAILED" and not said:  # the others say themselves what ended the job
-        said = lines[began:]
-    return "failed", said[-1] if said else ended
+    messages = [line for line in lines[began:] if line.startswith("job.sh: ")]
+    if now.name == "FAILED" and not messages:  # other states, such as TIMEOUT, name the reason
+        messages = lines[began:]
+    return "failed", messages[-1] if messages else ended
 
 
 def _last_step(directory: Path) -> int | None:
@@ -222,10 +231,15 @@ def _last_step(directory: Path) -> int | None:
 
 
 def follow(directory: Path, say: Callable[[str], None], *, on: bool) -> None:
-    """Say the lines of a run's log; with `on`, those that come, until its job has ended.
+    """Print the lines of the log of a run.
+
+    Args:
+        directory: the run directory.
+        say: prints a line.
+        on: whether to print new lines until the job has ended.
 
     Raises:
-        UsageError: it is no submitted run.
+        UsageError: `directory` is not a submitted run.
     """
     jobs.submitted(directory, chain=False)
     with open_lines(directory / LOG) as log:

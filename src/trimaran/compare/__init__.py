@@ -1,5 +1,5 @@
-"""Several runs or evidence files side by side: what differs, and whether it is more than noise.
+"""Compare runs and evidence files: find differences, and decide whether they exceed the noise.
 
-`comparison` groups and judges them, by the statistics of `noise`; `result` is what came of it, for
-the terminal and a page.
+`comparison` groups and judges the runs with the statistics of `noise`. `result` defines the result,
+which `explain` and `page` show.
 """

@@ -1,4 +1,4 @@
-"""Runs side by side: groups of repeats, their metrics, when they came how far, and scaling."""
+"""Compare runs: groups of repeats, their metrics, time to reach a level, and scaling."""
 
 from __future__ import annotations
 
@@ -19,28 +19,34 @@ from trimaran.verdict.rules import Row
 Groups = dict[str, list[Side]]
 
 POOLED = ("image", "machine", "recipe-file")
-"""In what runs may differ and yet be taken for repeats, if one says so."""
+"""Values of `--pool`: properties in which repeats may differ."""
 
 
 def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparison, Groups]:
-    """Compare runs, and return them in their groups, too, for who draws them.
+    """Compare runs.
 
-    `paths` are run directories, series of them and files of evidence, in any order; the first
-    one's group is what the others are compared with. Repeats may differ in what is `pooled`.
+    Args:
+        paths: run directories, scaling series and files of evidence. The group of the first run is
+            the baseline of the others.
+        pooled: properties of POOLED in which repeats may differ.
+
+    Returns:
+        The comparison, and the runs in their groups, which a page needs for its curves.
 
     Raises:
-        UsageError: fewer than two, one twice, of several apps, without a metric in common,
-            `pooled` has another word; or as `sides.load`.
-        RunError: as `sides.load`.
+        UsageError: the paths are fewer than two runs, name one run twice, are of several apps, or
+            have no metric in common; or `pooled` has an unknown property; or as in `sources.load`.
+        RunError: as in `sources.load`.
     """
     groups = _grouped([_pooled(side, pooled) for side in _read(paths)])
     first = next(iter(groups.values()))
-    metrics = [found for row in _rows(groups) if (found := _metric(row, groups)) is not None]
+    metrics = [metric for row in _rows(groups) if (metric := _metric(row, groups)) is not None]
     if not metrics:
         raise UsageError(
             "the runs have no metric in common: "
             + "; ".join(f"{side.path} has {_known(side)}" for side in _all(groups)),
-            hint="what is read at another moment is another number, too",
+            code="runs-incomparable",
+            hint="a metric is common only if it is read at the same moment, such as `best`",
         )
     return Comparison(
         app=first[0].app,
@@ -52,25 +58,28 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
 
 
 def _read(given: Sequence[Path]) -> list[Side]:
-    # Of a scaling series, its runs.
+    # A scaling series stands for its runs.
     paths = [run for path in given for run in scaling.folders(path).values() or [path]]
     if len(paths) < 2:
-        raise UsageError("one run alone cannot be compared", hint="name two or more")
+        raise UsageError("compare needs at least two runs", code="argument-missing",
+                         hint="name two or more run directories or files of evidence")
     seen: dict[Path, Path] = {}
     for path in paths:
         if (place := path.resolve()) in seen:
-            raise UsageError(f"{path} is there twice (as {seen[place]})")
+            raise UsageError(f"{path} is the same run as {seen[place]}", code="run-repeated",
+                             hint="name each run once")
         seen[place] = path
-    found = [sources.load(path) for path in paths]
+    sides = [sources.load(path) for path in paths]
     apps: dict[str, Side] = {}
-    for side in found:
+    for side in sides:
         apps.setdefault(side.app, side)
     if len(apps) > 1:
         raise UsageError(
             "the runs are of several apps, which measure different things: "
-            + ", ".join(f"{side.path} of {app}" for app, side in apps.items())
+            + ", ".join(f"{side.path} of {app}" for app, side in apps.items()),
+            code="runs-incomparable", hint="name runs of one app",
         )
-    return found
+    return sides
 
 
 def _pooled(side: Side, words: Sequence[str]) -> Side:
@@ -81,17 +90,17 @@ def _pooled(side: Side, words: Sequence[str]) -> Side:
     return replace(side, experiment=replace(side.experiment, **ignored))
 
 
-def _grouped(found: Sequence[Side]) -> Groups:
-    """Return the runs by experiment: A, B, C and so on.
+def _grouped(sides: Sequence[Side]) -> Groups:
+    """Return the runs by experiment, in groups called A, B, C and so on.
 
-    Where all are repeats of one experiment, the first stands alone against the others.
+    If all runs are repeats of one experiment, the first run is group A and the others are group B.
     """
     by_experiment: dict[Experiment, list[Side]] = {}
-    for side in found:
+    for side in sides:
         by_experiment.setdefault(side.experiment, []).append(side)
     members = list(by_experiment.values())
     if len(members) == 1:
-        members = [[found[0]], list(found[1:])]
+        members = [[sides[0]], list(sides[1:])]
     return {_letters(number): group for number, group in enumerate(members)}
 
 
@@ -102,7 +111,10 @@ def _letters(number: int) -> str:
 
 
 def named(groups: Groups) -> Iterator[tuple[str, str, Side]]:
-    """Yield each run with its group and its name: `A`, or `A1`, `A2` where there are several."""
+    """Yield the group, the name and the side of each run; the name is `A`, or `A1`, `A2` and so on.
+
+    A number follows the letter of the group if the group has several runs.
+    """
     for group, members in groups.items():
         for number, side in enumerate(members, start=1):
             yield group, f"{group}{number}" if len(members) > 1 else group, side
@@ -121,11 +133,11 @@ def _run(name: str, group: str, side: Side) -> result.Run:
 
 
 def _group(name: str, groups: Groups) -> result.Group:
-    one, first = groups[name][0], _all(groups)[0]
+    side, first = groups[name][0], _all(groups)[0]
     return result.Group(
         name=name, runs=[run for group, run, _ in named(groups) if group == name],
-        **vars(one.experiment), nodes=one.nodes, ranks=one.ranks,
-        unlike=one.experiment.unlike(first.experiment),
+        **vars(side.experiment), nodes=side.nodes, ranks=side.ranks,
+        unlike=side.experiment.unlike(first.experiment),
     )
 
 
@@ -134,19 +146,22 @@ def _known(side: Side) -> str:
 
 
 def _rows(groups: Groups) -> list[Row]:
-    """Return one row of each metric and moment, in the order in which runs have them."""
-    found: dict[tuple[str, str], Row] = {}
+    """Return one row for each pair of metric and moment, in the order of the runs."""
+    rows: dict[tuple[str, str], Row] = {}
     for side in _all(groups):
         for row in side.verdict.rows:
-            found.setdefault((row.metric, row.at), row)
-    return list(found.values())
+            rows.setdefault((row.metric, row.at), row)
+    return list(rows.values())
 
 
 def _metric(row: Row, groups: Groups) -> result.Metric | None:
-    """Return what groups have of a metric; None: the first has it not, or no other has it."""
+    """Return the values of a metric in all groups and their differences from the first group.
+
+    None: the first group does not have the metric, or no other group has it.
+    """
     values = {
-        name: [found.measured for side in members
-               if (found := side.row(row.metric, row.at)) and found.measured is not None]
+        name: [own.measured for side in members
+               if (own := side.row(row.metric, row.at)) and own.measured is not None]
         for name, members in groups.items()
     }
     base, *others = groups
@@ -157,9 +172,9 @@ def _metric(row: Row, groups: Groups) -> result.Metric | None:
         digits=about.digits if (about := _all(groups)[0].card.metrics.get(row.metric))
         else row.digits,
         groups=[
-            result.Summary(group=name, values=found, mean=fmean(found),
-                           deviation=stdev(found) if len(found) > 1 else None)
-            for name, found in values.items() if found
+            result.Summary(group=name, values=measured, mean=fmean(measured),
+                           deviation=stdev(measured) if len(measured) > 1 else None)
+            for name, measured in values.items() if measured
         ],
         differences=[
             _difference(row.metric, name, values[base], values[name], groups[base] + groups[name])
@@ -175,15 +190,18 @@ def _difference(
     windows = None
     if len(members) == 2 and all(metric in side.windows for side in members):
         windows = (members[0].windows[metric], members[1].windows[metric])
-    found = noise.between(first, second, windows)
+    difference = noise.between(first, second, windows)
     mean = fmean(first)
-    percent = 100 * found.value / abs(mean) if mean else None
-    return result.Difference(group=group, percent=percent, **found._asdict())
+    percent = 100 * difference.value / abs(mean) if mean else None
+    return result.Difference(group=group, percent=percent, **difference._asdict())
 
 
 def _reached(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Reach]:
-    """Return when each run first came as far as the recipe expects, or else as far as all came."""
-    found = []
+    """Return for each metric when each run first reached a level.
+
+    The level is the bound that the recipe expects, or else the worst final value of all runs.
+    """
+    reached = []
     for metric in metrics:
         about = _all(groups)[0].card.metrics.get(metric.metric)
         if about is None or about.hardware_bound or metric.at.startswith("median"):
@@ -192,12 +210,12 @@ def _reached(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Re
             continue
         up = about.better == "higher"
         level = _level(metric, groups, up)
-        found.append(result.Reach(
+        reached.append(result.Reach(
             metric=metric.metric, unit=metric.unit, level=level, digits=metric.digits,
             runs=[_arrival(name, side, metric.metric, level, up)
                   for _, name, side in named(groups)],
         ))
-    return found
+    return reached
 
 
 def _level(metric: result.Metric, groups: Groups, up: bool) -> float:
@@ -213,14 +231,14 @@ def _level(metric: result.Metric, groups: Groups, up: bool) -> float:
 def _arrival(name: str, side: Side, metric: str, level: float, up: bool) -> result.Arrival:
     curve = side.curve(metric)
     for step, seconds, value in curve.points if curve else ():
-        # The last value of a curve is rounded to fewer digits than that of its verdict.
+        # A curve has fewer digits than the verdict, so that its last value may miss the level.
         if (value >= level if up else value <= level) or math.isclose(value, level, rel_tol=1e-5):
             return result.Arrival(run=name, step=step, seconds=seconds)
     return result.Arrival(run=name, step=None, seconds=None)
 
 
 def _scaling(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Scale]:
-    """Return the rate of the app over the number of ranks, where groups differ in it."""
+    """Return the throughput over the number of ranks, if the groups have different numbers."""
     rate = _all(groups)[0].card.rate
     metric = next((one for one in metrics if one.metric == rate), None)
     if metric is None:
@@ -244,25 +262,27 @@ def _scaling(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Sc
 
 
 def _notes(groups: Groups, metrics: Sequence[result.Metric], pooled: Sequence[str]) -> list[str]:
-    """Return what a reader must know of the numbers: the methods used, and their limits."""
-    used = dict.fromkeys(one.method for metric in metrics for one in metric.differences)
-    said = [METHODS[method] for method in used]
-    judged = sum(one.low is not None for metric in metrics for one in metric.differences)
+    """Return notes on the numbers for the reader: the methods used, and their limits."""
+    differences = [difference for metric in metrics for difference in metric.differences]
+    used = dict.fromkeys(difference.method for difference in differences)
+    notes = [METHODS[method] for method in used]
+    judged = sum(difference.low is not None for difference in differences)
     if judged > 1:
-        said.append(
-            f"{judged} differences are judged, each with {noise.CONFIDENT}: of twenty without any"
-            " cause, one is expected to look like more than noise."
+        notes.append(
+            f"{judged} differences are judged, each at {noise.CONFIDENT} confidence: of twenty"
+            " differences that are pure chance, one is expected to be called more than noise."
         )
-    if any(one.outcome == "within noise" for metric in metrics for one in metric.differences):
-        said.append("Within noise does not mean equal: a difference as large as the ends of the"
-                    " interval would not have been seen.")
+    if any(difference.outcome == "within noise" for difference in differences):
+        notes.append("Within noise does not mean equal: these runs cannot show a difference that"
+                     " lies within the interval.")
     base = next(iter(groups.values()))[0].experiment
     if len({side.experiment for side in _all(groups)}) == 1:
-        said.append(f"All are repeats of {base.recipe}: the first stands against the others.")
+        notes.append(f"All runs are repeats of {base.recipe}: the first run is compared with the"
+                     " others.")
     if STRETCHES in used:
-        said.append("Curves of evidence are thinned, and with them the windows that are judged.")
+        notes.append("Evidence keeps only some points of a curve, and so only some windows.")
     if pooled:
-        said.append(f"As asked, runs that differ in {' or '.join(pooled)} are taken for repeats.")
+        notes.append(f"--pool: runs that differ in {' or '.join(pooled)} count as repeats.")
     if missing := sum(not side.curves for side in _all(groups)):
-        said.append(f"{missing} of the runs have no curves: evidence of older versions has none.")
-    return said
+        notes.append(f"{missing} runs have no curves: evidence of older versions contains none.")
+    return notes

@@ -1,4 +1,4 @@
-"""A comparison in words and tables, the same on the terminal and on a page."""
+"""Express a comparison as sentences and tables, for the terminal and for a page."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from trimaran.report.page import duration
 
 
 class Table(NamedTuple):
-    """Rows of texts under a title."""
+    """A table of texts with a title."""
 
     title: str
     columns: list[str]
     rows: list[list[str]]
 
 
-def tables(found: Comparison) -> list[Table]:
-    """Return what the runs are, their metrics, when they came how far, and how they scale."""
-    said = [_groups(found), _runs(found), _metrics(found)]
-    if found.reached:
-        said.append(_reached(found))
-    if found.scaling:
-        said.append(_scaling(found))
-    return said
+def tables(comparison: Comparison) -> list[Table]:
+    """Return the tables of groups, runs and metrics, and of reached levels and scaling if any."""
+    shown = [_groups(comparison), _runs(comparison), _metrics(comparison)]
+    if comparison.reached:
+        shown.append(_reached(comparison))
+    if comparison.scaling:
+        shown.append(_scaling(comparison))
+    return shown
 
 
-def sentences(found: Comparison) -> list[str]:
-    """Return in what the groups are not the same, and what their differences amount to."""
-    base = found.groups[0].name
-    said = [
+def sentences(comparison: Comparison) -> list[str]:
+    """Return sentences on the properties in which groups differ, and on each metric."""
+    base = comparison.groups[0].name
+    lines = [
         f"{group.name} differs from {base} in: {'; '.join(group.unlike)}."
-        for group in found.groups if group.unlike
+        for group in comparison.groups if group.unlike
     ]
-    for metric in found.metrics:
+    for metric in comparison.metrics:
         by_outcome: dict[str, list[Difference]] = {}
         for one in metric.differences:
             by_outcome.setdefault(one.outcome, []).append(one)
         for outcome, alike in by_outcome.items():
             if outcome in _LOUD or (len(alike) == 1 and outcome != "no difference"):
-                said += [_sentence(metric, one, base) for one in alike]
+                lines += [_sentence(metric, one, base) for one in alike]
             else:
-                said.append(_together(metric, alike, base))
-    return said
+                lines.append(_together(metric, alike, base))
+    return lines
 
 
 _LOUD = ("more than noise", "more than noise within the runs")
-"""What is told of each group by itself."""
+"""Outcomes that get a separate sentence for each group."""
 
 _OUTCOMES = {
     "within noise": "which is within the noise",
     "more than noise": "which is more than the noise",
     "more than noise within the runs":
-        "which is more than the fluctuation within the two runs; how far one run lies from the"
-        " next is not known",
-    "not known": "and whether that is more than the noise, these runs cannot tell",
+        "which is more than the fluctuation within the two runs; the scatter between repeated runs"
+        " is not known",
+    "not known": "but these runs do not show whether this is more than the noise",
 }
 
 
@@ -75,41 +75,41 @@ def _together(metric: Metric, alike: Sequence[Difference], base: str) -> str:
 
 
 def _size(metric: Metric, value: float, sign: str = "") -> str:
-    """Return a difference: of percentages it is in points."""
+    """Return a difference with its unit; the unit of a difference of percentages is points."""
     unit = "points" if metric.unit == "%" else metric.unit
     return f"{value:{sign},.{metric.digits}f} {unit}".rstrip()
 
 
 def _percent(metric: Metric, one: Difference, sign: str = "") -> str:
-    """Return the same in percent: with its sign, or how large it is."""
+    """Return a difference in percent of the baseline; without `sign` its absolute value."""
     if one.percent is None or metric.unit == "%":
         return ""
     percent = one.percent if sign else abs(one.percent)
     return f" ({percent:{sign}.1f} %)"
 
 
-def _groups(found: Comparison) -> Table:
+def _groups(comparison: Comparison) -> Table:
     columns = ["group", "runs", "recipe", "arguments", "machine", "ranks", "image"]
-    return Table("groups: what is the same but for chance", columns, [
+    return Table("groups: runs that differ only by chance", columns, [
         [group.name, str(len(group.runs)), group.recipe, group.arguments, group.machine,
          "-" if group.ranks is None else str(group.ranks), group.image]
-        for group in found.groups
+        for group in comparison.groups
     ])
 
 
-def _runs(found: Comparison) -> Table:
+def _runs(comparison: Comparison) -> Table:
     return Table("runs", ["run", "source", "changed", "started", "verdict"], [
         [run.name, run.source,
          " ".join(f"{key}={value}" for key, value in run.changed.items()) or "-",
          run.started, run.verdict]
-        for run in found.runs
+        for run in comparison.runs
     ])
 
 
-def _metrics(found: Comparison) -> Table:
-    base = found.groups[0].name
+def _metrics(comparison: Comparison) -> Table:
+    base = comparison.groups[0].name
     rows = []
-    for metric in found.metrics:
+    for metric in comparison.metrics:
         differences = {one.group: one for one in metric.differences}
         for summary in metric.groups:
             first = [f"{metric.metric} ({metric.at})", summary.group, _summary(metric, summary)]
@@ -136,21 +136,21 @@ def _against(metric: Metric, one: Difference | None) -> list[str]:
     return [difference, interval, one.outcome]
 
 
-def _reached(found: Comparison) -> Table:
+def _reached(comparison: Comparison) -> Table:
     rows = [
         [f"{reach.metric} {reach.level:,.{reach.digits}f} {reach.unit}".rstrip(), arrival.run,
          "-" if arrival.step is None else f"{arrival.step:,}",
          "-" if arrival.seconds is None else duration(arrival.seconds)]
-        for reach in found.reached for arrival in reach.runs
+        for reach in comparison.reached for arrival in reach.runs
     ]
     return Table("first evaluation that reached it", ["level", "run", "step", "after"], rows)
 
 
-def _scaling(found: Comparison) -> Table:
-    columns = ["group", "nodes", "ranks", found.scaling[0].metric, "speed-up", "efficiency"]
+def _scaling(comparison: Comparison) -> Table:
+    columns = ["group", "nodes", "ranks", comparison.scaling[0].metric, "speed-up", "efficiency"]
     rows = [
         [one.group, str(one.nodes), str(one.ranks), f"{one.rate:,.{one.digits}f} {one.unit}",
          f"{one.speedup:.2f}", f"{100 * one.efficiency:.1f} %"]
-        for one in found.scaling
+        for one in comparison.scaling
     ]
     return Table("scaling", columns, rows)

@@ -1,4 +1,4 @@
-"""Whether a difference is more than the noise: three cases, each with its method and its limits."""
+"""Decide whether a difference is more than noise: a statistical method for each of three cases."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Literal, NamedTuple
 from trimaran.compare.t_distribution import quantile
 
 CONFIDENCE = 0.95
-"""Of each interval, two-sided."""
+"""Confidence level of each two-sided interval."""
 
 CONFIDENT = f"{100 * CONFIDENCE:.0f} %"
 
 LEAST = 20
-"""Windows below which the fluctuation within a run is not judged: these make four stretches."""
+"""Smallest number of windows of a run for a judgement; they make four stretches."""
 
 Outcome = Literal[
     "no difference", "within noise", "more than noise", "more than noise within the runs",
@@ -29,21 +29,31 @@ NONE = "none"
 
 METHODS = {
     WELCH: f"Welch's t interval, {CONFIDENT}, for the difference of two means (Welch,"
-    " Biometrika 34, 1947); it takes the runs of each group to be independent and about normal.",
-    ONE_NEW: f"{CONFIDENT} prediction interval of Student's t for one more run; it takes this"
-    " run to scatter as those of the group do, and these to be independent and about normal.",
-    STRETCHES: f"One run against one: each is cut into about the root of its windows many"
-    f" stretches, for neighbouring windows are alike; Welch's t interval, {CONFIDENT}, of the"
-    " medians of the stretches. It tells of the fluctuation within these two runs only: how far"
-    " one run lies from the next, nobody knows from one of each.",
-    NONE: "One run against one, with one value each: how much runs scatter is not known. Run each"
-    " over several seeds.",
+    " Biometrika 34, 1947); it assumes that the runs of each group are independent and"
+    " approximately normal.",
+    ONE_NEW: f"{CONFIDENT} prediction interval of Student's t for one more run; it assumes that"
+    " this run scatters as the runs of the group do, and that they are independent and"
+    " approximately normal.",
+    STRETCHES: f"One run against one run: Welch's t interval, {CONFIDENT}, of the medians of"
+    " stretches. A run of n windows is cut into about sqrt(n) stretches, because neighbouring"
+    " windows are correlated. The interval covers the fluctuation within these two runs only:"
+    " one run of each kind does not show the scatter between repeated runs.",
+    NONE: "One run against one run, with one value each: the scatter between repeated runs is not"
+    " known. Run each with several seeds.",
 }
-"""What a reader of an interval must know."""
+"""Method -> note on its formula and its assumptions."""
 
 
 class Difference(NamedTuple):
-    """The second less the first: `low` and `high` are the interval, where there is one."""
+    """The difference of two groups, second minus first.
+
+    Attributes:
+        value: difference of the means.
+        low: lower end of the interval; None without an interval.
+        high: upper end of the interval; None without an interval.
+        outcome: the judgement.
+        method: key of METHODS.
+    """
 
     value: float
     low: float | None
@@ -56,9 +66,13 @@ def between(
     first: Sequence[float], second: Sequence[float],
     windows: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> Difference:
-    """Compare the values of the runs of two groups, one for each run.
+    """Compare a metric in two groups of runs.
 
-    `windows` are, where both are one run, the readings that its value is the median of, in order.
+    Args:
+        first: values of the metric in the first group, one for each run.
+        second: values of the metric in the second group.
+        windows: if each group has one run, the readings in both runs, in order, whose medians are
+            the values.
     """
     value = fmean(second) - fmean(first)
     if len(first) > 1 and len(second) > 1:
@@ -87,7 +101,7 @@ def _one_new(value: float, group: Sequence[float]) -> Difference:
 
 
 def _judged(value: float, half: float, method: str) -> Difference:
-    if half == 0:  # repeats that cannot differ, such as of one seed, tell of no noise
+    if half == 0:  # identical repeats, such as of one seed, contain no information on the noise
         return Difference(value, None, None, "not known" if value else "no difference", method)
     more: Outcome = "more than noise within the runs" if method == STRETCHES else "more than noise"
     outcome = more if abs(value) > half else "within noise"
@@ -95,11 +109,12 @@ def _judged(value: float, half: float, method: str) -> Difference:
 
 
 def stretches(windows: Sequence[float]) -> list[float]:
-    """Return the medians of as many equal stretches as the root of the number of windows.
+    """Return the medians of floor(sqrt(n)) equal stretches of n windows.
 
-    Means of such stretches ("batch means") are nearly independent though neighbours are not:
-    Law and Kelton, Operations Research 32 (1984), 1221-1239; with a root of stretches: Jones,
-    Haran, Caffo and Neath, JASA 101 (2006), 1537-1547. Medians, for the value of a run is one.
+    Means of such stretches ("batch means") are nearly independent although neighbouring windows are
+    not: Law and Kelton, Operations Research 32 (1984), 1221-1239. For the number of stretches see
+    Jones, Haran, Caffo and Neath, JASA 101 (2006), 1537-1547. Medians are used here, because the
+    value of a run is a median.
     """
     count = math.isqrt(len(windows))
     return [

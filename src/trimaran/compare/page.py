@@ -1,4 +1,4 @@
-"""A comparison as one HTML file, in the look of reports."""
+"""Write a comparison as one HTML file, in the style of reports."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ from trimaran.report import charts, page
 from trimaran.report.panels import Line, Panel, drawable
 
 
-def write(file: Path, found: Comparison, groups: Groups) -> None:
-    """Write the page, or what is to be told of why it cannot be."""
-    content = render(found, groups)
+def write(file: Path, comparison: Comparison, groups: Groups) -> None:
+    """Write the page of a comparison.
+
+    Raises:
+        OSError: `file` cannot be written.
+    """
+    content = render(comparison, groups)
     try:
         write_atomic(file, content)
     except OSError as error:
-        error.filename = str(file)  # and not that of the file aside
+        error.filename = str(file)  # not the name of the temporary file
         raise
 
 
-def render(found: Comparison, groups: Groups) -> str:
-    """Return the page, which asks nothing of a network."""
+def render(comparison: Comparison, groups: Groups) -> str:
+    """Return the page as HTML, which loads nothing from the network."""
     values = {
-        "version": __version__, "found": found, "sentences": explain.sentences(found),
-        "tables": explain.tables(found), "charts": charts.charts(list(_panels(groups))),
+        "version": __version__, "comparison": comparison,
+        "sentences": explain.sentences(comparison),
+        "tables": explain.tables(comparison), "charts": charts.charts(list(_panels(groups))),
     }
     return page.render("compare.html.j2", values, "trimaran.compare")
 
 
 def _panels(groups: Groups) -> Iterator[Panel]:
-    """Yield each metric that runs have a curve of; runs of one group have one colour."""
+    """Yield a panel for each metric with curves; the runs of a group have the same colour."""
     colors = {group: number for number, group in enumerate(groups)}
     card = next(iter(groups.values()))[0].card
     for name, metric in card.metrics.items():

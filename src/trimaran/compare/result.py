@@ -1,4 +1,4 @@
-"""What a comparison says, as `compare --json` prints it."""
+"""The result of a comparison, as `compare --json` prints it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimaran.verdict.rules import Outcome
 
 
 class Run(BaseModel):
-    """One run: `name` is the letter of its group and, where it is not alone there, a number."""
+    """One run; `name` is the letter of its group, followed by a number if the group has several."""
 
     name: str
     group: str
@@ -22,9 +22,10 @@ class Run(BaseModel):
 
 
 class Group(BaseModel):
-    """Repeats of one experiment; `unlike` says in what they are not those of the first group.
+    """Repeats of one experiment.
 
-    `recipe_file` is the beginning of its SHA-256; `ranks` of None: the runs do not say.
+    `unlike` lists the differences from the first group. `recipe_file` is the beginning of the
+    SHA-256 of the recipe. `ranks` is None if the runs do not record the number of ranks.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Group(BaseModel):
 
 
 class Summary(BaseModel):
-    """The values of a metric in a group, with mean and, of several, standard deviation."""
+    """The values of a metric in a group, their mean, and (of several values) standard deviation."""
 
     group: str
     values: list[float]
@@ -50,7 +51,7 @@ class Summary(BaseModel):
 
 
 class Difference(BaseModel):
-    """A group less the first one, in the unit of the metric and in percent of the first."""
+    """The difference of a group from the first group, in the unit of the metric and in percent."""
 
     group: str
     value: float
@@ -62,7 +63,7 @@ class Difference(BaseModel):
 
 
 class Metric(BaseModel):
-    """One metric at the same moment of all groups that have it."""
+    """One metric, read at one moment, in all groups that have it."""
 
     metric: str
     at: str
@@ -73,7 +74,7 @@ class Metric(BaseModel):
 
 
 class Arrival(BaseModel):
-    """When a run first reached a level; None: never, or nobody knows."""
+    """When a run first reached a level; step and seconds are None if it did not, or are unknown."""
 
     run: str
     step: int | None
@@ -81,7 +82,7 @@ class Arrival(BaseModel):
 
 
 class Reach(BaseModel):
-    """How soon a level of a metric was reached, at the evaluation that first told so."""
+    """A level of a metric, and the first evaluation in each run that reached it."""
 
     metric: str
     unit: str
@@ -91,7 +92,7 @@ class Reach(BaseModel):
 
 
 class Scale(BaseModel):
-    """A group among groups of other sizes: its `rate` against that with the fewest ranks."""
+    """The throughput of a group, relative to the group with the fewest ranks."""
 
     group: str
     nodes: int
@@ -105,7 +106,7 @@ class Scale(BaseModel):
 
 
 class Comparison(BaseModel):
-    """All that can be said of several runs side by side."""
+    """The result of comparing several runs."""
 
     app: str
     runs: list[Run]

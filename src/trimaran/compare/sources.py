@@ -1,4 +1,4 @@
-"""What is compared: runs, each a run directory or a file of evidence, in one form."""
+"""Read the runs to compare, from run directories and files of evidence, into one form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from trimaran.verdict.run_verdict import JudgedRun
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is the same in runs that only chance, such as that of a seed, lets differ."""
+    """The properties that repeats have in common: such runs differ only by chance, as by the seed.
+
+    All values are texts for display.
+    """
 
     recipe: str
     recipe_file: str
@@ -36,7 +39,7 @@ class Experiment:
     site_file: str = "neutral"
 
     def unlike(self, other: Experiment) -> list[str]:
-        """Return in what this one differs from another, for people."""
+        """Return texts that describe the differences of this experiment from another one."""
         mine, theirs = vars(self), vars(other)
         return [f"{key.replace('_', ' ')} {mine[key]} instead of {theirs[key]}"
                 for key in mine if mine[key] != theirs[key]]
@@ -44,15 +47,20 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Side:
-    """One run.
+    """One run of a comparison.
 
     Attributes:
-        path: as it was named.
-        card: of its app.
-        changed: all arguments that are not the recipe's, the seed among them.
-        ranks: how many trained together; None: it does not say so.
-        windows: by metric, the readings that a median was taken of, in order.
-        curves: none in evidence of older versions.
+        path: path as the user gave it.
+        experiment: the properties that repeats share.
+        card: card of the app.
+        changed: all arguments that differ from the recipe, including the seed.
+        started: start of the run.
+        nodes: number of nodes.
+        ranks: world size; None: the run does not record it.
+        seconds: duration of the run.
+        verdict: the verdict.
+        windows: metric -> readings, in order, whose median is the value of the metric.
+        curves: curves of the metrics; evidence of older versions has none.
     """
 
     path: str
@@ -69,18 +77,18 @@ class Side:
 
     @property
     def app(self) -> str:
-        """The app that trained."""
+        """The name of the app."""
         return self.experiment.recipe.partition("/")[0]
 
     def row(self, metric: str, at: str) -> Row | None:
-        """Return its row of a metric, if it has one with a number."""
+        """Return the row of a metric at a moment; None without a finite value."""
         return next((
             row for row in self.verdict.rows if (row.metric, row.at) == (metric, at)
             and row.measured is not None and abs(row.measured) < LARGEST
         ), None)
 
     def curve(self, metric: str) -> KeptCurve | None:
-        """Return a metric over steps and seconds, if it is known."""
+        """Return the curve of a metric; None if the run has none."""
         return next((one for one in self.curves if one.metric == metric), None)
 
 
@@ -88,20 +96,22 @@ def load(path: Path) -> Side:
     """Read a run directory or a file of evidence.
 
     Raises:
-        UsageError: it is neither, is not finished, or does not validate.
-        RunError: files of the run disagree.
+        UsageError: `path` is neither of them, the run has not completed, or a file is invalid.
+        RunError: the files of the run contradict each other.
     """
     if path.is_dir():
         return _of_run(str(path), run_verdict.judge(path))
     if path.name == "verdict.json":
-        raise UsageError(f"{path} is part of a run", hint=f"name the run directory: {path.parent}")
+        raise UsageError(f"{path} is a file of a run directory", code="argument-invalid",
+                         hint=f"name the run directory: {path.parent}")
     try:
         return _of_evidence(str(path), strict.load_json(RunEvidence, path))
     except UsageError as error:
         fault, *more = error.message.splitlines()
         others = f" (and {len(more)} more faults)" if more else ""
         raise UsageError(
-            f"no run and no evidence of one: {fault}{others}",
+            f"neither a run directory nor evidence of a run: {fault}{others}",
+            code="evidence-invalid" if path.exists() else "file-missing",
             hint=error.hint or "name run directories, or files that `report --evidence` wrote",
         ) from error
 
@@ -148,7 +158,7 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
         ),
         nodes=1 + len(run.nodes), ranks=_ranks(run.environment), seconds=run.seconds,
         verdict=evidence.verdict,
-        # Of later epochs alone the curves, which have steps, tell nothing.
+        # A curve has steps, not epochs: only the median of all readings can be computed from it.
         windows={
             row.metric: [value for _, _, value in curves[row.metric].points if abs(value) < LARGEST]
             for row in evidence.verdict.rows
@@ -163,7 +173,7 @@ def _words(changed: Mapping[str, Argument]) -> str:
 
 
 def _ranks(environment: Mapping[str, object] | None) -> int | None:
-    """Return how many ranks the app says that it had (app contract)."""
+    """Return the world size that the app recorded (app contract); None without a valid one."""
     strategy = (environment or {}).get("strategy")
     size = strategy.get("size") if isinstance(strategy, dict) else None
     return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None

@@ -1,4 +1,4 @@
-"""Student's t distribution, which the standard library has not and which needs no SciPy."""
+"""Student's t distribution, which the standard library lacks, without a dependency on SciPy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _MOST = 10_000
 def cdf(t: float, df: float) -> float:
     """Return P(T <= t) for `df` > 0 degrees of freedom, to about 14 digits.
 
-    By the incomplete beta function: Abramowitz and Stegun, Handbook of Mathematical Functions,
-    26.7.1 and 26.5.27.
+    It is computed from the incomplete beta function: Abramowitz and Stegun, Handbook of
+    Mathematical Functions, 26.7.1 and 26.5.27.
     """
     tail = 0.5 * _beta(df / 2, 0.5, df / (df + t * t))
     return 1 - tail if t > 0 else tail
@@ -33,8 +33,8 @@ def quantile(p: float, df: float) -> float:
 def _beta(a: float, b: float, x: float) -> float:
     """Return the regularized incomplete beta function I_x(a, b).
 
-    The continued fraction is that of NIST's Digital Library of Mathematical Functions, 8.17.22,
-    which converges fast below (a + 1) / (a + b + 2); above, 8.17.4 turns it round.
+    For x <= (a + 1) / (a + b + 2) the continued fraction 8.17.22 of NIST's Digital Library of
+    Mathematical Functions converges fast. Greater x are reflected by 8.17.4.
     """
     if x <= 0 or x >= 1:
         return min(1.0, max(0.0, x))
@@ -48,9 +48,10 @@ def _beta(a: float, b: float, x: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """Return 1 + d1 / (1 + d2 / (1 + ...)), where DLMF 8.17.23 has the d.
+    """Return 1 + d1 / (1 + d2 / (1 + ...)) with the coefficients d of DLMF 8.17.23.
 
-    By Lentz's method as Thompson and Barnett modified it, J. Comput. Phys. 64 (1986), 490-509.
+    The method is that of Lentz, as modified by Thompson and Barnett, J. Comput. Phys. 64 (1986),
+    490-509.
     """
     value = upper = 1.0
     lower = 0.0

@@ -1,4 +1,5 @@
-"""What is published: the evidence below site/results and published numbers, read strictly.
+"""Read the evidence below site/results and the published numbers, and validate them strictly.
 
-`shelf` has all of it, `standing` how each recipe stands. Who shows a number takes it from here.
+`store` reads all evidence, and `recipe_status` derives the status of each recipe. All pages of the
+site take their numbers from this package.
 """

@@ -1,4 +1,4 @@
-"""Published numbers that no recipe expects, each with source and year: `site/published.yaml`."""
+"""Read `site/published.yaml`: published numbers that no recipe expects, with source and year."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 
 
 class Source(strict.Model):
-    """A publication: title as it is cited, its year, and its address where it has one."""
+    """A publication: its title as cited, its year, and its address if it has one."""
 
     title: str
     year: Annotated[int, Field(ge=1980, le=2100)]
@@ -26,11 +26,12 @@ class Figure(strict.Model):
     """One published number.
 
     Attributes:
-        value: in `unit`.
-        about: whether the source itself calls it approximate.
-        what: what was measured, on what.
-        source: key of its source.
-        place: section or table in it.
+        value: the number.
+        unit: unit of the number.
+        about: whether the source itself calls the number approximate.
+        what: the measured quantity and the hardware.
+        source: key of the source.
+        place: section or table in the source.
     """
 
     value: Finite
@@ -47,7 +48,10 @@ class Figure(strict.Model):
 
 
 class Device(strict.Model):
-    """Peak figures of a processor or an accelerator: TFLOP/s, GB, GB/s."""
+    """Peak figures of a processor or an accelerator.
+
+    The rates are in TFLOP/s, and the bandwidth in GB/s. `memory` is a text, such as `16 GB`.
+    """
 
     fp16: Finite | None = None
     tensor: Finite | None = None
@@ -58,7 +62,7 @@ class Device(strict.Model):
 
 
 class Table(strict.Model):
-    """Peak figures of several devices, from one source."""
+    """Peak figures of several devices from one source."""
 
     source: Key
     place: str
@@ -66,7 +70,7 @@ class Table(strict.Model):
 
 
 class Published(strict.Model):
-    """The whole file."""
+    """The content of the file."""
 
     schema_: Literal[1] = Field(alias="schema")
     sources: dict[Key, Source]
@@ -87,6 +91,6 @@ def load() -> Published:
     """Read the file of the checkout.
 
     Raises:
-        UsageError: it does not validate; each fault has its line.
+        UsageError: the file is invalid; the message lists each fault with its line.
     """
     return strict.load(Published, paths.repository() / FILE)

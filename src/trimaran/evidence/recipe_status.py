@@ -1,4 +1,4 @@
-"""How a recipe stands: what it expects, where each number is from, and what runs came to."""
+"""Determine the status of each recipe from its expectations, their sources, and its evidence."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ from trimaran.strict import Sha256
 Status = Literal["reproduced", "measured", "published", "open"]
 
 STATUS: dict[Status, str] = {
-    "reproduced": "a run came to the number that the recipe expected: verdict PASS in evidence",
-    "measured": "its number was measured here, or runs are in evidence; none has met it since",
-    "published": "its number is from a publication; it was not run here",
-    "open": "no number yet: nobody has measured it",
+    "reproduced": "evidence has a run with the verdict PASS: it met the expected values",
+    "measured": "the expected values were measured by us, or runs exist; none of them is a PASS",
+    "published": "the expected values are from a publication; we have not run the recipe",
+    "open": "no expected values yet: nobody has measured them",
 }
+"""Status -> meaning."""
 
 _YEAR = re.compile(r"\b((?:19|20)\d\d)\b|arXiv:(\d\d)\d\d\.")
-"""A year, or the number of a paper at arXiv, which begins with year and month."""
+"""A year, or an arXiv identifier, which begins with year and month."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """One number that a run must reach, with its date and its source.
+    """One number that a run must reach, with its source and date.
 
     Attributes:
-        expected: as the recipe has it.
+        expected: the expectation in the recipe.
         text: value and unit.
-        accepted: the range that passes.
+        accepted: the range of values that pass.
         source: publication with its year, or the machine of our own measurement.
-        date: the day of our own measurement; None: it is published.
-        year: that of the publication or the measurement.
+        date: day of our own measurement; None for a published number.
+        year: year of the publication or the measurement.
     """
 
     expected: Expectation
@@ -64,15 +65,15 @@ class Number:
 
 @dataclass(frozen=True)
 class Standing:
-    """A recipe that can be run, of a series one of its points.
+    """A recipe, or one point of a series, with its evidence.
 
     Attributes:
         file: the recipe, with its name, file and hash.
-        target: its hardware.
-        point: of a series, its number.
-        numbers: what it expects.
+        target: the hardware of the recipe.
+        point: number of the point of a series; None if the recipe is not a series.
+        numbers: the expected values.
         runs: evidence, the newest first.
-        others: hashes of earlier wordings that were another experiment, and what differed.
+        others: SHA-256 of an earlier recipe file that was another experiment -> the difference.
     """
 
     file: RecipeFile
@@ -84,12 +85,12 @@ class Standing:
 
     @property
     def name(self) -> str:
-        """Its name: `app/recipe`, or `app/recipe@4`."""
+        """The name of the recipe: `app/recipe`, or `app/recipe@4`."""
         return self.file.name
 
     @property
     def status(self) -> Status:
-        """The most that is known of it."""
+        """The status: the strongest statement that the evidence supports."""
         if any(piece.content.verdict.outcome == "PASS" for piece in self.own_runs()):
             return "reproduced"
         if self.runs or any(number.date for number in self.numbers):
@@ -97,50 +98,52 @@ class Standing:
         return "published" if self.numbers else "open"
 
     def own_runs(self) -> list[Piece[RunEvidence]]:
-        """Return the evidence of the recipe as it stands: nothing changed but what is neutral."""
+        """Return the evidence of the unchanged recipe; neutral options may have other values."""
         return [piece for piece in self.runs if not self.changes(piece)]
 
     def changes(self, piece: Piece[RunEvidence]) -> dict[str, str]:
-        """Return what made a run another experiment than the recipe: arguments and their values.
+        """Return the arguments with which a run differs from the recipe, and their values.
 
-        What an earlier wording of the recipe had otherwise is `wording`.
+        The key `wording` describes the difference of an earlier version of the recipe file.
         """
         used, neutral = piece.content.run.recipe, self.file.card.card.neutral_options
-        found = {key: str(value) for key, value in used.changed.items() if key not in neutral}
+        changed = {key: str(value) for key, value in used.changed.items() if key not in neutral}
         if used.sha256 in self.others:
-            found["wording"] = self.others[used.sha256]
-        return found
+            changed["wording"] = self.others[used.sha256]
+        return changed
 
     @property
     def starts_here(self) -> bool:
-        """Whether `trimaran run` starts it: the tasks of one node, without a batch system."""
+        """Whether `trimaran run` can start the recipe: it has one node and needs no srun."""
         recipe = self.file.recipe
         return recipe.resources.nodes == 1 and recipe.launcher != "srun"
 
     @property
     def ranks(self) -> int:
-        """How many ranks it starts, each on a device or on cores of its own."""
+        """The number of ranks."""
         wanted = self.file.recipe.resources
         return wanted.nodes * wanted.tasks_per_node
 
     @property
     def hardware(self) -> str:
-        """What a filter knows its target by: the accelerator, else the processor."""
+        """The hardware for filters: the name of the accelerator, or `CPU`."""
         return self.target.node.accelerator or "CPU"
 
 
 def all_of(shelf: Shelf) -> list[Standing]:
-    """Return every recipe of the checkout, and every point of every series, by name.
+    """Return every recipe of the checkout, and every point of every series, sorted by name.
 
     Raises:
-        UsageError: a recipe does not validate, a number has no year, or evidence is of no recipe.
+        UsageError: a recipe is invalid, a number has no year, or evidence names an unknown recipe.
     """
-    found = [one for name in library.names() for one in _of(name, shelf)]
-    lost = set(shelf.runs) - {one.name for one in found}
+    standings = [standing for name in library.names() for standing in _of(name, shelf)]
+    lost = set(shelf.runs) - {standing.name for standing in standings}
     if lost:
         piece = shelf.runs[min(lost)][0]
-        raise UsageError(f"{piece.path}:1: run.recipe.name: there is no recipe {min(lost)}")
-    return found
+        raise UsageError(f"{piece.path}:1: run.recipe.name: no recipe is called {min(lost)}",
+                         code="evidence-invalid",
+                         hint="remove the evidence, or restore its recipe")
+    return standings
 
 
 def _of(name: str, shelf: Shelf) -> Iterator[Standing]:
@@ -159,31 +162,35 @@ def _of(name: str, shelf: Shelf) -> Iterator[Standing]:
 
 
 class Wordings(strict.Model):
-    """`site/wordings.yaml`: recipe -> SHA-256 of its file then -> what differed."""
+    """`site/wordings.yaml`: recipe -> SHA-256 of an earlier recipe file -> the difference."""
 
     schema_: Literal[1] = Field(alias="schema")
     other: dict[str, dict[Sha256, Annotated[str, Field(min_length=1)]]]
 
 
 def _other_wordings() -> Mapping[str, Mapping[str, str]]:
-    """Return earlier wordings of recipes that were another experiment; nothing without the file."""
+    """Return earlier recipe files that were another experiment; {} if the file does not exist."""
     path = paths.repository() / "site/wordings.yaml"
     return strict.load(Wordings, path).other if path.is_file() else {}
 
 
 def year_of(source: str) -> int | None:
-    """Return the year that a source names, the latest of several; None: it names none."""
+    """Return the latest year that a source names; None if it names none."""
     years = [int(year or f"20{short}") for year, short in _YEAR.findall(source)]
     return max(years, default=None)
 
 
 def _refuse_undated(path: Path, expectations: Iterator[tuple[Location, Expectation]]) -> None:
-    """Refuse a published number without the year of its source: nobody could judge its age."""
+    """Check that each published number has a source with a year.
+
+    Raises:
+        UsageError: a source has no year.
+    """
     faults: dict[Location, str] = {
         (*at, "source"): f"has no year ({one.source})"
         for at, one in expectations if one.source is not None and year_of(one.source) is None
     }
-    strict.refuse(path, faults, hint="name the year: a page shows no number without")
+    strict.refuse(path, faults, hint="add the year of the publication to the source")
 
 
 def _number(expected: Expectation, known: Card) -> Number:
@@ -201,16 +208,16 @@ def _number(expected: Expectation, known: Card) -> Number:
         return Number(expected, text, accepted, f"measured on {own.host}", own.date, own.date.year)
     source = str(expected.source)
     year = year_of(source) or 0
-    if str(year) not in source:  # the number of a paper has it in another form
+    if str(year) not in source:  # the year is part of an arXiv identifier
         source += f" ({year})"
     return Number(expected, text, accepted, source, None, year)
 
 
 def show(value: float, unit: str, digits: int) -> str:
-    """Return a value as people write it, with its unit."""
+    """Return a value with thousands separators, `digits` decimals and its unit."""
     return f"{value:,.{digits}f} {unit}".rstrip()
 
 
 def relative(path: Path) -> str:
-    """Return where a file of the checkout lies, as pages name it."""
+    """Return the path of a file relative to the checkout."""
     return str(path.relative_to(paths.repository()))

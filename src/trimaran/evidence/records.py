@@ -1,4 +1,4 @@
-"""The files of evidence, as strict models: what does not validate is published nowhere."""
+"""Strict models of the files of evidence."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from trimaran.report.run_evidence import Finite, Machine
 from trimaran.strict import Digest
 
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2} [+-]\d{4}$")]
-"""A date as benchmarks and suites write it: `2026-11-22 05:39 +0000`."""
+"""Date and time in evidence of benchmarks and suites: `2026-11-22 05:39 +0000`."""
 
 
 class ImageEvidence(Examination):
     """One built image, as `trimaran inspect IMAGE --evidence FILE` writes it."""
 
     digest: Digest
-    host: Machine  # type: ignore[assignment]  # without its name
+    host: Machine  # type: ignore[assignment]  # without the host name
 
     @property
     def day(self) -> dt.date:
-        """The day that it was looked at."""
+        """The day of the examination."""
         return dt.date.fromisoformat(self.date[:10])
 
 
 class Spread(strict.Model):
-    """Values of rounds that were run alternately, with their smallest, median and largest."""
+    """Values of rounds that were run alternately, with their minimum, median and maximum."""
 
     values: Annotated[list[Finite], Field(min_length=1)]
     min: Finite
@@ -41,23 +41,30 @@ class Spread(strict.Model):
 
     @model_validator(mode="after")
     def _agrees(self) -> Spread:
-        found = (min(self.values), median(self.values), max(self.values))
+        computed = (min(self.values), median(self.values), max(self.values))
         if any(not math.isclose(a, b) for a, b in zip(
-            found, (self.min, self.median, self.max), strict=True
+            computed, (self.min, self.median, self.max), strict=True
         )):
-            raise ValueError(f"min, median and max of the values are {found}")
+            raise ValueError(f"min, median and max of the values are {computed}")
         return self
 
 
 class Rate(Spread):
-    """How fast one contestant was."""
+    """The rate of one contestant of a benchmark."""
 
     name: str
     unit: str
 
 
 class Ratio(Spread):
-    """A contestant, or the fastest of several, against others or a published rate, by rounds."""
+    """The ratio of two rates in each round.
+
+    Attributes:
+        text: description of the ratio.
+        of: contestant in the numerator; of several, the fastest one counts.
+        over: contestant in the denominator, or several, or a published rate.
+        goal: smallest median that meets the goal; None: no goal.
+    """
 
     text: str
     of: str | list[str]
@@ -66,12 +73,12 @@ class Ratio(Spread):
 
     @property
     def met(self) -> bool | None:
-        """Whether the median reaches the goal; None: there is none."""
+        """Whether the median reaches the goal; None without a goal."""
         return None if self.goal is None else self.median >= self.goal
 
 
 class BenchmarkMachine(strict.Model):
-    """Facts of the machine of a benchmark, and how much others used of it."""
+    """Facts of the machine of a benchmark, and the load by other processes."""
 
     date: Moment
     command: str
@@ -92,7 +99,7 @@ class BenchmarkMachine(strict.Model):
 
     @property
     def machine(self) -> Machine:
-        """The same as other evidence says it."""
+        """The same facts in the form of other evidence."""
         return Machine(
             os="", kernel=self.kernel, processor=self.processor, cores=len(self.cores),
             memory_gib=self.memory_gib, cpu_flags=self.flags, accelerators=self.gpus,
@@ -100,7 +107,7 @@ class BenchmarkMachine(strict.Model):
 
 
 class Benchmark(strict.Model):
-    """Ours against stock baselines, as a program of `benchmarks/` writes it by `--json`."""
+    """A benchmark against stock baselines, as a program of `benchmarks/` writes with `--json`."""
 
     benchmark: str
     machine: BenchmarkMachine
@@ -118,17 +125,17 @@ class Benchmark(strict.Model):
                      for side in (ratio.of, ratio.over) if not isinstance(side, float)]
             for name in (name for side in sides for name in side):
                 if name not in names:
-                    raise ValueError(f"ratios: '{name}' is no rate of this benchmark")
+                    raise ValueError(f"ratios: '{name}' is not a rate of this benchmark")
         return self
 
     @property
     def day(self) -> dt.date:
-        """The day that it ran."""
+        """The day of the benchmark."""
         return dt.date.fromisoformat(self.machine.date[:10])
 
 
 class Outcome(strict.Model):
-    """A test or a mutant, and what came of it."""
+    """The outcome of a test or a mutant."""
 
     test: str
     outcome: str
@@ -138,7 +145,7 @@ class Outcome(strict.Model):
 
 
 class Suite(strict.Model):
-    """A suite that runs rarely: the long tests, or all mutants."""
+    """The results of a suite that runs rarely: the long tests, or all mutants."""
 
     date: Moment
     command: str
@@ -151,9 +158,9 @@ class Suite(strict.Model):
 
     @property
     def day(self) -> dt.date:
-        """The day that it ran."""
+        """The day of the suite."""
         return dt.date.fromisoformat(self.date[:10])
 
 
 DATED = re.compile(r"(\d{4}-\d{2}-\d{2})-[a-z0-9][A-Za-z0-9._-]*\.json")
-"""The name of a file of evidence: date, host and what tells it from others of that day."""
+"""File name of evidence: date, host, and a suffix if there are several of one day."""

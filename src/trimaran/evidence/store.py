@@ -1,4 +1,4 @@
-"""Where evidence lies: `site/results`, read as a whole; a file that is wrong stops the reading."""
+"""Read all evidence below `site/results`; an invalid file is an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ D = TypeVar("D", Benchmark, ImageEvidence, RunEvidence, Suite)
 
 @dataclass(frozen=True)
 class Piece(Generic[D]):
-    """One file of evidence; `path` is below the repository, as pages name it."""
+    """One file of evidence; `path` is relative to the repository."""
 
     path: str
     content: D
@@ -26,13 +26,13 @@ class Piece(Generic[D]):
 
 @dataclass(frozen=True)
 class Shelf:
-    """All evidence, each list with the newest first.
+    """All evidence; each list begins with the newest file.
 
     Attributes:
-        runs: by recipe, of a series by its point: `app/recipe@4`.
-        images: by image, those of Apptainer and of others.
-        benchmarks: by benchmark.
-        suites: `faults`, `mutants` and `tests`.
+        runs: runs by recipe; a point of a series is `app/recipe@4`.
+        images: images by name, from all engines.
+        benchmarks: benchmarks by name.
+        suites: suites by kind: `faults`, `mutants` and `tests`.
     """
 
     runs: dict[str, list[Piece[RunEvidence]]]
@@ -45,7 +45,8 @@ def read() -> Shelf:
     """Read all evidence of the checkout.
 
     Raises:
-        UsageError: files that do not validate, each with its line and the reason.
+        UsageError: files are invalid or in the wrong place; the message lists each fault with its
+            line.
     """
     faults: list[str] = []
     shelf = Shelf({}, {}, {}, {})
@@ -57,14 +58,14 @@ def read() -> Shelf:
             faults.append(error.message)
     if faults:
         raise UsageError(
-            "\n".join(reversed(faults)),
-            hint="evidence is not edited: write it anew (trimaran report, inspect), or remove it",
+            "\n".join(reversed(faults)), code="evidence-invalid",
+            hint="do not edit evidence: write it again (trimaran report, inspect), or remove it",
         )
     return shelf
 
 
 def _add(shelf: Shelf, path: Path) -> None:
-    """Read one file, and put it where its folder says that it belongs."""
+    """Read one file, and add it to the shelf under the kind that its folder names."""
     kind, *rest = path.relative_to(paths.repository() / RESULTS).parts[:-1] or ("",)
     if kind == "benchmarks" and not rest:
         _put(shelf.benchmarks, path, Benchmark, lambda one: one.benchmark)
@@ -76,26 +77,37 @@ def _add(shelf: Shelf, path: Path) -> None:
         _put(shelf.runs, path, RunEvidence, lambda one: one.run.recipe.name,
              folder=f"{kind}/{rest[0]}")
     else:
-        raise UsageError(f"{path}:1: no evidence is known that lies in such a folder")
+        raise UsageError(f"{path}:1: no kind of evidence belongs into this folder",
+                         code="evidence-invalid")
 
 
 def _put(
     shelf: dict[str, list[Piece[D]]], path: Path, model: type[D], name: Callable[[D], str],
     folder: str | None = None,
 ) -> None:
-    """Read a file as `model`; its name says the day, and its folder what it is evidence of.
+    """Read a file as `model`, and add it to the shelf.
+
+    Args:
+        shelf: evidence of one kind, by name.
+        path: the file.
+        model: model of its content.
+        name: function that returns the name from the content.
+        folder: name that the folder of the file stands for; None: not checked.
 
     Raises:
-        UsageError: it does not validate, or names say something else.
+        UsageError: the content is invalid, or the file name or folder contradicts it.
     """
     named = DATED.fullmatch(path.name)
     if named is None:
-        raise UsageError(f"{path}:1: the name of the file is not DATE-HOST.json")
+        raise UsageError(f"{path}:1: the name of the file is not DATE-HOST.json",
+                         code="evidence-invalid")
     content = strict.load_json(model, path)
     what, day = name(content), content.day.isoformat()
     if day != named[1]:
-        raise UsageError(f"{path}:1: it is of {day}, its name says {named[1]}")
+        raise UsageError(f"{path}:1: the evidence is of {day}, but the file name has {named[1]}",
+                         code="evidence-invalid")
     if folder is not None and what.partition("@")[0] != folder:
-        raise UsageError(f"{path}:1: it is of {what}, its folder says {folder}")
-    found = Piece(str(path.relative_to(paths.repository())), content)
-    shelf.setdefault(what, []).append(found)
+        raise UsageError(f"{path}:1: the evidence is of {what}, but the folder is {folder}",
+                         code="evidence-invalid")
+    piece = Piece(str(path.relative_to(paths.repository())), content)
+    shelf.setdefault(what, []).append(piece)

@@ -1,4 +1,4 @@
-"""What is here and what is wrong: the catalog, the cache and what it holds, the doctor.
+"""Inspect this machine: definitions of the checkout, contents of the cache, and its fitness.
 
-It looks, and changes nothing but what `cache prune` is asked to remove.
+Nothing is changed, except that `cache prune` removes files.
 """

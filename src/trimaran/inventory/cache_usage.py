@@ -1,8 +1,8 @@
-"""What lies in the cache, and what of it the definitions of this checkout no longer use.
+"""List the contents of the cache, and find what the definitions of this checkout no longer use.
 
-Everything there is named by content, so a changed definition leaves its images, environments
-and wheels of before behind. What is no longer used can be had again: from the definition of
-its day, or from its registry.
+Files of the cache are named by content, so that a changed definition leaves its older images,
+environments and wheels behind. They can be built again from an older checkout, or pulled from their
+registry.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trimaran.provenance import digests
 from trimaran.recipes import library
 
 SCRATCH = ("part-", "view-", "pull-", "base-")
-"""How the names of the folders begin that builds work in."""
+"""Prefixes of the names of folders in which builds work."""
 
 Kind = Literal["SIF", "OCI", "venv", "files", "base", "data", "copies"]
 State = Literal["in use", "superseded", "left over", "running"]
@@ -37,18 +37,21 @@ State = Literal["in use", "superseded", "left over", "running"]
 
 @dataclass(frozen=True)
 class Holding:
-    """One thing in the cache.
+    """One item in the cache.
 
     Attributes:
-        size: bytes.
-        made: day, in UTC.
-        state: needed by the definitions here, made from older ones, or left by a build
-            or a job that was stopped or as damaged; running: not needed here, but a process or a
-            job uses it.
-        files: files and folders of it; the first says to others that it is whole.
-        stored: of an image in the storage of an engine: its record.
-        place: what a process has the lock of that uses it (see `locks`).
-        user: the process that does.
+        kind: kind of the item.
+        name: name for display.
+        size: size in bytes.
+        made: day in UTC.
+        state: `in use`: the definitions here need it; `superseded`: made from older definitions;
+            `left over`: damaged, or left by a build or job that was stopped; `running`: not needed
+            here, but a process or a job uses it.
+        files: files and folders of the item. The first one marks the item as complete, and is
+            removed first.
+        stored: record of an image in the storage of an engine.
+        place: path whose lock a process holds while it uses the item (see `locks`).
+        user: the process or job that uses the item.
     """
 
     kind: Kind
@@ -63,15 +66,15 @@ class Holding:
 
     @property
     def superfluous(self) -> bool:
-        """Whether `remove` is right."""
+        """Whether nothing needs the item, so that it may be removed."""
         return self.state in ("superseded", "left over")
 
     def remove(self) -> None:
-        """Remove it.
+        """Remove the item.
 
         Raises:
-            BuildError: a process uses it; or its engine is gone, or refuses.
-            OSError: the file system does.
+            BuildError: a process uses the item, or its engine is missing or refuses.
+            OSError: the file system refuses.
         """
         with locks.removing(self.place) if self.place else nullcontext():
             if self.stored:
@@ -84,14 +87,14 @@ class Holding:
 
 
 def find() -> list[Holding]:
-    """Return all that lies in the cache: images first, data last."""
+    """Return all items of the cache: images first, data sets last."""
     defined = definition.every()
     return [*map(_with_user, _images(defined)), *map(_with_user, _environments(defined)),
             *_packages(defined), *map(_with_user, _bases(defined)), *_data()]
 
 
 def _with_user(holding: Holding) -> Holding:
-    """Return it with the process that keeps it from being removed, if there is one."""
+    """Return the holding with the process that uses it, if it is superfluous otherwise."""
     user = locks.user_of(holding.place) if holding.superfluous and holding.place else None
     return replace(holding, state="running", user=user) if user else holding
 
@@ -123,7 +126,7 @@ def _images(defined: list[Image]) -> Iterator[Holding]:
 
 
 def _storages() -> dict[str, type[Storage]]:
-    """Return the engines that keep images in a storage of their own, by name."""
+    """Return the engines that keep images in their own storage, by name."""
     engines = selection.containers().items()
     return {name: engine for name, engine in engines if issubclass(engine, Storage)}
 
@@ -134,7 +137,13 @@ def _environments(defined: list[Image]) -> Iterator[Holding]:
 
 
 def _kept(kind: Kind, folder: str, used: Callable[[Path], bool]) -> Iterator[Holding]:
-    """Yield what is in a folder of the cache: whole things, and what builds have left there."""
+    """Yield the complete items and the leftovers of builds in a folder of the cache.
+
+    Args:
+        kind: kind of the items.
+        folder: name of the folder in the cache.
+        used: returns whether the definitions need a path.
+    """
     for path in sorted(paths.cache(folder).glob("*")):
         if not _is_scratch(path) and not _is_damaged(path):
             yield _of(kind, path, "in use" if used(path) else "superseded")
@@ -143,7 +152,7 @@ def _kept(kind: Kind, folder: str, used: Callable[[Path], bool]) -> Iterator[Hol
 
 
 def _packages(defined: list[Image]) -> Iterator[Holding]:
-    """Wheels, Debian packages and sources: hundreds of files, so two holdings in all."""
+    """Yield all wheels, Debian packages and sources as two holdings: used, and superseded."""
     root = paths.cache("wheelhouse")
     used = set().union(*map(wheelhouse.locked_hashes, defined))
     everything = sorted((root / "files").glob("*"))
@@ -170,13 +179,20 @@ def _bases(defined: list[Image]) -> Iterator[Holding]:
 
 
 def _data() -> Iterator[Holding]:
-    """Data sets are never superfluous: their definitions hardly change, and they are dear."""
+    """Yield the data sets, which are never superfluous: to get them again takes long."""
     for place in sorted(paths.cache("data").glob("*")):
         yield _of("data", place, "in use")
 
 
 def copies_of(job: str, path: Path, size: int, *, ended: bool | None) -> Holding:
-    """Return what a job has copied to `path`; `ended` is None where nobody says whether it has."""
+    """Return the holding of the copies of a job on this machine's own disk.
+
+    Args:
+        job: number of the job.
+        path: folder of the copies.
+        size: size in bytes.
+        ended: whether the job has ended; None: unknown.
+    """
     user = None if ended else f"job {job}" if ended is False else f"perhaps job {job}"
     return Holding("copies", str(path), size, _day(path.lstat().st_mtime),
                    "running" if user else "left over", (path,), user=user)
@@ -208,7 +224,7 @@ def _is_damaged(path: Path) -> bool:
 
 
 def _is_left_over(path: Path) -> bool:
-    """Whether it was set aside, or made for a build that has ended, or is nobody's for a day."""
+    """Return whether a path is damaged, or belongs to an ended build, or is unused for a day."""
     if _is_scratch(path):
         return locks.left_over(path)
     return _is_damaged(path) or time.time() - path.lstat().st_mtime > locks.STALE_SECONDS

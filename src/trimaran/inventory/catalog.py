@@ -1,4 +1,4 @@
-"""What the checkout holds: names, tables and details of apps, images, targets, recipes, data."""
+"""List and show the apps, images, targets, recipes and data sets that the checkout defines."""
 
 from __future__ import annotations
 
@@ -31,25 +31,29 @@ def names(kind: str) -> list[str]:
 
 
 def table(kind: str) -> list[Row]:
-    """Return one row for each of `kind`, with the columns that a listing shows."""
+    """Return one row for each definition of `kind`, with the columns of a table for people."""
     if kind == "images":
         return [_image_row(row) for row in _images()]
-    if kind == "recipes":  # a name says purpose and target, and needs the width
+    if kind == "recipes":  # the long name contains purpose and target
         return [_recipe_row(row) for row in _recipes()]
-    if kind == "data":  # the formats that are here would need the width of the title
+    if kind == "data":  # the column of formats would leave too little width for the title
         return [{key: value for key, value in row.items() if key != "formats"} for row in _data()]
     row = {"apps": _app_row, "targets": _target_row}[kind]
     return [row(name) for name in names(kind)]
 
 
 def complete(kind: str) -> list[Row]:
-    """Return one row for each of `kind`, with everything that a program may want to know."""
+    """Return one row for each definition of `kind`, with all columns for programs."""
     rows = {"images": _images, "recipes": _recipes, "data": _data}
     return rows[kind]() if kind in rows else table(kind)
 
 
 def details(kind: str, name: str) -> Row:
-    """Return everything that the file of one definition says, with defaults filled in."""
+    """Return the content of one definition as JSON data, with defaults filled in.
+
+    Raises:
+        UsageError: the name is unknown, or the file is invalid.
+    """
     if kind == "recipes":
         recipe = library.load(name).recipe if "@" in name else library.definition(name)
         return recipe.model_dump(mode="json", by_alias=True)
@@ -61,35 +65,39 @@ def details(kind: str, name: str) -> Row:
 
 
 SCHEMAS: dict[str, type[strict.Model]] = {"recipes/schema.json": Recipe, "apps/schema.json": Card}
-"""Files that describe, for editors, what is written by hand."""
+"""Path of a JSON schema in the checkout -> model that it describes."""
 
 
 def schema_text(model: type[strict.Model]) -> str:
-    """Return the JSON schema of `model`, as its file holds it."""
+    """Return the text of the file with the JSON schema of `model`."""
     return json.dumps(model.model_json_schema(by_alias=True), indent=2) + "\n"
 
 
 def write_schemas() -> None:
-    """Write each of `SCHEMAS`."""
+    """Write the files of `SCHEMAS`.
+
+    Raises:
+        UsageError: this is an installed package, not a checkout.
+    """
     paths.refuse_installed(paths.repository())
     for name, model in SCHEMAS.items():
         write_atomic(paths.repository() / name, schema_text(model))
 
 
 def _app_row(name: str) -> Row:
-    found = cards.load(name).card
-    return {"name": name, "framework": found.framework, "title": found.title}
+    card = cards.load(name).card
+    return {"name": name, "framework": card.framework, "title": card.title}
 
 
 def _images() -> list[Row]:
-    """Return what is known of each image: here on this machine, and published."""
+    """Return for each image its definition, the images on this machine, and the published ones."""
     models = definition.every()
-    found = here(models) if paths.has_cache() else {model.name: [] for model in models}
+    local = here(models) if paths.has_cache() else {model.name: [] for model in models}
     published = digests.known()
     return [
         {
             "name": model.name, "kind": model.kind, "tag": model.tag, "summary": model.summary,
-            "here": [_here_row(one) for one in found[model.name]],
+            "here": [_here_row(one) for one in local[model.name]],
             "published": [
                 one.model_dump(mode="json") for one in published if one.image == model.name
             ],
@@ -109,7 +117,7 @@ def _here_row(found: Here) -> Row:
 
 
 def _image_row(row: Row) -> Row:
-    """Return the row for people: a line in each cell for each image that a run would take."""
+    """Return the row of a table, with a line in each cell for each image that a run can use."""
     usable = [one for one in row["here"] if one["current"] or one["origin"]]
     states = [
         f"{one['state']} ({one['engine']})" + ("" if one["current"] else ", for its digest only")

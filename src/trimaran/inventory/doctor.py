@@ -1,4 +1,4 @@
-"""What `trimaran doctor` looks at: whether this machine can build and run, and how well."""
+"""The checks of `trimaran doctor`: whether this machine can build images and run recipes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trimaran.hostfacts import host_facts, root_lacks_capabilities
 
 GIB = 2**30
 BUILD_SPACE_GIB = 8
-"""Free disk that building both CPU images takes: wheelhouse, unpacked tree and SIF."""
+"""Free disk, in GiB, that building both CPU images takes: wheelhouse, unpacked tree and SIF."""
 
 
 def examine() -> dict[str, Condition]:
-    """Return how each thing is, by its name; nothing is changed, and no network touched."""
+    """Return the result of each check, by name. The checks change nothing and use no network."""
     checks = {
         name if engine.container else f"{name} engine": engine.condition
         for name, engine in selection.every().items()
@@ -37,7 +37,7 @@ def _done(check: Callable[[], Condition]) -> Condition:
     try:
         return check()
     except (TrimaranError, OSError) as error:  # such as a program that is not on PATH
-        return Condition("warn", f"cannot be looked at: {error}")
+        return Condition("warn", f"cannot be checked: {error}")
 
 
 def _namespaces() -> Condition:
@@ -45,7 +45,7 @@ def _namespaces() -> Condition:
         return Condition("ok", "usable")
     return Condition(
         "fail", "refused by the kernel",
-        "an administrator allows them: sysctl user.max_user_namespaces, "
+        "an administrator must allow them with sysctl: user.max_user_namespaces, "
         "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns",
     )
 
@@ -55,7 +55,7 @@ def _mapped_users() -> Condition:
         return Condition("ok", "newuidmap is installed")
     return Condition(
         "warn", "newuidmap is missing: images cannot be built here",
-        "an administrator installs it (Debian: uidmap); running images works without",
+        "an administrator must install it (Debian: uidmap); running images works without it",
     )
 
 
@@ -65,7 +65,7 @@ def _fuse() -> Condition:
         return Condition("ok", "readable and writable")
     return Condition(
         "warn", "not usable: Apptainer unpacks the whole SIF at every start (slow)",
-        "an administrator makes it usable: chmod 666 /dev/fuse",
+        "an administrator must run: chmod 666 /dev/fuse",
     )
 
 
@@ -75,9 +75,9 @@ def _root() -> Condition:
     if root_lacks_capabilities():
         return Condition(
             "warn", "root without CAP_SYS_RESOURCE",
-            "Apptainer cannot build images so: build as an ordinary user, or ENGINE=host",
+            "Apptainer cannot build images: build as an ordinary user, or set ENGINE=host",
         )
-    return Condition("ok", "root, which nothing here needs")
+    return Condition("ok", "root, although an ordinary user is sufficient")
 
 
 def _disk() -> Condition:
@@ -90,8 +90,8 @@ def _disk() -> Condition:
         return Condition("ok", detail)
     return Condition(
         "warn", detail,
-        f"building CPU images wants {BUILD_SPACE_GIB} GiB: `trimaran cache prune`, or set"
-        " TRIMARAN_CACHE to another disk",
+        f"building CPU images needs {BUILD_SPACE_GIB} GiB: run `trimaran cache prune`, or set"
+        " TRIMARAN_CACHE to a folder on another disk",
     )
 
 
@@ -104,7 +104,7 @@ def _memory() -> Condition:
     gib = host_facts().memory_gib
     if gib >= 6:
         return Condition("ok", f"{gib} GiB")
-    return Condition("warn", f"{gib} GiB", "the quickstart wants 6 GiB")
+    return Condition("warn", f"{gib} GiB", "the quickstart needs 6 GiB")
 
 
 def _instructions() -> Condition:
@@ -120,8 +120,8 @@ def _instructions() -> Condition:
 def _user_site() -> Condition:
     folder = Path(site.getusersitepackages())
     if not folder.is_dir() or not any(folder.iterdir()):
-        return Condition("ok", "no user site-packages that could leak")
+        return Condition("ok", "no user site-packages")
     return Condition(
         "warn", f"packages in {folder}",
-        "runs set PYTHONNOUSERSITE=1, so they do not see it; your own scripts might",
+        "runs set PYTHONNOUSERSITE=1 and ignore them, but your own scripts may import them",
     )
