@@ -1,4 +1,4 @@
-"""Curves that a reader can read: no empty panel, numbers in plain words, any number of points."""
+"""Tests of pictures of curves: no empty panels, readable numbers, any number of points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def events(key: str, values: list[Any]) -> list[Event]:
 
 
 def texts(found: list[Event]) -> list[str]:
-    """Return all texts of the drawing, which an SVG with glyphs for them has as comments."""
+    """Return all texts of the SVG, which contains them as comments."""
     picture = draw("a run", collect(found, CARD))
     assert picture is not None
     assert Image.open(io.BytesIO(picture.png)).format == "PNG"
