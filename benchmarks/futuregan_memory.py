@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""FutureGAN's peak memory by resolution, batch, and parts of a batch: the table of its README.
+"""Measure the peak memory of FutureGAN by resolution, batch and micro-batch, for its README.
 
     python benchmarks/futuregan_memory.py --width 64 --json memory.json
 
-Two steps of the app in fp32 for each case, since Adam's moments are there from the second on. On a
-CPU it is the memory of the whole process, of two ranks that of each.
+Each case runs two steps of the app in fp32, because Adam's moments exist from the second step on.
+On a CPU, the memory of the whole process is measured; with two ranks, that of each process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CASES = [f"{side}:{batch}" for side in (4, 8, 16, 32, 64, 128) for batch in ("4"
 
 
 def case(text: str) -> tuple[int, int, int | None, bool]:
-    """Return side, batch, part and whether it is of two ranks of a word such as `32:16/4`."""
+    """Return (side, batch, micro-batch, whether two ranks train) of a word such as `32:16/4`."""
     match = CASE.fullmatch(text)
     if match is None or int(match[1]) not in (4, 8, 16, 32, 64, 128) or not int(match[2]):
         raise argparse.ArgumentTypeError(f"{text}: not SIDE:BATCH[/PART][x2], such as 32:16/4")
@@ -49,14 +49,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def peak(metrics: str, rank: int = -1) -> float:
-    """Return the peak memory in GB that a rank had, by default the one with the most."""
+    """Return the peak memory of a rank in GB, by default of the rank with the most memory."""
     lines = map(json.loads, metrics.splitlines())
-    (told,) = (line for line in lines if line["key"] == "peak_memory_bytes")
-    return float(sorted(told["metadata"]["ranks"])[rank] / 1e9)
+    (event,) = (line for line in lines if line["key"] == "peak_memory_bytes")
+    return float(sorted(event["metadata"]["ranks"])[rank] / 1e9)
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return what runs: a training for each case; of two ranks the lesser one, too."""
+    """Return the plan: a training for each case; with two ranks, both ranks are reported."""
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)
     found = []

@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""FutureGAN's training step: the app against the plain loop and the ceiling.
+"""Compare the training step of FutureGAN: the app, a plain loop, and the ceiling.
 
     python benchmarks/futuregan_step.py --markdown benchmarks/README.md
 
-(A file `futuregan.py` here would be imported in place of the app.)
+This file is not called `futuregan.py`, because that would be imported in place of the app.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sidebyside.runner import BENCHMARKS, UNAVAILABLE, BenchmarkError, Contestan
 APP = "futuregan"
 UNIT = "clips/s"
 GOAL = 2
-"""Of ours / plain, at each size."""
+"""Goal of the ratio of the app to the plain loop, at each size."""
 DEVICES = {"cpu": "cpu", "gpu": "cuda"}
-"""The app's word for a device, and PyTorch's, which the baselines take."""
+"""Name of a device in the app -> its name in PyTorch, which the baselines use."""
 
 
 def batch(text: str) -> tuple[int, int]:
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return what runs: ceiling, plain loop and ours, one size after the other."""
+    """Return the plan: ceiling, plain loop and app, one size after the other."""
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)
     parts = [size(options, side, clips, environment) for side, clips in options.sizes]
@@ -75,7 +75,7 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 def size(
     options: argparse.Namespace, side: int, clips: int, environment: Mapping[str, str]
 ) -> Plan:
-    """Return the contestants of one size, and what is to be compared."""
+    """Return the contestants of one size and their comparisons."""
     steps = Steps(clips, options.window, options.windows)
     plain = ("--size", str(side), "--width", str(options.width), "--batch", str(clips),
              "--device", DEVICES[options.device])
@@ -121,15 +121,15 @@ def top_rate(
     precision: str, work: float, without: float, side: int, device: str,
     environment: Mapping[str, str],
 ) -> Contestant:
-    """Return the ceiling: products of matrices; the gradient penalty is not in bf16.
+    """Return the ceiling: the rate of matrix products, with the gradient penalty in fp32.
 
     Args:
-        precision: of all others.
+        precision: precision of all operations except those of the penalty.
         work: GFLOP of a step per clip.
-        without: those of a step without the penalty.
-        side: of the frames.
-        device: where, in PyTorch's words.
-        environment: its variables.
+        without: GFLOP of a step without the penalty, per clip.
+        side: side of the frames in pixels.
+        device: name of the device in PyTorch.
+        environment: variables of the process.
     """
     words = ["--device", device]
     mixed = precision == "bf16"
@@ -142,10 +142,10 @@ def top_rate(
 
 
 def gflop(words: tuple[str, ...], environment: Mapping[str, str]) -> float:
-    """Return the GFLOP of a step per clip, as PyTorch's FlopCounterMode counts them.
+    """Return the GFLOP of a step per clip, counted by PyTorch's FlopCounterMode.
 
     Raises:
-        BenchmarkError: the count failed.
+        BenchmarkError: The count failed.
     """
     done = subprocess.run(
         [sys.executable, "-m", "baselines.stock_futuregan", *words, "--count"],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""JPEG files to training batches: the app's pipeline against DataLoader and bare decoding.
+"""Compare input pipelines from JPEG files: that of the app, DataLoader, and decoding only.
 
     python benchmarks/input_pipeline.py --markdown benchmarks/README.md
 """
@@ -38,8 +38,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return what runs."""
-    from sidebyside import photographs  # needs Pillow and NumPy, --help does not
+    """Return the plan."""
+    from sidebyside import photographs  # imported here, because --help needs no Pillow
 
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment)

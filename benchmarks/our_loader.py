@@ -1,4 +1,4 @@
-"""The app's input pipeline alone, without a network: what `train --data` gets its batches from."""
+"""Measure the input pipeline of the app without a network: the batches of `train --data`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The seconds that a run takes beside its training command: `python -m overhead COMMAND...`.
+"""Measure the seconds of a run without its training command: `python -m overhead COMMAND...`.
 
-The command is a whole `trimaran run ...`, which gets a folder of its own as `--out`. Taken off is
-what `run.json` gives as the seconds of the command that it ran, to a tenth of a second.
+COMMAND is a complete `trimaran run ...`; a temporary folder is added as `--out`. The seconds of the
+training command in `run.json`, which have a resolution of 0.1 s, are subtracted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from timed import VERDICTS
 
 
 def main(words: list[str]) -> int:
-    """Run the command once; return its exit code where that is no verdict."""
+    """Run the command once; return its exit code if it is not that of a verdict, else 0."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         begun = time.perf_counter()

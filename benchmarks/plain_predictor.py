@@ -1,12 +1,12 @@
 #!/usr/bin/env python
-"""How well frames can be predicted in so many seconds without a critic: what FutureGAN gives up.
+"""Measure how well frames can be predicted without a critic, for a comparison with FutureGAN.
 
     python benchmarks/plain_predictor.py --data DIR --network plain --seconds 150
 
-Trains on the mean squared error alone, with Adam and a rate that falls linearly to 2 %, on the
-clips of `recipes/futuregan/cpu-quickstart.yaml`, and prints the app's own scores of the held-out
-ones. `plain`: five 3x3 convolutions of 64 features over all frames at once, which add to the last
-frame. `generator`: FutureGAN's, as in that recipe.
+The script trains with the mean squared error only, by Adam with a rate that decreases linearly to
+2 %, on the clips of `recipes/futuregan/cpu-quickstart.yaml`, and prints the scores of the app for
+the held-out clips. `plain` is a network of five 3x3 convolutions with 64 features over all frames,
+whose output is added to the last frame. `generator` is that of FutureGAN in the recipe.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from futuregan import clips, evaluate, scores
 from futuregan.model import Generator, Shape
 from trainkit.torch.start import start
 
-SIDE, PAST, FUTURE, EVERY, STRIDE = 32, 6, 6, 2, 2  # of the recipe
+SIDE, PAST, FUTURE, EVERY, STRIDE = 32, 6, 6, 2, 2  # values of the recipe
 RATES = {"plain": 0.001, "generator": 0.004}
 BATCHES = {"plain": 16, "generator": 4}
 
 
 class Plain(nn.Module):
-    """Convolutions over the frames as channels; they begin with the last frame unchanged."""
+    """Convolutions with the frames as channels; initially, the output is the last frame."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Plain(nn.Module):
         self.layers = nn.Sequential(*layers, last)
 
     def forward(self, past: Tensor, _fade: float) -> Tensor:
-        """Return the frames that follow those of `past`, (n, 3, T, H, W)."""
+        """Return the frames after those of `past`; both are (n, 3, T, H, W)."""
         made = self.layers(past.flatten(1, 2)).unflatten(1, (3, FUTURE))
         return past[:, :, -1:] + made
 
@@ -52,21 +52,21 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description="Print the scores of a prediction without a critic.")
     top.add_argument("--data", type=Path, required=True, help="packed traffic-camera")
     top.add_argument("--network", choices=RATES, default="plain")
-    top.add_argument("--seconds", type=float, default=150.0, help="of training")
-    top.add_argument("--base-size", type=int, default=16, help="of the generator")
-    top.add_argument("--skip", type=int, default=64, help="of the generator")
+    top.add_argument("--seconds", type=float, default=150.0, help="seconds of training")
+    top.add_argument("--base-size", type=int, default=16, help="base size of the generator")
+    top.add_argument("--skip", type=int, default=64, help="skip connections of the generator")
     top.add_argument("--seed", type=int, default=17)
     return top
 
 
 def frames(folder: Path, split: str, stride: int | None) -> Tensor:
-    """Return the clips of a split, (n, 3, T, H, W) in -1..1."""
+    """Return the clips of a split, (n, 3, T, H, W), with values in -1..1."""
     source = clips.open_clips(folder, split, PAST, FUTURE, SIDE, 3, stride, EVERY)
     return torch.cat(list(evaluate.clip_batches(source, len(source), torch.device("cpu"))))
 
 
 def train(network: nn.Module, given: Tensor, rate: float, batch: int, seconds: float) -> int:
-    """Train for so many seconds; return the steps."""
+    """Train for `seconds`; return the number of steps."""
     optimizer = torch.optim.Adam(network.parameters(), rate, betas=(0.9, 0.99))
     begun, steps = time.perf_counter(), 0
     while (passed := (time.perf_counter() - begun) / seconds) < 1:
@@ -82,7 +82,7 @@ def train(network: nn.Module, given: Tensor, rate: float, batch: int, seconds: f
 
 
 def main() -> None:
-    """Train, and print the scores as JSON."""
+    """Train the network, and print the scores as JSON."""
     options = parser().parse_args()
     torch.manual_seed(options.seed)
     shape = Shape(SIDE, PAST, FUTURE, 3, 16, True, options.base_size, options.skip)

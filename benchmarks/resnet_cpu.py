@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""ResNet-50 training on CPU cores: the app against the stock benchmarks and the ceiling.
+"""Compare the training of ResNet-50 on CPU cores: the app, stock benchmarks, and the ceiling.
 
     python benchmarks/resnet_cpu.py --markdown benchmarks/README.md
 """
@@ -29,7 +29,7 @@ DDP = "ours, 2 ranks, DDP over Gloo"
 HOROVOD = "ours, 2 ranks, Horovod over Open MPI"
 POLLING = "the same, Open MPI not told to yield the core"
 CHECKPOINTS = "ours, a checkpoint every {} steps"
-BETWEEN = 10  # steps between checkpoints: seconds, where a training has minutes
+BETWEEN = 10  # steps between checkpoints, which take seconds; in a training they take minutes
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return what runs; each case adds its contestants, and OURS runs once per round."""
+    """Return the plan; each case adds contestants, and OURS runs once per round."""
     environment, notes = machine.our_environment(os.environ)
     help_text = contestants.app_options(environment)
     steps = Steps(options.batch, options.window, options.windows)
@@ -73,7 +73,7 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 
 def joined(first: Plan, second: Plan) -> Plan:
-    """Return one plan of two."""
+    """Return the union of two plans."""
     return Plan(
         [*first.contestants, *second.contestants],
         [*first.comparisons, *second.comparisons],
@@ -83,7 +83,7 @@ def joined(first: Plan, second: Plan) -> Plan:
 
 
 def step(steps: Steps, environment: Mapping[str, str]) -> Plan:
-    """Return the ceiling and the stock benchmarks, to compare ours with."""
+    """Return ceiling and stock benchmarks, and their comparisons with the app."""
     plain = machine.stock_environment(os.environ)
     bf16 = ("--autocast", "bfloat16", "--channels-last")
     ceiling = contestants.ceiling("bf16", environment)
@@ -108,8 +108,8 @@ def step(steps: Steps, environment: Mapping[str, str]) -> Plan:
 def data(
     steps: Steps, environment: Mapping[str, str], folder: Path, options: argparse.Namespace
 ) -> Plan:
-    """Return a training from JPEG shards, to compare with synthetic data."""
-    from sidebyside import photographs  # needs Pillow and NumPy, the other cases do not
+    """Return a training from JPEG shards, compared with synthetic data."""
+    from sidebyside import photographs  # imported here, because other cases need no Pillow
 
     made = photographs.make(folder, steps.batch * steps.all, options.photographs)
     words = ("--precision", "bf16", "--threads", str(len(options.cores)))
@@ -120,7 +120,7 @@ def data(
 
 
 def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: str) -> Plan:
-    """Return one rank on all cores and two on half of them each, with equal global batches."""
+    """Return one rank on all cores and two ranks on half the cores, with equal global batches."""
     if cores < 2 or "ddp" not in help_text:
         why = "one core only" if cores < 2 else "this version of the app has no --strategy ddp"
         return Plan([], [], missing=[f"2 ranks / 1 rank: not available, {why}"])
@@ -141,7 +141,7 @@ def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: s
 
 
 def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan:
-    """Return two ranks whose gradients DDP averages, and the same two with Horovod."""
+    """Return two ranks with DDP, and two ranks with Horovod."""
     half = {**environment, "OMP_NUM_THREADS": str(max(1, cores // 2))}
     polling = {**half, "OMPI_MCA_mpi_yield_when_idle": "0"}
 
@@ -160,7 +160,7 @@ def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan
 
 
 def checkpoints(steps: Steps, environment: Mapping[str, str]) -> Plan:
-    """Return a training with many checkpoints and one with none, both by the clock."""
+    """Return a training with many checkpoints and one without, both by elapsed time."""
     longer = Steps(steps.batch, BETWEEN, steps.windows)
     name, bf16 = CHECKPOINTS.format(BETWEEN), ("--precision", "bf16")
     every = ("--checkpoint-every", str(BETWEEN))

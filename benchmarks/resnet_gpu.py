@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""ResNet-50 training on one GPU: the app against torchvision's kind of loop and the ceiling.
+"""Compare the training of ResNet-50 on one GPU: the app, a stock loop, and the ceiling.
 
     python benchmarks/resnet_gpu.py --markdown benchmarks/README.md
 """
@@ -32,20 +32,20 @@ def parser() -> argparse.ArgumentParser:
                      help="windows that count (default: %(default)s)")
     top.add_argument("--option", action="append", default=[], metavar="WORD",
                      help="a further option of the app's train, such as --option=--compile=default "
-                     "(repeat it for more)")
+                     "(can be repeated)")
     return top
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return what runs.
+    """Return the plan.
 
     Raises:
-        BenchmarkError: PyTorch finds no GPU here.
+        BenchmarkError: PyTorch finds no GPU.
     """
     environment = dict(os.environ)
     asked = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
     if subprocess.run(asked, capture_output=True, check=False).returncode != 0:
-        raise BenchmarkError("PyTorch finds no GPU here, so nothing was measured", UNAVAILABLE)
+        raise BenchmarkError("PyTorch finds no GPU, so nothing was measured", UNAVAILABLE)
     contestants.app_options(environment)
     steps = Steps(options.batch, options.window, options.windows)
     ceiling = contestants.ceiling("bf16", environment, "--device", "cuda")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""The training of this checkout against that of another revision, alternately.
+"""Compare the training speed of this checkout with that of another revision, alternately.
 
     python benchmarks/revisions.py --before REVISION --markdown benchmarks/README.md
 
-A change of structure may cost no speed: 0.98 of the rate before is asked for. Small images show
-what the loop itself costs, large ones what it leaves to the kernels.
+A change of structure must not reduce the speed: the goal is 0.98 of the rate before. Small images
+measure the cost of the loop, large images that of the kernels.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = cli.parser("Compare the app's training with that of another revision.", rounds=5)
     top.add_argument("--before", default="HEAD", metavar="REVISION",
-                     help="what to compare with: a commit, tag or branch (default: %(default)s)")
+                     help="revision to compare with: commit, tag or branch (default: %(default)s)")
     return top
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return what runs."""
+    """Return the plan."""
     unpack(options.before, folder)
     environment, notes = machine.our_environment(os.environ)
     places = {"this checkout": HERE, "before": folder}
@@ -59,10 +59,10 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 
 def unpack(revision: str, folder: Path) -> None:
-    """Write the apps of `revision` into `folder`: which packages they are of changes with it.
+    """Write the apps of `revision` into `folder`.
 
     Raises:
-        BenchmarkError: there is no such revision, or it has no apps.
+        BenchmarkError: The revision does not exist or has no apps.
     """
     done = subprocess.run(
         ["git", "-C", str(HERE), "archive", "--format=tar", "--end-of-options", revision, APPS],
@@ -76,7 +76,7 @@ def unpack(revision: str, folder: Path) -> None:
 
 
 def of(checkout: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `environment` with the app's sources of `checkout`."""
+    """Return `environment` with the sources of the app in `checkout` as PYTHONPATH."""
     return {**environment, "PYTHONPATH": os.pathsep.join(str(checkout / one) for one in SOURCES)}
 
 

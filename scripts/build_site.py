@@ -1,12 +1,12 @@
-"""Build the site from definitions and evidence, or show it on this machine.
+"""Build the site from definitions and evidence, or serve it on this machine.
 
-    python scripts/build_site.py source    # build/site-source alone, for mike
-    python scripts/build_site.py readme    # the tables in README.md and containers/README.md
-    python scripts/build_site.py build     # build/site, from build/site-source
-    python scripts/build_site.py serve     # the same, and serves it at http://127.0.0.1:8000/
+    python scripts/build_site.py source    # write build/site-source only, for mike
+    python scripts/build_site.py readme    # write the tables in README.md and containers/README.md
+    python scripts/build_site.py build     # build build/site from build/site-source
+    python scripts/build_site.py serve     # build the site, serve it at http://127.0.0.1:8000/
 
-Exit codes: 0 done; 1 the builder found a fault in a page, such as a broken link; 2 evidence, a
-definition or a page does not validate: file, line and reason are named.
+Exit codes: 0 success; 1 the builder found a fault in a page, such as a broken link; 2 evidence, a
+definition or a page has faults, whose file, line and reason are printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-STARTED = time.monotonic()  # before what it imports
+STARTED = time.monotonic()  # before the imports below, whose time counts
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "site"))
 
@@ -32,7 +32,7 @@ SOURCE, BUILT = ROOT / "build/site-source", ROOT / "build/site"
 
 
 def written(write: Callable[[], None]) -> int:
-    """Call `write`; return the exit code, after saying what is wrong."""
+    """Call `write`; print its error, if any, and return the exit code."""
     try:
         write()
     except TrimaranError as error:
@@ -42,7 +42,7 @@ def written(write: Callable[[], None]) -> int:
 
 
 def build() -> int:
-    """Build the site from its source, and say what it took; return the exit code."""
+    """Build the site from its source, and print the elapsed time; return the exit code."""
     code = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f",
          str(SOURCE / "mkdocs.yml")],
@@ -54,7 +54,7 @@ def build() -> int:
 
 
 def serve(port: int) -> int:
-    """Serve what was built until Ctrl-C."""
+    """Serve the site until Ctrl-C."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(BUILT))
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         sys.stderr.write(f"http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)\n")
@@ -66,7 +66,7 @@ def serve(port: int) -> int:
 
 
 def main(words: Sequence[str]) -> int:
-    """Do what the words ask for; return the exit code."""
+    """Run the command line `words`; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("verb", choices=["readme", "source", "build", "serve"])
     parser.add_argument("--port", type=int, default=8000)

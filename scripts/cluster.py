@@ -1,12 +1,12 @@
-"""A Slurm cluster of two nodes on this machine, of one ordinary user, to learn and to test with.
+"""Run a Slurm cluster of two nodes on this machine as an ordinary user, for learning and tests.
 
-    python scripts/cluster.py start   # a controller and the nodes n1 and n2; says how to use them
-    python scripts/cluster.py env     # the line that lets a shell use it
+    python scripts/cluster.py start   # start a controller and the nodes n1 and n2; print usage
+    python scripts/cluster.py env     # print the line by which a shell uses the cluster
     python scripts/cluster.py stop
 
-It is real: Debian's munge, slurmctld and slurmd, with configuration, keys, logs and ports of its
-own in one folder. Nothing of the system is read or changed, and a Slurm of the system goes on.
-Both nodes are this machine: each says that it has two cores, whatever there is.
+The cluster consists of Debian's munge, slurmctld and slurmd, with their own configuration, keys,
+logs and ports in one folder. A Slurm installation of the system is neither used nor changed. Both
+nodes are this machine; each is configured with two cores, whatever their real number.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command says."""
+    """Run the command line `arguments`; return the exit code."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").split("\n\n")[0],
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -108,27 +108,27 @@ def main(arguments: list[str]) -> int:
 
 
 def say(text: str) -> None:
-    """Tell the user; standard output is for `env`."""
+    """Print to standard error; standard output is reserved for `env`."""
     sys.stderr.write(text + "\n")
 
 
 def environment_line(folder: Path) -> str:
-    """Return the shell line with which Slurm's commands talk to this cluster."""
+    """Return the shell line by which Slurm's commands use this cluster."""
     return f"export SLURM_CONF={shlex.quote(str(folder / 'slurm.conf'))}"
 
 
 def start(folder: Path) -> None:
-    """Start the daemons, and wait until both nodes take jobs.
+    """Start the daemons, and wait until both nodes accept jobs.
 
     Raises:
-        UsageError: Slurm is not installed, or the folder's name is none for a socket.
-        RunError: something did not start; with the end of its log.
+        UsageError: Slurm is not installed, or the path of the folder cannot be used for a socket.
+        RunError: A daemon did not start; the hint has the end of its log.
     """
     programs = {name: find(name) for name in DAEMONS}
     if len(os.fsencode(folder / "munge.sock")) > LONGEST_SOCKET or set(str(folder)) & set(" ,#%\n"):
         raise UsageError(
-            f"{folder} is too long for a socket, or Slurm's configuration cannot name it",
-            hint="choose a short --folder without blanks",
+            f"{folder} is too long for a socket, or has characters that Slurm does not accept",
+            hint="choose a short --folder without spaces",
         )
     if ready(folder):
         return
@@ -144,12 +144,12 @@ def start(folder: Path) -> None:
     end = time.monotonic() + SECONDS
     while not ready(folder):
         if time.monotonic() > end:
-            raise RunError(f"the nodes take no jobs after {SECONDS:g} s", hint=last_words(folder))
+            raise RunError(f"the nodes accept no jobs after {SECONDS:g} s", hint=last_words(folder))
         time.sleep(0.1)
 
 
 def find(name: str) -> str:
-    """Return the path of a daemon, or raise UsageError."""
+    """Return the path of the daemon `name`; UsageError: it is not installed."""
     places = os.pathsep.join([os.environ.get("PATH", ""), *FOLDERS])
     program = shutil.which(name, path=places)
     if program is None:
@@ -159,9 +159,9 @@ def find(name: str) -> str:
 
 
 def configure(folder: Path) -> None:
-    """Write key and configuration; the ports are free ones."""
+    """Write key and configuration, with free ports."""
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # munge's key is in it
+    folder.chmod(0o700)  # the folder contains munge's key
     for name in ("state", *(f"{kind}-{node}" for kind in ("spool", "tmp") for node in NODES)):
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir()
@@ -179,7 +179,7 @@ def configure(folder: Path) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many ports that nobody listens on."""
+    """Return `count` free ports."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -188,15 +188,15 @@ def free_ports(count: int) -> list[int]:
 
 
 def run(argv: list[str | Path], folder: Path) -> None:
-    """Start a daemon, which goes into the background by itself."""
+    """Start a daemon, which puts itself into the background."""
     done = process.run([str(word) for word in argv], cwd=folder)
     if done.returncode != 0:
-        raise RunError(f"{Path(argv[0]).name} does not start: {done.stderr.strip()}",
+        raise RunError(f"{Path(argv[0]).name} failed to start: {done.stderr.strip()}",
                        hint=last_words(folder))
 
 
 def ready(folder: Path) -> bool:
-    """Whether a cluster of this folder runs, whose nodes take jobs."""
+    """Return whether the cluster of this folder runs and its nodes accept jobs."""
     if not (folder / "slurm.conf").exists():
         return False
     env = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
@@ -207,12 +207,12 @@ def ready(folder: Path) -> bool:
 
 
 def stop(folder: Path) -> bool:
-    """End the daemons and the jobs they have; return whether there were any."""
+    """Stop the daemons and their jobs; return whether any daemon was running."""
     if found := pids(folder):
         env = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
         process.run(["timeout", "10", "scancel", "--full", "--signal=KILL", "--state=RUNNING",
                      f"--user={os.getuid()}"], env=env)
-    for names in (DAEMONS[1:], DAEMONS):  # Slurm's need munged until they have ended
+    for names in (DAEMONS[1:], DAEMONS):  # Slurm's daemons need munged until they end
         for number in (signal.SIGTERM, signal.SIGKILL):
             for pid in pids(folder, names):
                 with suppress(ProcessLookupError):
@@ -224,7 +224,7 @@ def stop(folder: Path) -> bool:
 
 
 def pids(folder: Path, names: Sequence[str] = DAEMONS) -> list[int]:
-    """Return the processes of this cluster's daemons: those that name its folder."""
+    """Return the process ids of this cluster's daemons, whose arguments name its folder."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -236,7 +236,7 @@ def pids(folder: Path, names: Sequence[str] = DAEMONS) -> list[int]:
 
 
 def last_words(folder: Path) -> str:
-    """Return the end of each log."""
+    """Return the last lines of each log."""
     found = []
     for log in sorted(folder.glob("*.log")):
         lines = log.read_text(errors="replace").splitlines()[-3:]

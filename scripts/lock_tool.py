@@ -1,8 +1,8 @@
 """Resolve the tool's own packages into requirements/*.lock, with hashes.
 
-Called by `make lock`. The tool is locked for Python 3.10 to 3.13. The tests of the
-apps run in an environment of their own (PyTorch and DALI come from the image's
-lock), so they have their own lock, for Python 3.11 to 3.13.
+`make lock` calls this script. The tool is locked for Python 3.10 to 3.13. The tests of
+the apps run in separate environments (PyTorch and DALI come from the image's lock), so
+they have a separate lock, for Python 3.11 to 3.13.
 """
 
 from __future__ import annotations

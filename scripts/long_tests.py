@@ -1,10 +1,10 @@
-"""Run the tests marked `long`, or `faults`, and write what came of each as evidence.
+"""Run the tests marked `long` or `faults`, and write their outcomes as evidence.
 
-They take minutes each and are no part of `make test`: the last result is committed instead.
-Those of an app run in the environment of its framework, all others with real engines.
+Each takes minutes, so they are not part of `make test`; the last results are committed instead.
+Tests of an app run in the environment of its framework, all others with real engines.
 
     python scripts/long_tests.py
-    python scripts/long_tests.py --marker faults  # what can happen to a run on a cluster
+    python scripts/long_tests.py --marker faults  # inject faults into runs
     python scripts/long_tests.py --json site/results/tests/DATE-HOST.json
     python scripts/long_tests.py --only "launchers or toy"
     python scripts/long_tests.py --list
@@ -31,13 +31,13 @@ FOLDER = "tests/integration"
 
 
 def run(words: Sequence[str]) -> int:
-    """Do what the words ask for; return the exit code."""
+    """Run the command line `words`; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the evidence")
-    parser.add_argument("--list", action="store_true", help="only name them")
+    parser.add_argument("--list", action="store_true", help="only list the tests")
     parser.add_argument("--marker", choices=("long", "faults"), default="long",
-                        help="of the tests to run (default: %(default)s)")
-    parser.add_argument("--only", metavar="WORDS", help="of these, those that pytest's -k chooses")
+                        help="marker of the tests to run (default: %(default)s)")
+    parser.add_argument("--only", metavar="WORDS", help="run only tests that pytest's -k selects")
     asked = parser.parse_args(words)
     options = ["--collect-only", "-q"] if asked.list else ["-v"]
     chosen = ["-k", asked.only] if asked.only else []
@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> int:
         tests += found
     if asked.json and not asked.list:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
-        # Where it is written to is no part of its command.
+        # The recorded command does not contain the output file.
         command = ["--marker", asked.marker, *(["--only", asked.only] if asked.only else [])]
         text = evidence(ROOT, "long_tests.py", command, tests=tests)
         asked.json.write_text(text, encoding="utf-8")
@@ -57,7 +57,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def suites() -> Iterator[tuple[str, list[str]]]:
-    """Yield interpreters with the words by which pytest finds the tests that they run."""
+    """Yield interpreters with pytest's arguments for their tests."""
     yield sys.executable, [FOLDER]
     for framework in app_tests.frameworks(ROOT):
         app_tests.setup(framework)
@@ -66,7 +66,7 @@ def suites() -> Iterator[tuple[str, list[str]]]:
 
 
 def tried(python: str, words: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
-    """Run pytest; return its exit code, and what came of each test."""
+    """Run pytest; return its exit code and the outcome of each test."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "outcomes.json")
         done = subprocess.run(

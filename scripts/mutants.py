@@ -1,17 +1,17 @@
-"""Make the programs wrong on purpose, one fault at a time, and see that a test notices.
+"""Mutation tests: insert one fault at a time into the programs, and check that a test fails.
 
 Each entry of a table, `tests/mutants.yaml` of the tool and of each app, is a wrong method ("the
 evaluation is not summed over the ranks") as a replacement of text, with the quickest test that must
-fail with it. They are tables and not mutmut or cosmic-ray because those flip operators by the
-thousand and run a whole suite for each, which takes hours and says little of the method.
+fail. mutmut or cosmic-ray are not used, because they replace thousands of operators and run a whole
+suite for each, which takes hours and tests the method less.
 
-    python scripts/mutants.py                       # all of them; a second or two each
-    python scripts/mutants.py --sample 10           # ten, chosen by the revision
-    python scripts/mutants.py --only evaluate.py    # those whose file or words contain this
+    python scripts/mutants.py                       # try all mutants, one or two seconds each
+    python scripts/mutants.py --sample 10           # try ten mutants, chosen by the revision
+    python scripts/mutants.py --only evaluate.py    # try those whose file or text contains this
 
-Faults are put into copies of the tree under a temporary folder, one for each core, never into
-the tree itself. Exit codes: 0 all were noticed, 1 a fault survived, 2 the table or a test is
-wrong (a text that is not there exactly once, a test that fails without a fault).
+Faults are inserted into copies of the tree in a temporary folder, one copy for each core, never
+into the tree itself. Exit codes: 0 tests failed for all faults, 1 a fault survived, 2 a table or a
+test is wrong (a text does not occur exactly once, or a test fails without a fault).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from suite_evidence import evidence, revision
 from warm_pytest import WarmPytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = "tests/mutants.yaml"  # below the root, and below each app and trainkit
+TABLE = "tests/mutants.yaml"  # path below the root, each app and trainkit
 LIMIT = 180.0  # seconds for one test
 Outcome = Literal["killed", "survived", "timed out", "does not run"]
 Item = TypeVar("Item")
@@ -50,16 +50,16 @@ Result = TypeVar("Result")
 
 
 class TableError(Exception):
-    """An entry that does not apply, or a test that fails without any fault."""
+    """An entry does not apply, or a test fails without a fault."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: in `file` the `text`, which is there once, `becomes` another one.
+    """One fault: `text`, which occurs once in `file`, is replaced by `becomes`.
 
     Attributes:
-        what: the fault in words.
-        test: the quickest test that notices, `test_file.py::test_name`.
+        what: description of the fault.
+        test: the quickest test that must fail, `test_file.py::test_name`.
     """
 
     file: str
@@ -72,11 +72,11 @@ class Mutant:
         """Return `source` with the fault.
 
         Raises:
-            TableError: the text is not there, or more than once, or the fault changes nothing.
+            TableError: The text does not occur exactly once, or the fault changes nothing.
         """
         found = source.count(self.text)
         if found != 1:
-            raise TableError(f"{self.file}: {self.what}: {self.text!r} is there {found} times")
+            raise TableError(f"{self.file}: {self.what}: {self.text!r} occurs {found} times")
         if self.text == self.becomes:
             raise TableError(f"{self.file}: {self.what}: nothing changes")
         return source.replace(self.text, self.becomes)
@@ -84,7 +84,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a mutant."""
+    """The outcome of a mutant."""
 
     mutant: Mutant
     outcome: Outcome
@@ -92,10 +92,10 @@ class Found:
 
 
 def load(root: Path) -> list[Mutant]:
-    """Return the entries of all tables in `root`, all of which apply.
+    """Return the entries of all tables in `root`, after a check that they apply.
 
     Raises:
-        TableError: one does not apply, or its test is not there.
+        TableError: An entry does not apply, or its test does not exist.
     """
     found = []
     for table in (root / TABLE, *sorted(root.glob(f"apps/*/{TABLE}"))):
@@ -113,10 +113,10 @@ def load(root: Path) -> list[Mutant]:
 
 
 def test_path(root: Path, mutant: Mutant) -> str:
-    """Return the test of `mutant` with its folder, as pytest wants it.
+    """Return the test of `mutant` with its folder, for pytest.
 
     Raises:
-        TableError: there is no such file or no such test in it.
+        TableError: The file or the test in it does not exist.
     """
     file, _, name = mutant.test.partition("::")
     for folder in (root / "tests", *sorted(root.glob("apps/*/tests"))):
@@ -127,7 +127,7 @@ def test_path(root: Path, mutant: Mutant) -> str:
 
 
 def copy(root: Path, folder: Path) -> Path:
-    """Return a copy of the tree, committed or not, without what git ignores."""
+    """Copy the tree, including uncommitted files, without files that git ignores."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
         cwd=root, capture_output=True, check=True,
@@ -140,12 +140,12 @@ def copy(root: Path, folder: Path) -> Path:
 
 
 def python(root: Path, test: str) -> str:
-    """Return the interpreter of the environment that has what `test` needs."""
+    """Return the interpreter of the environment of `test`."""
     return str(app_tests.interpreter(root, Path(test.partition("::")[0])))
 
 
 class Tree:
-    """A copy of the repository, and the processes that run its tests: one per interpreter."""
+    """A copy of the repository, with one process per interpreter that runs its tests."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = root
@@ -154,9 +154,9 @@ class Tree:
         self._warm: dict[str, WarmPytest] = {}
 
     def pytest(self, tests: Sequence[str], limit: float) -> int | None:
-        """Return pytest's exit status, None if it took longer than `limit` seconds.
+        """Return pytest's exit status; None: it took longer than `limit` seconds.
 
-        Slow tests are left out: a fault has to be noticed by the quick ones.
+        Slow tests are excluded, because a quick test must fail.
         """
         interpreter = python(self.root, tests[0])
         if interpreter not in self._warm:
@@ -168,7 +168,7 @@ class Tree:
         )
 
     def close(self) -> None:
-        """End the processes, and the tests that they run."""
+        """Stop the processes and their tests."""
         for process in self._warm.values():
             process.close()
 
@@ -177,7 +177,7 @@ def check_tests(trees: Sequence[Tree], mutants: Sequence[Mutant]) -> None:
     """Run the tests of `mutants` without any fault.
 
     Raises:
-        TableError: one fails, or the copy's sources are not those that the tests import.
+        TableError: A test fails, or the tests do not import the sources of the copy.
     """
     root = trees[0].root
     named = sorted({test_path(root, mutant) for mutant in mutants})
@@ -198,7 +198,7 @@ def check_tests(trees: Sequence[Tree], mutants: Sequence[Mutant]) -> None:
 
 
 def try_mutant(tree: Tree, mutant: Mutant, limit: float) -> Found:
-    """Return whether the test of `mutant` fails in `tree`, which is left as it was."""
+    """Run the test of `mutant` in `tree`, and restore the tree."""
     path, started = tree.folder / mutant.file, time.monotonic()
     right = path.read_text(encoding="utf-8")
     path.write_text(mutant.applied(right), encoding="utf-8")
@@ -206,7 +206,7 @@ def try_mutant(tree: Tree, mutant: Mutant, limit: float) -> Found:
         status = tree.pytest([test_path(tree.root, mutant)], limit)
     finally:
         path.write_text(right, encoding="utf-8")
-    # 1: tests failed. Other codes are pytest's own: no module can be loaded, no test is there.
+    # 1: tests failed. Other codes: a module cannot be imported, or a test does not exist.
     outcomes: dict[int | None, Outcome] = {0: "survived", 1: "killed", None: "timed out"}
     outcome = outcomes.get(status, "does not run")
     return Found(mutant, outcome, round(time.monotonic() - started, 1))
@@ -215,7 +215,7 @@ def try_mutant(tree: Tree, mutant: Mutant, limit: float) -> Found:
 def on_trees(
     trees: Sequence[Tree], work: Callable[[Tree, Item], Result], items: Sequence[Item]
 ) -> Iterator[Result]:
-    """Yield what `work` returns for each item, as it comes; each tree is used by one at a time."""
+    """Yield the result of `work` for each item when it is ready; items do not share a tree."""
     free: queue.Queue[Tree] = queue.Queue()
     for tree in trees:
         free.put(tree)
@@ -237,7 +237,7 @@ def on_trees(
 
 
 def choose(mutants: list[Mutant], asked: argparse.Namespace, root: Path) -> list[Mutant]:
-    """Return the mutants that were asked for."""
+    """Return the mutants that the options select."""
     if asked.only:
         mutants = [m for m in mutants if asked.only in f"{m.file}: {m.what}"]
     if asked.sample is not None and asked.sample < len(mutants):
@@ -264,13 +264,13 @@ def report(root: Path, found: Sequence[Found], seconds: float, words: Sequence[s
 
 
 def say(text: str) -> None:
-    """Tell how far it is."""
+    """Print `text` and flush it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def run(root: Path, asked: argparse.Namespace, words: Sequence[str]) -> int:
-    """Try the mutants that were asked for; return the exit code."""
+    """Try the selected mutants; return the exit code."""
     started, mutants = time.monotonic(), choose(load(root), asked, root)
     if not mutants:
         raise TableError(f"no entry of a {TABLE} has '{asked.only}'")
@@ -302,19 +302,19 @@ def run(root: Path, asked: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
-    """Return what the words ask for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--sample", type=int, metavar="N", help="try N of them only")
-    parser.add_argument("--seed", help="chooses the sample (default: the revision)")
-    parser.add_argument("--only", metavar="WORDS", help="those whose file or words contain this")
+    parser.add_argument("--sample", type=int, metavar="N", help="try only N mutants")
+    parser.add_argument("--seed", help="seed of the sample (default: the revision)")
+    parser.add_argument("--only", metavar="WORDS", help="try those whose file or text has this")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
-    parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS", help="of a test")
+    parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS", help="per test")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the evidence")
     return parser.parse_args(words)
 
 
 def main(words: Sequence[str], root: Path = ROOT) -> int:
-    """Try what the words ask for; return the exit code."""
+    """Run the command line `words`; return the exit code."""
     try:
         return run(root, options(words), words)
     except (TableError, app_tests.AppsError, ChildProcessError) as error:
@@ -325,5 +325,5 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copies are cleared away
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit handlers delete the copies
     sys.exit(main(sys.argv[1:]))

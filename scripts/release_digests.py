@@ -1,8 +1,8 @@
-"""Add what the jobs of a release have pushed to `containers/digests.yaml`.
+"""Add the images that the jobs of a release have pushed to `containers/digests.yaml`.
 
     python scripts/release_digests.py FILE…
 
-Each FILE is the `digests.yaml` of one job, which knows what that job has pushed.
+Each FILE is the `digests.yaml` of one job, which lists the images that the job has pushed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trimaran.provenance import digests
 
 
 def main(arguments: list[str]) -> int:
-    """Add them all; a file with faults is named, and nothing of it is added."""
+    """Add the publications of all files; a file with faults is reported and not added."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+")
     try:

@@ -1,4 +1,4 @@
-"""Say which images the release workflow builds, from their definitions.
+"""Print the images that the release workflow builds, from their definitions.
 
 Prints the two matrices of .github/workflows/images.yml as lines for $GITHUB_OUTPUT:
 
@@ -21,10 +21,10 @@ from trimaran.images.definition import Image
 
 
 def plan(only: str | None, *, amd: bool) -> dict[str, list[dict[str, str]]]:
-    """Return the matrices: of all images, or of one and the framework image below it.
+    """Return the matrices of all images, or of `only` and its framework image.
 
     Raises:
-        UsageError: no image is called `only`.
+        UsageError: No image has the name `only`.
     """
     chosen = definition.chain(definition.load(only)) if only else definition.every()
     if not only and not amd:
@@ -40,10 +40,10 @@ def _entry(image: Image) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the plan."""
+    """Print the matrices; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--only", metavar="IMAGE", help="this image, and the one below it")
-    parser.add_argument("--amd", action="store_true", help="those for AMD GPUs, too")
+    parser.add_argument("--only", metavar="IMAGE", help="this image and its framework image")
+    parser.add_argument("--amd", action="store_true", help="include images for AMD GPUs")
     options = parser.parse_args(arguments)
     try:
         found = plan(options.only or None, amd=options.amd)

@@ -1,8 +1,8 @@
-"""Take the screenshots of the built site, six pages in light and dark colours, with Chromium.
+"""Take screenshots of six pages of the built site in light and dark colours, with Chromium.
 
     python scripts/screenshots.py        # site/docs/assets/screenshots/*.png
 
-Look at them before they are committed: no test says whether they please.
+Inspect the pictures before you commit them, because no test checks their appearance.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FLAGS = [
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print no log lines."""
 
 
 def main() -> int:
-    """Take them all; return the exit code."""
+    """Take all screenshots; return the exit code."""
     program = shutil.which("chromium")
     if program is None or not BUILT.is_dir():
-        sys.stderr.write("needs Chromium (apt-get install chromium) and a built site: make site\n")
+        sys.stderr.write("needs Chromium (apt-get install chromium) and the site (make site)\n")
         return 2
     PICTURES.mkdir(parents=True, exist_ok=True)
     handler = functools.partial(_Quiet, directory=str(BUILT))
@@ -53,19 +53,19 @@ def main() -> int:
 
 
 def take(program: str, address: str) -> None:
-    """Open each page in both colours and write its picture."""
+    """Open each page in both colour schemes, and write its picture."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
         for colours in ("light", "dark"):
             context = browser.new_context(
-                # So high that a recipe is seen with its command, and an app with its figure.
+                # The height includes the command of a recipe and the figure of an app.
                 viewport={"width": 1280, "height": 1040},
                 color_scheme="dark" if colours == "dark" else "light",
             )
             for name, place in PAGES.items():
                 page = context.new_page()
                 page.goto(address + place, wait_until="networkidle")
-                page.wait_for_timeout(500)  # for plots to be drawn
+                page.wait_for_timeout(500)  # plots are drawn by scripts
                 page.screenshot(path=PICTURES / f"{name}-{colours}.png")
                 page.close()
         browser.close()

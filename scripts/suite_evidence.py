@@ -1,4 +1,4 @@
-"""What a run of a suite leaves as evidence: when, where, of which revision, and what came of it."""
+"""Write the evidence of a test suite: date, host, revision and outcomes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def evidence(root: Path, script: str, words: Sequence[str], **found: Any) -> str
 
 
 def revision(root: Path) -> str:
-    """Return the commit of `root`, with a `+` where something was changed since."""
+    """Return the commit of `root`, followed by `+` if there are uncommitted changes."""
     def git(*words: str) -> str:
         done = subprocess.run(
             ["git", *words], cwd=root, capture_output=True, text=True, check=True,  # noqa: S607

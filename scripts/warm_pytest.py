@@ -1,8 +1,8 @@
-"""Run pytest as often as asked, each time in a fork of a process that has the framework imported.
+"""Run pytest repeatedly, each time in a fork of a process that has imported the framework.
 
 Importing TensorFlow takes longer than most tests. `WarmPytest` starts this script with the
-interpreter of an environment, and writes one JSON object a line to it: the arguments of `tried`.
-The answer is a line with pytest's exit status, `null` if it took too long.
+interpreter of an environment, and writes the arguments of `tried` to it, one JSON object a line.
+The answer is a line with pytest's exit status, or `null` if it exceeded the limit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import IO, Any, cast
 import pytest
 
 SLOW_TO_IMPORT = ("numpy", "torch", "tensorflow", "pydantic", "typer")
-"""Never a package of this repository: a fork has to import its own copy, which is wrong."""
+"""Packages to import before the fork; packages of this repository must be imported after it."""
 
 
 class WarmPytest:
-    """This script, running with the interpreter of an environment."""
+    """A process of this script with the interpreter of an environment."""
 
     def __init__(self, interpreter: str) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -40,10 +40,10 @@ class WarmPytest:
         )
 
     def run(self, **asked: Any) -> int | None:
-        """Return what `tried` returns there.
+        """Return the result of `tried` in the process.
 
         Raises:
-            ChildProcessError: the process has ended.
+            ChildProcessError: The process has ended.
         """
         try:
             print(json.dumps(asked), file=self._process.stdin, flush=True)
@@ -52,13 +52,13 @@ class WarmPytest:
             raise ChildProcessError(f"{self._interpreter} {__file__} ended: see above") from error
 
     def close(self) -> None:
-        """End it, and the test that it runs."""
-        self._process.communicate()  # the end of its input is what ends it
+        """Stop the process and its test."""
+        self._process.communicate()  # the process ends at the end of its input
 
 
 def child(folder: str, words: Sequence[str], path: Sequence[str], log: str) -> int:
     """Run pytest in this process; return its exit status."""
-    os.setsid()  # what the test starts ends with it
+    os.setsid()  # processes that the test starts end with it
     os.chdir(folder)
     with Path(log).open("wb") as file, Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -66,8 +66,8 @@ def child(folder: str, words: Sequence[str], path: Sequence[str], log: str) -> i
         os.dup2(file.fileno(), 2)
     sys.path[:0] = [folder, *path]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
-    # Python takes a compiled file for that of a source of equal size and equal second of change,
-    # and two faults that are tried in turn may have both in common: none is written.
+    # Python identifies bytecode by size and modification second of its source, which may be equal
+    # for two consecutive faults. Therefore no bytecode is written.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     status = int(pytest.main([*words]))
@@ -79,7 +79,7 @@ def child(folder: str, words: Sequence[str], path: Sequence[str], log: str) -> i
 def ended(pid: int, limit: float) -> bool:
     """Return whether the process ended within `limit` seconds.
 
-    False, too, once standard input is closed: then nobody waits for the answer any more.
+    The result is also False when standard input is closed, because no answer is needed then.
     """
     handle = os.pidfd_open(pid)
     try:
@@ -93,10 +93,10 @@ def tried(folder: str, words: list[str], path: list[str], log: str, limit: float
     """Run pytest in a fork; return its exit status.
 
     Args:
-        folder: where it runs.
-        words: its arguments.
-        path: folders that modules are imported from, before all others.
-        log: the file for what it prints.
+        folder: working directory.
+        words: arguments of pytest.
+        path: folders to insert at the beginning of `sys.path`.
+        log: path of the file for the output.
         limit: seconds that it may take; the result is None if it takes longer.
     """
     pid = os.fork()
@@ -105,16 +105,16 @@ def tried(folder: str, words: list[str], path: list[str], log: str, limit: float
             os._exit(child(folder, words, path, log))
         except BaseException:
             traceback.print_exc()
-            os._exit(3)  # pytest's own number for an internal error
+            os._exit(3)  # exit status of pytest for an internal error
     in_time = ended(pid, limit)
-    with contextlib.suppress(ProcessLookupError):  # also what the test itself has started
+    with contextlib.suppress(ProcessLookupError):  # also kills processes that the test has started
         os.killpg(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return status if in_time else None
 
 
 def main() -> None:
-    """Read requests from standard input and write the answers, a line each, until it ends."""
+    """Read requests from standard input, and write the answers, one line each."""
     for name in SLOW_TO_IMPORT:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -1,8 +1,8 @@
-"""Put the package `shards` into the wheel of the tool, as hatchling builds it.
+"""Include the package `shards` in the wheel of the tool (a build hook of hatchling).
 
-`shards` is a distribution of its own in images and in the apps' environments. No package index has
-it, so that the tool could not ask for it. An editable installation has its folder on the path
-instead (`dev-mode-dirs`): a copy would become outdated there.
+In images and in the apps' environments, `shards` is a separate distribution. It is on no package
+index, so the tool cannot depend on it. An editable installation has the folder of `shards` on its
+path instead (`dev-mode-dirs`), because a copy would become outdated.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ SOURCE = "apps/shards/src/shards"
 
 
 class WithShards(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds the package beside `trimaran`."""
+    """A build hook that adds the package `shards`."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add it to the files of a wheel; `version` is "editable" of another installation."""
+        """Add the package to a wheel; `version` is "standard", or "editable"."""
         if version == "standard":
             build_data["force_include"][SOURCE] = "shards"

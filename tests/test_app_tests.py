@@ -60,8 +60,8 @@ def test_apps_belong_to_the_framework_of_their_card(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("title: no framework\n", "'framework' names none"),
-    ("framework: ../torch\n", "'framework' names none"),
+    ("title: no framework\n", "'framework' must be a name"),
+    ("framework: ../torch\n", "'framework' must be a name"),
     ("framework: jax\n", "no containers/frameworks/jax-cpu/requirements.lock"),
     ("framework: [", "app.yaml"),
 ])
@@ -97,7 +97,8 @@ def test_the_environment_of_one_framework_can_be_asked_for(
     assert script.main(["setup", "torch"], tree) == 0
     assert [words[-1] for words in calls if "venv" in words] == [".venv-apps-torch"]
     assert script.main(["setup", "jax"], tree) == 2
-    assert "no app is written in jax: say tensorflow or torch" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "jax; use tensorflow or torch" in error
 
 
 def test_what_the_image_of_an_app_brings_is_there_too(tree: Path, calls: list[list[str]]) -> None:

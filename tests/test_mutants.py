@@ -89,8 +89,8 @@ def test_killed_and_survived_are_told_and_the_tree_stays_as_it_was(
 
 
 @pytest.mark.parametrize(("wrong", "said"), [
-    ({"text": "x"}, "'x' is there 2 times"),
-    ({"text": "4 * x"}, "'4 * x' is there 0 times"),
+    ({"text": "x"}, "'x' occurs 2 times"),
+    ({"text": "4 * x"}, "'4 * x' occurs 0 times"),
     ({"becomes": "2 * x"}, "nothing changes"),
     ({"test": "test_calculation.py::test_gone"}, "no test test_calculation.py::test_gone"),
 ])

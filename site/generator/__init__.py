@@ -1,1 +1,1 @@
-"""Writes the pages of the site that follow from definitions and evidence; `hooks` hands them on."""
+"""Generate the pages of the site from definitions, recipes and evidence."""

@@ -1,4 +1,4 @@
-"""Documents of the repository as pages of the site: their links are turned to what is there."""
+"""Convert documents of the repository to pages of the site, with links to pages and files there."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from trimaran import paths
 from trimaran.errors import UsageError
 
 FILES = "files"
-"""Folder of the site that has files of the repository as they are."""
+"""Folder of the site with unchanged files of the repository."""
 
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^()\s]+)(\))")
 
 
 @dataclass
 class Library:
-    """What of the repository the site has.
+    """The files and folders of the repository that are part of the site.
 
     Attributes:
-        pages: documents that are pages: place in the repository -> place in the site.
-        folders: folders whose content has a page: the same.
-        taken: files that pages have linked, which the site has to have.
+        pages: path of a document in the repository -> path of its page in the site.
+        folders: path of a folder in the repository -> path of its page in the site.
+        taken: files that pages have linked; they are copied into the site.
     """
 
     pages: Mapping[str, str]
@@ -37,8 +37,8 @@ class Library:
         """Return a document of the repository as the text of its page.
 
         Raises:
-            UsageError: it links to what is not there, or has a measured number without date and
-                source; the message has file and line.
+            UsageError: A link has no target, or a measured number has no date and source; the
+                message has file and line.
         """
         own, out, fenced = self.pages[document], [], False
         text = (paths.repository() / document).read_text(encoding="utf-8")
@@ -66,10 +66,10 @@ class Library:
         return f"{found[1]}{markdown.link(own, to + hash_ + anchor)}{found[3]}"
 
     def place(self, file: str) -> str:
-        """Return where the site has a file or a folder of the repository; it has it from now on.
+        """Return the path of a file or folder of the repository in the site, and mark it as used.
 
         Raises:
-            UsageError: there is no such file, or a folder that has no page.
+            UsageError: The file does not exist, or the folder has no page.
         """
         file = file.rstrip("/")
         if file in self.pages:
@@ -77,18 +77,19 @@ class Library:
         if file in self.folders:
             return self.folders[file]
         if not (paths.repository() / file).is_file():
-            raise UsageError(f"a link to {file}, which is no file, and no folder with a page")
+            raise UsageError(f"{file}, the target of the link, is neither a file nor a folder with"
+                             " a page")
         self.taken.add(file)
         return copied(file)
 
 
 def copied(file: str) -> str:
-    """Return where the site has a file of the repository; no folder there is a hidden one."""
+    """Return the path of a file of the repository in the site, without a leading dot."""
     return f"{FILES}/{file.lstrip('.')}"
 
 
 def contents(files: set[str]) -> dict[str, bytes]:
-    """Return the files of the repository that pages have linked, by their places in the site."""
+    """Return path in the site -> content of the linked files of the repository."""
     root = paths.repository()
     return {copied(name): (root / name).read_bytes() for name in sorted(files)}
 
@@ -98,4 +99,4 @@ def title_of(document: Path) -> str:
     for line in document.read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):
             return line.removeprefix("# ").strip()
-    raise UsageError(f"{document}:1: has no heading")
+    raise UsageError(f"{document}:1: the document has no heading")

@@ -1,4 +1,4 @@
-"""The pages of the apps: what each says of itself, its README, its recipes and its metrics."""
+"""Generate the pages of the apps: app card, README, recipes and metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INDEX = f"{FOLDER}/index.md"
 
 
 def pages(sources: Sources, known: Library) -> list[Page]:
-    """Return the list of apps, and a page for each."""
+    """Return the page with the list of apps, and a page for each app."""
     rows = [
         [f"[{card.title}]({app}.md)", f"`{app}`", card.framework,
          ", ".join(card.data.kinds) or "none", ", ".join(card.verbs)]

@@ -1,4 +1,4 @@
-"""The benchmarks against stock baselines: a plot and a part of a page for each."""
+"""Generate a plot and a section for each benchmark against a stock baseline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimaran.evidence.store import Piece
 
 
 def ratios(piece: Piece[Benchmark]) -> Plot:
-    """Return the ratios of a benchmark: least, median and largest of its rounds, and the goals."""
+    """Return a plot of the ratios of a benchmark: smallest, median, largest value and goal."""
     content = piece.content
     values = [
         {"ratio": ratio.text, "least": ratio.min, "median": ratio.median, "most": ratio.max,
@@ -21,7 +21,7 @@ def ratios(piece: Piece[Benchmark]) -> Plot:
     color = encoding("outcome", "nominal", legend={"title": None}, scale={
         "domain": ["goal met", "goal not met", "no goal"]})
     asked = sum(value["goal"] is not None for value in values)
-    goals = [  # without any, an empty layer would be a picture that tells a screen reader nothing
+    goals = [  # no empty layer, which a screen reader would announce
         {"mark": {"type": "tick", "thickness": 2, "size": 20, "strokeDash": [2, 2]},
          "transform": [{"filter": "datum.goal != null"}], "encoding": {
             "x": {"field": "goal", "type": "quantitative"}}},
@@ -57,12 +57,12 @@ def ratios(piece: Piece[Benchmark]) -> Plot:
 
 
 def _figure(value: float) -> str:
-    """Return a rate with four digits, and all of them before the point."""
+    """Return a rate with four significant digits, or as a whole number from 1000 on."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def part(page: str, piece: Piece[Benchmark]) -> tuple[str, list[Plot]]:
-    """Return what the page has of one benchmark, and its plot if it compares anything."""
+    """Return the section of one benchmark and its plots; without ratios, it has no plot."""
     content = piece.content
     plots = [ratios(piece)] if content.ratios else []
     facts = content.machine

@@ -1,8 +1,8 @@
-"""Numbers in hand-written pages: each is looked up, and brings its date and source with it.
+"""Insert numbers with their date and source into hand-written pages.
 
-`{{ ratio("resnet_cpu", "ours / stock") }}` in a guide writes the number, and a mark that leads to
-the list of sources at the end of the page. What is not in evidence, in a recipe or among the
-published numbers stops the build.
+`{{ ratio("resnet_cpu", "ours / stock") }}` in a guide inserts the number and a reference to the
+list of sources at the end of the page. A number that is neither in evidence, nor in a recipe, nor
+among the published numbers stops the build.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from trimaran.evidence.store import Piece
 from trimaran.report.run_evidence import RunEvidence
 
 _HOW = re.compile(r"^<!-- (?:real|small|given).*?-->\n", re.MULTILINE)
-"""What says of a block of commands how a test tries it; no part of the page."""
+"""Comments that tell tests how to run a block of commands; they are removed from the page."""
 
 
 _LONG = 600
-"""From how many seconds on a time is told in minutes."""
+"""Times from this number of seconds on are written in minutes."""
 
 
 class Page:
-    """One hand-written page while it is filled: the sources that its numbers have."""
+    """A hand-written page, with the list of the sources of its numbers."""
 
     def __init__(self, place: str, sources: Sources) -> None:
         self.place = place
@@ -41,10 +41,10 @@ class Page:
         self.cited: list[str] = []
 
     def fill(self, text: str) -> str:
-        """Return the text with every number in its place, and the list of sources after it.
+        """Return the text with all numbers inserted, followed by the list of sources.
 
         Raises:
-            UsageError: a number is nowhere; the message names it.
+            UsageError: A number is not found; the message names it.
         """
         undated.refuse(text, f"site/docs/{self.place}")
         environment = Environment(
@@ -65,14 +65,14 @@ class Page:
         return f"{filled.rstrip()}\n\n## Sources of the numbers\n\n{marks}\n"
 
     def words(self) -> dict[str, Callable[..., str]]:
-        """Return what a page may ask for."""
+        """Return the functions that a page can call, by name."""
         return {"ratio": self.ratio, "rate": self.rate, "came_to": self.came_to,
                 "took": self.took, "expected": self.expected, "published": self.published,
                 "image": self.image, "efficiency": self.efficiency, "hardware": self.hardware,
                 "real_results": self.real_results, "suite": self.suite}
 
     def cite(self, text: str, source: str) -> str:
-        """Return a number with the mark of its source, which is added to the list."""
+        """Return a number with a reference to its source, which is added to the list."""
         if source not in self.cited:
             self.cited.append(source)
         number = self.cited.index(source) + 1
@@ -80,7 +80,7 @@ class Page:
         return f'{text}<sup class="source">[{number}](#source-{number} "{title}")</sup>'
 
     def ratio(self, benchmark: str, text: str, *, spread: bool = False) -> str:
-        """Return the median of a ratio, with `spread` also the least and the largest."""
+        """Return the median of a ratio; with `spread`, also the smallest and the largest value."""
         for piece in self.sources.shelf.benchmarks.get(benchmark, []):
             for found in piece.content.ratios:
                 if found.text == text:
@@ -111,13 +111,13 @@ class Page:
                          f" {day}, {machine}, median of {rounds} rounds")
 
     def came_to(self, recipe: str, metric: str, *, day: str = "", **changed: object) -> str:
-        """Return what runs of a recipe came to: the median of the newest day with these changes.
+        """Return the result of the runs of a recipe: the median of the newest day.
 
         Args:
-            recipe: name.
-            metric: name.
-            day: of the runs; default: the newest.
-            changed: arguments that were changed, `_` for `-`; the seed does not count.
+            recipe: name of the recipe.
+            metric: name of the metric.
+            day: day of the runs; default: the newest.
+            changed: changed arguments of the runs, `_` for `-`, without the seed.
         """
         runs = self._runs(recipe, day, changed, metric)
         rows = [row for piece in runs if (row := piece.content.row(metric)) is not None]
@@ -127,7 +127,7 @@ class Page:
         return self._of_runs(text, recipe, runs, how)
 
     def took(self, recipe: str, *, day: str = "", **changed: object) -> str:
-        """Return how long runs of a recipe took from start to end: the least and the most.
+        """Return the shortest and the longest time of the runs of a recipe.
 
         The arguments are those of `came_to`.
         """
@@ -141,7 +141,7 @@ class Page:
     def _runs(
         self, recipe: str, day: str, changed: dict[str, object], metric: str | None = None
     ) -> list[Piece[RunEvidence]]:
-        """Return the runs of one day, else the newest, with these changes and this metric."""
+        """Return the runs with these changes and this metric, of `day` or of the newest day."""
         wanted = {key.replace("_", "-"): str(value) for key, value in changed.items()}
         known = self.sources.standings.get(recipe)
         runs = [
@@ -163,7 +163,7 @@ class Page:
                          f" {first.content.day}, {first.content.run.host.text}, {how}")
 
     def expected(self, recipe: str, metric: str) -> str:
-        """Return what a recipe expects of a metric."""
+        """Return the expected value of a metric in a recipe."""
         known = self.sources.standings.get(recipe)
         for number in known.numbers if known else ():
             if number.expected.metric == metric:
@@ -172,7 +172,7 @@ class Page:
         raise UsageError(f"the recipe {recipe} expects no {metric}")
 
     def efficiency(self, first: str, other: str) -> str:
-        """Return what part of perfect scaling from one recipe's rate another one's is."""
+        """Return the scaling efficiency of the recipe `other` relative to the recipe `first`."""
         rates, sizes, marks = [], [], ""
         for name in (first, other):
             marks += "".join(re.findall("<sup.*</sup>", self.expected(name, "throughput")))
@@ -194,7 +194,7 @@ class Page:
         return self.cite(figure.text, f"{title} ({source.year}){place}: {figure.what}")
 
     def image(self, name: str, what: str) -> str:
-        """Return the size (`size`, in MB) or the time to start (`start`, in s) of an image."""
+        """Return the size (`size`, in MB) or the start time (`start`, in s) of an image."""
         pieces = self.sources.shelf.images.get(name, [])
         if not pieces:
             raise UsageError(f"no evidence of the image {name}")
@@ -204,7 +204,7 @@ class Page:
         return self.cite(text, f"[{name}]({where}): {seen.day}, {seen.host.text}")
 
     def suite(self, kind: str) -> str:
-        """Return what `faults`, `tests` or `mutants` came to last, with the newest day."""
+        """Return the last results of `faults`, `tests` or `mutants`, with the newest day."""
         pieces = self.sources.shelf.suites.get(kind, [])
         if not pieces:
             raise UsageError(f"no evidence of {kind}")
@@ -216,7 +216,7 @@ class Page:
                          f" `{found.command}`, revision `{found.revision[:12]}`")
 
     def real_results(self) -> str:
-        """Return the table of what was run here and passed."""
+        """Return the table of recipes whose results were reproduced."""
         rows = [
             [f"[{name}]({markdown.link(self.place, recipes.place(name))})", *row[:-1],
              markdown.moment(date.fromisoformat(row[-1]))]
@@ -241,11 +241,11 @@ class Page:
 
 
 def _short(value: float) -> str:
-    """Return a measured value to three digits, from a thousand on to the whole."""
+    """Return a value with three significant digits, or as a whole number from 1000 on."""
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def _line(error: Exception) -> int:
-    """Return on which line of the page an error came up, as Jinja writes it into the traceback."""
+    """Return the line of the page at which an error occurred, from Jinja's traceback."""
     return next(frame.lineno or 1 for frame in reversed(traceback.extract_tb(error.__traceback__))
                 if frame.filename in ("<template>", "<unknown>"))

@@ -1,4 +1,4 @@
-"""The commands of a recipe, as its page shows them: by Trimaran, by a cluster, and by neither."""
+"""Generate the commands of a recipe's page: for this machine, a cluster, and Apptainer alone."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
 
 WIDTH = 96
-"""Columns of what is shown; words of the app that go beyond begin a new line."""
+"""Number of columns of a command; further words of the app begin a new line."""
 
 _STARTS = ("apptainer", "--containall", "--no-mount", "--pwd", "--mount", "--nv", "--rocm")
-"""Words of the command that begin a line of what is shown."""
+"""Words of the command that begin a new line."""
 
 
 def run(one: Standing) -> str | None:
-    """Return the command that runs and judges a recipe on this machine; None: it takes several."""
+    """Return the command that runs a recipe on this machine; None: it needs several machines."""
     if not one.starts_here:
         return None
     return f"trimaran run {one.name}{_initial(one)}"
 
 
 def submit(one: Standing) -> str:
-    """Return the command that gives a recipe to a cluster."""
+    """Return the command that submits a recipe to a batch system."""
     return f"RUN=$(trimaran submit {one.name}{_initial(one)})"
 
 
 def plain(one: Standing) -> str:
-    """Return the lines that run a recipe with Apptainer alone, from image and data to its end.
+    """Return the lines that prepare image and data and run a recipe with Apptainer alone.
 
-    It is the exact command of `trimaran run`, or what a job's script starts on each node, with
-    variables of the shell for what is the reader's own.
+    The last command is exactly that of `trimaran run`, or that of a job script on each node, with
+    shell variables for the paths of the reader.
     """
     recipe = one.file.recipe
     lines = [f"SIF=$(trimaran build {recipe.image.name} --engine apptainer)"]
@@ -58,7 +58,7 @@ def plain(one: Standing) -> str:
 
 
 def _first(one: Standing) -> str:
-    """Return where the reader has the file that the run begins with."""
+    """Return the path of the initial checkpoint or weights."""
     initial = one.file.recipe.initial
     if initial is None or initial.weights is None:
         return f"OTHER-RUN/checkpoints/{next(iter(initial.files)) if initial else ''}"
@@ -74,7 +74,7 @@ def _initial(one: Standing) -> str:
 
 
 def _command(one: Standing, named: dict[str, str]) -> str:
-    """Return the command of a recipe with variables for the folders of a reader."""
+    """Return the command of a recipe with shell variables for the folders of the reader."""
     recipe = one.file.recipe
     first = []
     if recipe.initial is not None:
@@ -94,9 +94,9 @@ def _command(one: Standing, named: dict[str, str]) -> str:
 
 
 def launch(one: Standing, node: Node, places: Places) -> LaunchSpec:
-    """Return the launch specification of a recipe on a machine that `node` describes.
+    """Return the launch specification of a recipe on the machine `node`.
 
-    It is that of `trimaran run`, else of a job without a site file.
+    It is that of `trimaran run` if one machine is sufficient, else that of a job without site file.
     """
     request = Request(one.file, Apptainer("apptainer"), {}, queued=True)
     built = BuiltImage(one.file.recipe.image.name, "apptainer", "", None, "", 0)
@@ -107,8 +107,8 @@ def launch(one: Standing, node: Node, places: Places) -> LaunchSpec:
 
 
 def _parts(spec: LaunchSpec, line: CommandLine) -> list[list[Word]]:
-    """Divide a command into lines: variables, isolation, each folder, the image, what it runs."""
-    # What srun or another launcher gets comes first, and has a line of its own.
+    """Split a command into lines: variables, isolation, each mount, image, app and arguments."""
+    # Words of srun or another launcher come first and have their own line.
     parts: list[list[Word]] = [
         [join(f"{name}=", value) for name, value in line.environment.items()], []
     ]
@@ -133,7 +133,7 @@ def _wrapped(words: list[str]) -> list[str]:
 
 
 def first(one: Standing) -> str | None:
-    """Return what has to be had before, and how, if it takes more than the commands themselves."""
+    """Return a note about data under licence, which the user must obtain first, or None."""
     licensed = [name for name in one.file.recipe.data if hasattr(contract(name), "instructions")]
     if not licensed:
         return None

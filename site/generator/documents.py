@@ -1,4 +1,4 @@
-"""Documents that are read in the repository and are pages of the site, too."""
+"""Documents of the repository that are also pages of the site."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ DOCUMENTS = {
     "CONTRIBUTING.md": ("project/contributing.md", "Contributing"),
     "CHANGELOG.md": ("project/changelog.md", "Changelog"),
 }
-"""Document -> its place in the site, and its name in the navigation."""
+"""Document -> path of its page, and its title in the navigation."""
 
 
 def library(sources: Sources) -> Library:
-    """Return which documents and folders of the repository have a page."""
+    """Return the documents and folders of the repository that have a page."""
     pages = {document: place for document, (place, _) in DOCUMENTS.items()}
     pages |= {f"apps/{app}/README.md": f"apps/{app}.md" for app in sources.cards}
     pages["README.md"] = "index.md"

@@ -1,4 +1,4 @@
-"""The catalogue of images, and a page for each: what is in it, what it was seen to do."""
+"""Generate the catalogue of images, and a page for each image with content and evidence."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trimaran.provenance import digests, sbom
 FOLDER = "images"
 
 STRICT = ("proprietary", "copyleft")
-"""Kinds of licences that the catalogue counts; the page of an image has all."""
+"""Kinds of licences in the catalogue; the page of an image shows all kinds."""
 
 SHORT = 12
-"""Digits of a digest that the catalogue has; the page of an image has all."""
+"""Number of digits of a digest in the catalogue; the page of an image shows all."""
 
 
 def place(name: str) -> str:
-    """Return the page of an image."""
+    """Return the path of the page of an image."""
     return f"{FOLDER}/{name}.md"
 
 
@@ -38,13 +38,13 @@ def pages(sources: Sources) -> list[Page]:
 
 
 def newest(image: Image, sources: Sources) -> Piece[ImageEvidence] | None:
-    """Return the newest evidence on the SIF of an image."""
+    """Return the newest evidence about the SIF of an image, or None."""
     found = sources.shelf.images.get(image.name, [])
     return next((piece for piece in found if piece.content.engine == "apptainer"), None)
 
 
 def hardware(image: Image) -> str:
-    """Return what an image is for: CPUs, or whose GPUs."""
+    """Return the hardware of an image: CPU, or the vendor of the GPUs."""
     return image_overview.hardware(image)
 
 
@@ -62,7 +62,7 @@ def _row(page: str, image: Image, sources: Sources) -> list[str]:
 
 
 def _strictest(seen: ImageEvidence) -> str:
-    """Return how many packages have licences of the kinds that ask most of who passes them on."""
+    """Return the number of packages for each kind in `STRICT`."""
     counts = {kind: sum(of.get(kind, 0) for of in seen.licences.values()) for kind in STRICT}
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 

@@ -1,4 +1,4 @@
-"""The plots of what runs reached: metrics over steps and seconds, and at the end."""
+"""Plot the results of runs: metrics over steps and seconds, and final values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from trimaran.evidence.store import Piece
 from trimaran.report.run_evidence import RunEvidence
 
 MARKED = 40
-"""Points up to which each is marked."""
+"""Largest number of points that get markers."""
 
 LEAST = 2
-"""Points that a curve has: one is none, and the table of evidence has it."""
+"""Smallest number of points of a curve; the table of evidence shows single values."""
 
 
 def curves_of(name: str, points: Sequence[Standing]) -> list[Plot]:
-    """Return what the runs of a recipe reached over their steps, and over their seconds.
+    """Return plots of the curves of a recipe's runs, over steps and over seconds.
 
-    Of two metrics: the first that is judged, and the first that has a curve from step to step.
+    Two metrics are plotted: the first one that is judged (else the first one that is better
+    higher), and the first one that is better lower.
     """
     runs = [(one, piece) for one in points for piece in one.runs]
     known = points[0].file.card.card.metrics
@@ -40,7 +41,7 @@ def curves_of(name: str, points: Sequence[Standing]) -> list[Plot]:
 
 
 def label_of(one: Standing, piece: Piece[RunEvidence]) -> str:
-    """Return what a run was, in a legend: what was changed."""
+    """Return the label of a run in a legend: its changed arguments."""
     changed = one.changes(piece)
     wording = changed.pop("wording", None)
     words = [*([wording] if wording else []), *(f"{key}={value}" for key, value in changed.items())]
@@ -92,7 +93,7 @@ def _lasts(rows: Sequence[dict[str, Any]]) -> list[float]:
 
 
 def accuracies(one: Standing, metric: str) -> Plot:
-    """Return what the runs of a recipe and of its variations ended with, a point for each seed."""
+    """Return a plot of the final values of the runs of a recipe, by variation and seed."""
     values = [
         {"run": label_of(one, piece), "value": row.measured or 0.0,
          "seed": piece.content.run.recipe.changed.get("seed", "the recipe's"),
@@ -131,7 +132,7 @@ def accuracies(one: Standing, metric: str) -> Plot:
 
 
 def reached(standings: Iterable[Standing]) -> Plot:
-    """Return how far every run of a recipe as it stands came from each number that it expects."""
+    """Return a plot of results relative to the expected values, for runs of current recipes."""
     values = [
         {"what": f"{one.name.partition('/')[2]}, {number.expected.metric}", "recipe": one.name,
          "part": row.measured / number.expected.value, "bound": bound / number.expected.value,

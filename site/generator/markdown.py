@@ -1,4 +1,4 @@
-"""Markdown as the pages need it: tables, dates, code to copy, and links between files."""
+"""Write Markdown: tables, dates, code blocks, tabs, and links between pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def cell(text: object) -> str:
 
 
 def whole(text: str) -> str:
-    """Return a number with its unit, between which no line ends."""
+    """Return a number and its unit without a line break between them."""
     return text.replace(" ", "&nbsp;")
 
 
@@ -28,28 +28,28 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def moment(day: dt.date) -> str:
-    """Return a date whose age the page adds by itself (`site.js`): it grows after the build."""
+    """Return a date as HTML; `site.js` adds its age in the browser, at the time of reading."""
     return f'<time class="age" datetime="{day.isoformat()}">{day.isoformat()}</time>'
 
 
 def code(text: str, language: str = "sh", title: str | None = None) -> str:
-    """Return a block of code, which the page lets its reader copy."""
+    """Return a block of code; the page has a button to copy it."""
     fence = "```" + language + (f' title="{title}"' if title else "")
     return f"{fence}\n{text.rstrip()}\n```"
 
 
 def indented(text: str, by: int = 4) -> str:
-    """Return `text` as the content of a tab or a note, whose lines begin with spaces."""
+    """Return `text` with indented lines, as the content of a tab or a note."""
     return "\n".join(f"{' ' * by}{line}".rstrip() for line in text.splitlines())
 
 
 def tabs(parts: Sequence[tuple[str, str]]) -> str:
-    """Return contents that are shown one at a time, each under its title."""
+    """Return tabs with these (title, content) pairs."""
     return "\n\n".join(f'=== "{title}"\n\n{indented(content)}' for title, content in parts)
 
 
 def folded(title: str, content: str, kind: str = "note") -> str:
-    """Return content that is shown when its title is opened."""
+    """Return content that is hidden until the reader opens its title."""
     return f'??? {kind} "{title}"\n\n{indented(content)}'
 
 
@@ -59,7 +59,7 @@ def chip(text: str, kind: str = "") -> str:
 
 
 def link(from_page: str, to: str) -> str:
-    """Return where a page finds another file of the site, both by their places in it."""
+    """Return the relative link from a page to another file of the site."""
     place, hash_, anchor = to.partition("#")
     if place == "" or place == from_page:
         return f"#{anchor}"
@@ -67,7 +67,7 @@ def link(from_page: str, to: str) -> str:
 
 
 def named_heads(text: str) -> str:
-    """Return a page whose tables have no empty heads: who does not see them is told something."""
+    """Return a page in which empty table heads have a text for screen readers."""
     return _HEAD.sub(lambda found: re.sub(r"\|\s*(?=\|)", "| <span class=unseen>item</span> ",
                                           found[0]), text)
 
@@ -76,7 +76,7 @@ _HEAD = re.compile(r"^[ \t]*\|.*\|[ \t]*$(?=\n[ \t]*\|[\s|:-]*-[\s|:-]*\|[ \t]*$
 
 
 def comment(text: str) -> str:
-    """Return what the comment at the head of a YAML file says, as running text."""
+    """Return the comment at the head of a YAML file as running text."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("#"):

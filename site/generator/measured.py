@@ -1,4 +1,4 @@
-"""How fast runs in evidence were: the median of each recipe, machine and day."""
+"""Compute the throughput of published runs: the median for each recipe, machine and day."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ METRIC = "throughput"
 
 @dataclass(frozen=True)
 class Measured:
-    """What runs of a recipe as it stands came to, on one machine and one day.
+    """The throughput of the runs of a current recipe on one machine and one day.
 
     Attributes:
-        recipe: name, of a series with its point.
-        devices: ranks, each on a device or on cores of its own.
-        machine: what they were on, in a few words.
-        device: of which kind, whatever number of them a node has: what sizes are compared on.
-        day: when they began.
-        rates: one of each run, in `unit`.
-        digits: as many as the app's card shows.
-        on_target: whether they were judged, which throughput is on the recipe's own target only.
-        files: the evidence of each run.
+        recipe: name of the recipe, with the point of a series.
+        devices: number of ranks, each on its own device or cores.
+        machine: short description of the machine.
+        device: kind of the device, without their number; only sizes on equal devices are compared.
+        day: day of the runs.
+        rates: throughput of each run, in `unit`.
+        unit: unit of the rates.
+        digits: number of decimal places, from the app card.
+        on_target: whether the throughput was judged, which happens on the recipe's target only.
+        files: path of the evidence of each run.
     """
 
     recipe: str
@@ -48,18 +49,18 @@ class Measured:
         return median(self.rates)
 
     def shown(self, rate: float) -> str:
-        """Return a rate as the app's card shows it, without its unit."""
+        """Return a rate with the decimal places of the app card, without its unit."""
         return recipe_status.show(rate, "", self.digits)
 
     @property
     def cited(self) -> str:
-        """The source with its date, and each of its files."""
+        """The source: number of runs, machine, date and files."""
         runs = f"median of {len(self.rates)} runs" if len(self.rates) > 1 else "one run"
         return f"{runs} on {self.machine}, {self.day}: {' '.join(self.files)}"
 
 
 def rates_of(one: Standing) -> list[Measured]:
-    """Return what the runs in evidence of a recipe came to, the newest first."""
+    """Return the throughput of the published runs of a recipe, the newest first."""
     groups: dict[tuple[object, ...], list[tuple[Piece[RunEvidence], JudgedRow]]] = {}
     for piece in one.own_runs():
         row = piece.content.row(METRIC)

@@ -1,4 +1,4 @@
-"""The navigation: as `mkdocs.yml` has it, with generated pages where it leaves a place for them."""
+"""Write the navigation of the site: insert generated pages into that of `nav.yml`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from generator.pages import Page
 
 MARK = "generated:"
-"""An entry of the navigation that stands for the generated pages below a folder."""
+"""Beginning of an entry that generated pages below a folder replace."""
 
 
 def expand(entries: Sequence[Any], pages: Sequence[Page]) -> list[Any]:
@@ -28,7 +28,7 @@ def expand(entries: Sequence[Any], pages: Sequence[Page]) -> list[Any]:
 
 
 def _below(folder: str, pages: Sequence[Page]) -> list[Any]:
-    """Return the pages below a folder that have a section, each below its heading, if it is one."""
+    """Return the pages below a folder, grouped by section; pages without section come first."""
     sections: dict[str, list[Any]] = {}
     for page in pages:
         if page.place.startswith(f"{folder}/") and page.section is not None:

@@ -1,4 +1,4 @@
-"""A page of the site before it is one: its place, its text, and the files that it brings."""
+"""A generated page: its path, its text and its files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Page:
     """One generated page.
 
     Attributes:
-        place: in the site, as Markdown: `recipes/chexnet/cpu-quickstart.md`.
-        text: its Markdown.
-        title: in the navigation.
-        section: heading that it stands below in the navigation, "" for none; None: `mkdocs.yml`
-            itself has the page, or nothing does.
-        plots: whose files it brings.
-        files: more files, by their places in the site.
+        place: path in the site: `recipes/chexnet/cpu-quickstart.md`.
+        text: Markdown of the page.
+        title: title in the navigation.
+        section: heading in the navigation, "" for none; None: the page is not inserted, because
+            `nav.yml` has it, or because it is not in the navigation.
+        plots: plots of the page.
+        files: path in the site -> content of further files.
     """
 
     place: str
@@ -44,7 +44,7 @@ class Page:
 
 
 def fill(template: str, page: str, **values: object) -> str:
-    """Fill a template for the page at `page`; an unknown variable in it is an error."""
+    """Return the template, filled for the page at `page`; unknown variables are errors."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,

@@ -1,4 +1,4 @@
-"""Pictures that the repository draws, for dark pages: the same drawing in other colours."""
+"""Recolour the SVG drawings of the repository for dark pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DARK = {
     "#d0d7de": "#3b434d", "#f6f8fa": "#1c2128", "#ddf4ff": "#10293b", "#fff4e5": "#38230f",
     "#e6f6f0": "#0f2f26",
 }
-"""Colour of a drawing -> what stands for it on a dark page."""
+"""Colour of a drawing -> colour on a dark page."""
 
 DRAWN = {
     "way": "site/docs/way.svg", "way-tall": "site/docs/way-tall.svg",  # for phones
@@ -19,7 +19,7 @@ DRAWN = {
 
 
 def files() -> dict[str, str | bytes]:
-    """Return each of them for light and for dark pages, by its place in the site."""
+    """Return path in the site -> drawing, for light and for dark pages."""
     found: dict[str, str | bytes] = {}
     for name, source in DRAWN.items():
         text = (paths.repository() / source).read_text(encoding="utf-8")

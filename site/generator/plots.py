@@ -1,7 +1,7 @@
-"""Plots as Vega-Lite draws them: still pictures at the build, interactive ones in the browser.
+"""Draw plots by Vega-Lite: static pictures at the build, interactive plots in the browser.
 
-A plot is one specification. Its pictures are drawn here for light and dark pages; the same
-specification is drawn anew in the page by Vega's own scripts, which vl-convert brings along.
+A plot is one specification. Its static pictures are drawn here for light and dark pages. Scripts of
+Vega, which are part of vl-convert, draw the same specification in the browser.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ COLORS = {
     "light": ["#0072B2", "#D55E00", "#007A58", "#A8447F", "#8A6100", "#2F6F8F", "#1b1f24"],
     "dark": ["#56B4E9", "#F08A3C", "#3DC79B", "#E59CC6", "#E6B84C", "#9CCBE5", "#E6EDF3"],
 }
-"""Okabe and Ito's order, which readers with any colour vision tell apart, as dark or as light as
-the page needs."""
+"""The colours of Okabe and Ito, whose order suits any colour vision, adapted to light and to dark
+pages."""
 
 INK = {"light": ("#1b1f24", "#57606a", "#d0d7de"), "dark": ("#e6edf3", "#adb5bd", "#3b434d")}
-"""Titles, labels, and grid of a light and of a dark page."""
+"""Colours of titles, labels and grid on light and on dark pages."""
 
 Row = Sequence[object]
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One plot with all that is shown of it.
+    """One plot with its caption, alternative text and table.
 
     Attributes:
-        name: of its files.
-        spec: the specification in Vega-Lite, without colours and size.
-        alternative: what it shows, for those who do not see it.
-        caption: what to read from it, and where its numbers are from.
-        head: of the table with the same numbers; a column that ends with `:` is of numbers.
-        rows: the table.
+        name: base name of its files.
+        spec: specification in Vega-Lite, without colours and size.
+        alternative: alternative text for readers who do not see the plot.
+        caption: how to read the plot, and the source of its numbers.
+        head: heads of the table with the same numbers; a head with `:` at its end is numeric.
+        rows: rows of the table.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Plot:
     rows: Sequence[Row]
 
     def markdown(self, page: str) -> str:
-        """Return it for the page at `page`: pictures, caption, files, and the table."""
+        """Return the Markdown of the plot for `page`: pictures, caption, files and table."""
         place = markdown.link(page, f"{FOLDER}/{self.name}")
         alt = self.alternative.replace('"', "'")
         return "\n\n".join([
@@ -70,7 +70,7 @@ class Plot:
         ])
 
     def files(self) -> dict[str, str]:
-        """Return its files by their places in the site."""
+        """Return path in the site -> file of the plot."""
         place = f"{FOLDER}/{self.name}"
         found = {f"{place}-{mode}.svg": self._svg(mode) for mode in COLORS}
         whole = {**self.spec, "description": self.alternative, "width": "container"}
@@ -78,7 +78,7 @@ class Plot:
 
     def _svg(self, mode: str) -> str:
         size = {"width": 640, **{key: self.spec[key] for key in ("width",) if key in self.spec}}
-        import vl_convert  # of `make site` alone: the unit tests of the generator draw nothing
+        import vl_convert  # imported here, because unit tests of the generator draw nothing
 
         drawn = {**self.spec, **size, "description": self.alternative, "config": config(mode)}
         return str(vl_convert.vegalite_to_svg(drawn, vl_version=VEGA_LITE))
@@ -92,7 +92,7 @@ class Plot:
 
 
 def _linked(page: str, cell: object) -> str:
-    """Return a cell of a table where each file of evidence that it names is a link to it."""
+    """Return a cell of a table in which each file of evidence is a link."""
     return _EVIDENCE.sub(
         lambda found: f"[{found[1]}]({markdown.link(page, f'files/{found[0]}')})", str(cell))
 
@@ -101,12 +101,12 @@ _EVIDENCE = re.compile(r"site/results/(?:[\w.-]+/)+([\w.-]+)\.json")
 
 
 def encoding(field: str, kind: str, title: str | None = None, **more: object) -> dict[str, Any]:
-    """Return how a field is shown on an axis, by a colour or in a tooltip."""
+    """Return the Vega-Lite encoding of a field for an axis, a colour or a tooltip."""
     return {"field": field, "type": kind, "title": title or field, **more}
 
 
 def config(mode: str) -> dict[str, Any]:
-    """Return Vega's settings for a light or a dark page; `plots.js` has them from `themes`."""
+    """Return the Vega settings of a light or dark page; `plots.js` reads `themes.json`."""
     title, label, grid = INK[mode]
     text = {"labelColor": label, "titleColor": title, "labelFontSize": 12, "titleFontSize": 12}
     return {
@@ -129,7 +129,7 @@ def config(mode: str) -> dict[str, Any]:
 
 
 def shared() -> dict[str, str]:
-    """Return what all plots share: Vega's scripts, and the settings of both kinds of pages."""
+    """Return the files that all plots share: Vega's scripts, and the settings of pages."""
     import vl_convert
 
     snippet = "window.vegaEmbed = vegaEmbed;"

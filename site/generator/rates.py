@@ -1,4 +1,4 @@
-"""The plots of speed: how fast ResNet-50 trains on what, and how fast each run in evidence was."""
+"""Plot throughput: of ResNet-50 on different hardware, and of all published runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimaran.evidence.recipe_status import Standing
 
 
 class Rate(NamedTuple):
-    """How fast ResNet-50 trains on something, and who says so."""
+    """The training rate of ResNet-50 on some hardware, with its source."""
 
     hardware: str
     rate: float
@@ -22,12 +22,12 @@ class Rate(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The rate as people write it."""
+        """The rate in the usual notation."""
         return f"{self.rate:,.1f}" if self.rate < 100 else f"{round(self.rate, 1):,.10g}"
 
 
 def _of_recipes(sources: Sources) -> Iterator[Rate]:
-    """Yield what recipes of ResNet-50 on up to eight devices expect, and what runs came to."""
+    """Yield expected and measured rates of ResNet-50 recipes on up to eight devices."""
     for one in sources.standings.values():
         if one.file.recipe.args.get("model") != "resnet50" or one.ranks > 8:
             continue
@@ -43,13 +43,13 @@ def _of_recipes(sources: Sources) -> Iterator[Rate]:
 
 
 def _label(hardware: str, one: Standing) -> str:
-    """Return hardware with what else of a recipe decides how fast it is."""
+    """Return hardware, precision and, if it applies, "synthetic"."""
     args = one.file.recipe.args
     return f"{hardware}, {args['precision']}{', synthetic' if args.get('synthetic') else ''}"
 
 
 def _published(sources: Sources) -> Iterator[Rate]:
-    """Yield the rates of single GPUs that no recipe expects."""
+    """Yield published rates of single GPUs that are in no recipe."""
     for figure in sources.published.figures.values():
         if figure.unit == "img/s" and figure.what.endswith("per GPU"):
             source = sources.published.sources[figure.source]
@@ -58,7 +58,7 @@ def _published(sources: Sources) -> Iterator[Rate]:
 
 
 def _benchmark(sources: Sources) -> Iterator[Rate]:
-    """Yield what the newest benchmark here has measured on synthetic images."""
+    """Yield the rate on synthetic images in the newest benchmark."""
     for piece in sources.shelf.benchmarks.get("resnet_cpu", []):
         for rate in piece.content.rates:
             if rate.name == "ours, bf16, synthetic":
@@ -69,7 +69,7 @@ def _benchmark(sources: Sources) -> Iterator[Rate]:
 
 
 def throughput(sources: Sources) -> Plot:
-    """Return how fast ResNet-50 trains, by hardware: published, and measured here."""
+    """Return a plot of the published and measured training rates of ResNet-50, by hardware."""
     found = [*_of_recipes(sources), *_published(sources), *_benchmark(sources)]
     found.sort(key=lambda one: -one.rate)
     values = [
@@ -107,7 +107,7 @@ def throughput(sources: Sources) -> Plot:
 
 
 def ran(sources: Sources) -> Plot:
-    """Return how fast the runs in evidence were: the median by recipe, machine and day."""
+    """Return a plot of the throughput of published runs: medians by recipe, machine and day."""
     found = [one for standing in sources.standings.values() for one in rates_of(standing)]
     values = [
         {"recipe": one.recipe, "rate": one.rate, "least": min(one.rates), "most": max(one.rates),

@@ -1,4 +1,4 @@
-"""The table of results in the README, the same as on the home page."""
+"""Write the table of results in the README, which the home page shows, too."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ END = "<!-- end of results -->"
 
 
 def path() -> Path:
-    """Return where the README is."""
+    """Return the path of the README."""
     return paths.repository() / "README.md"
 
 
 def text(sources: Sources) -> str:
-    """Return the README with the table as evidence has it now.
+    """Return the README with the current table of results.
 
     Raises:
-        UsageError: it does not have the lines that the table stands between.
+        UsageError: The README lacks the lines before and after the table.
     """
     before, begin, rest = path().read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -1,4 +1,4 @@
-"""The catalogue of recipes, and a page for each."""
+"""Generate the catalogue of recipes, and a page for each recipe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PURPOSES = {
 
 
 def place(name: str) -> str:
-    """Return the page of a recipe, for a point of a series that of the series."""
+    """Return the path of a recipe's page; all points of a series share one page."""
     return f"{FOLDER}/{name.partition('@')[0]}.md"
 
 
@@ -67,7 +67,7 @@ def _entry(name: str, points: Sequence[Standing]) -> dict[str, object]:
 
 
 def best_status(points: Sequence[Standing]) -> recipe_status.Status:
-    """Return the most that is known of any point."""
+    """Return the best status of all points."""
     order = list(STATUS)
     return min((one.status for one in points), key=order.index)
 
@@ -106,7 +106,7 @@ def _expected(points: Sequence[Standing]) -> str:
 
 
 def _ways(points: Sequence[Standing]) -> str:
-    """Return the commands of each point, in tabs where there are several."""
+    """Return the commands of a recipe, or tabs with those of each point."""
     if points[0].point is None:
         return _commands(points[0])
     return markdown.tabs([(f"@{one.point}", _commands(one)) for one in points])

@@ -1,4 +1,4 @@
-"""The reference: the command line from its help, schemas, and libraries from their docstrings."""
+"""Generate the reference: command line, error codes, schemas, and libraries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMAS = {
 
 
 def pages() -> list[Page]:
-    """Return the pages that are generated from the code."""
+    """Return the pages of the reference that are generated from the code."""
     schemas = map(_schema, catalog.SCHEMAS)
     return [_command_line(), _error_codes(), *schemas, *_library("shards"), *_library("trainkit")]
 
@@ -96,7 +96,7 @@ def _keys(model: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _kind(known: Mapping[str, Any]) -> str:
-    """Return what a key takes, with links to the models that are described on the same page."""
+    """Return the type of a key, with links to models on the same page."""
     if "$ref" in known:
         model = str(known["$ref"]).rpartition("/")[2]
         return f"[{model}](#{model.lower()})"
@@ -116,7 +116,7 @@ def _kind(known: Mapping[str, Any]) -> str:
 
 
 def _library(package: str) -> list[Page]:
-    """Return a page for each part of a package, which mkdocstrings fills from the docstrings."""
+    """Return a page for each part of a package; mkdocstrings inserts the docstrings."""
     root = paths.repository() / "apps" / package / "src" / package
     parts: dict[str, list[str]] = {}
     for path in sorted(root.rglob("*.py")):
@@ -139,5 +139,5 @@ def _module(root: Path, path: Path) -> str:
 
 
 def _part(module: str) -> str:
-    """Return the page of a module: its own, or that of its package."""
+    """Return the part of a module: its first name below the package."""
     return module.split(".")[1]

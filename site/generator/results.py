@@ -1,4 +1,4 @@
-"""The pages of results, and the table of results that README and home page show."""
+"""Generate the pages of results, and the table of results in README and home page."""
 
 from __future__ import annotations
 
@@ -52,27 +52,27 @@ def _rows(page: str, one: Standing) -> list[list[str]]:
 
 
 def _middle(one: Standing, metric: str, rows: Sequence[JudgedRow]) -> str:
-    """Return the median of what runs came to, as the app's card shows the metric."""
+    """Return the median of measured values, with unit and digits of the app card."""
     known = one.file.card.card.metrics[metric]
     value = median(row.measured for row in rows if row.measured is not None)
     return recipe_status.show(value, known.unit, known.digits)
 
 
 def _verdicts(rows: Sequence[JudgedRow]) -> str:
-    """Return how many runs said PASS of those that judged a metric; "" where none did.
+    """Return the number of runs that passed among those whose metric was judged, or "".
 
-    A run judged nothing where its recipe had no bound for the metric yet. It is not judged
-    afterwards: often it is one of the runs that the bound was measured with.
+    The metric of a run was not judged if its recipe had no bound at that time. Such a run is not
+    judged later, because the bound may result from it.
     """
     judged = [row.outcome for row in rows if row.outcome != "NO REFERENCE"]
     return f"{judged.count('PASS')} of {len(judged)} PASS" if judged else ""
 
 
 def real(sources: Sources) -> list[list[str]]:
-    """Return the rows of the one table of results: recipes whose number was reached here.
+    """Return the rows of the table of results: recipes whose expected values were reproduced.
 
-    Recipe, metric, what passes now, the median of the runs that judged the metric on the newest
-    day that has any, how many of these said PASS then, machine, date.
+    A row has recipe, metric, accepted values, the median of the judged runs of the newest day, the
+    number of these that passed, machine and date.
     """
     rows = []
     for one in sources.standings.values():
@@ -97,7 +97,7 @@ REAL = ["recipe", "metric", "passes", "came to", "verdicts", "machine", "date"]
 CAPTION = """\
 Came to: the median of the runs of that day which judged the metric. Verdicts: what these runs said
 then, by the recipe of that time; a run that had no bound yet is not counted."""
-"""What is said below the table of results."""
+"""Text below the table of results."""
 
 
 def _throughput(sources: Sources) -> Page:

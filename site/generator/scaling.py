@@ -1,4 +1,4 @@
-"""The plots of scaling: one size after another, published and measured."""
+"""Plot the scaling of experiments that have several sizes, published and measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PERFECT = "perfect scaling"
 
 @dataclass(frozen=True)
 class Size:
-    """One size of an experiment: how many devices, how fast, and who says so, when."""
+    """One size of an experiment: number of devices, rate, its text, and source with date."""
 
     devices: int
     rate: float
@@ -25,16 +25,16 @@ class Size:
 
 @dataclass(frozen=True)
 class Line:
-    """The sizes of an experiment that are of one origin.
+    """The sizes of an experiment whose rates have the same origin.
 
     Attributes:
-        experiment: what the reader calls it.
-        origin: `published`, or what it was measured on.
-        unit: of its rates.
-        sizes: the smallest first.
-        first: what they are compared with: the smallest of them, or where there is but one the
-            smallest that the recipe expects.
-        against: the first size in the words of a table.
+        experiment: name of the experiment for readers.
+        origin: `published`, or the machine of the measurement.
+        unit: unit of the rates.
+        sizes: the sizes, the smallest first.
+        first: the size to compare with: the smallest of `sizes`, or, if there is only one, the
+            smallest with an expected value in the recipe.
+        against: text for `first` in a table.
     """
 
     experiment: str
@@ -45,18 +45,18 @@ class Line:
     against: str
 
     def speedup(self, size: Size) -> float:
-        """Return how many times as fast a size is as the first one."""
+        """Return the rate of a size over that of the first size."""
         return size.rate / self.first.rate
 
     def efficiency(self, size: Size) -> float:
-        """Return what part of perfect scaling that is."""
+        """Return the speed-up of a size as a part of perfect scaling."""
         return self.speedup(size) * self.first.devices / size.devices
 
 
 def lines_of(experiment: str, points: Sequence[Standing]) -> list[Line]:
-    """Return the lines of an experiment: what its recipe expects, then what each machine came to.
+    """Return the lines of an experiment: expected rates, then measured rates of each machine.
 
-    Of several days of a machine the newest is taken. Nothing where all sizes are one.
+    Only the newest day of each machine is used. The result is empty if there is only one size.
     """
     expected, ran = _expected(points), _ran(points)
     sizes = {size.devices for by_devices in (*expected.values(), *ran.values())
@@ -77,7 +77,7 @@ def lines_of(experiment: str, points: Sequence[Standing]) -> list[Line]:
 
 
 def _expected(points: Sequence[Standing]) -> dict[str, list[Size]]:
-    """Return what recipes expect at each size, by whose numbers these are."""
+    """Return origin -> sizes with the expected rates of recipes."""
     found: dict[str, list[Size]] = {}
     for one in points:
         for number in one.numbers:
@@ -90,7 +90,7 @@ def _expected(points: Sequence[Standing]) -> dict[str, list[Size]]:
 
 
 def _ran(points: Sequence[Standing]) -> dict[str, list[Size]]:
-    """Return what runs came to at each size, the smallest first, by what they were measured on."""
+    """Return origin -> sizes with measured rates, the smallest size first."""
     found: dict[str, dict[int, Size]] = {}
     for one in points:
         for ran in rates_of(one):
@@ -101,7 +101,7 @@ def _ran(points: Sequence[Standing]) -> dict[str, list[Size]]:
 
 
 def scaling_of(points: Sequence[Standing]) -> list[Plot]:
-    """Return the plot of a recipe's sizes: its rates beside perfect scaling from the first."""
+    """Return a plot of the rates of a recipe's sizes and of perfect scaling, or no plot."""
     name = points[0].name.partition("@")[0]
     lines = lines_of(name, points)
     if not lines:
@@ -149,7 +149,7 @@ def _row(line: Line, size: Size) -> list[object]:
 def series_of(sources: Sources) -> list[Line]:
     """Return the lines of all experiments that were run at several sizes."""
     found = [line for name, points in sources.recipes.items() for line in lines_of(name, points)]
-    for hardware in ("v100", "a100"):  # one and eight of them are recipes of their own
+    for hardware in ("v100", "a100"):  # 1 and 8 devices are separate recipes
         pair = [f"resnet-imagenet/{hardware}x{count}-throughput" for count in (1, 8)]
         if all(name in sources.standings for name in pair):
             found += lines_of(f"resnet-imagenet/{hardware}x1 and x8, mixed precision",
@@ -158,7 +158,7 @@ def series_of(sources: Sources) -> list[Line]:
 
 
 def speedups(sources: Sources, *, efficiency: bool) -> Plot:
-    """Return speed-up, or efficiency, of every experiment that was run at several sizes."""
+    """Return a plot of the speed-up or efficiency of all experiments with several sizes."""
     lines = series_of(sources)
     shown = [(line, size) for line in lines for size in line.sizes]
     values = [{"ranks": size.devices, "speed-up": line.speedup(size),

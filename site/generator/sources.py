@@ -1,4 +1,4 @@
-"""All that pages are made of, read once and strictly: definitions, recipes, apps, evidence."""
+"""Read the sources of all pages: definitions, recipes, app cards and evidence."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trimaran.recipes.cards import Card
 
 @dataclass(frozen=True)
 class Sources:
-    """What the checkout holds.
+    """The sources in the checkout.
 
     Attributes:
-        shelf: evidence.
-        standings: recipes and the points of series, by name.
-        images: definitions, framework images first.
-        cards: what apps say of themselves, by app.
-        published: numbers of publications that no recipe expects.
+        shelf: all evidence.
+        standings: status of recipes and of points of series, by name.
+        images: image definitions, framework images first.
+        cards: app cards, by app.
+        published: published numbers that are in no recipe.
     """
 
     shelf: Shelf
@@ -36,7 +36,7 @@ class Sources:
 
     @cached_property
     def recipes(self) -> dict[str, list[Standing]]:
-        """The files of recipes by name, a series with all of its points."""
+        """The recipes by name; a series has all of its points."""
         found: dict[str, list[Standing]] = {}
         for one in self.standings.values():
             found.setdefault(one.name.partition("@")[0], []).append(one)
@@ -44,10 +44,10 @@ class Sources:
 
 
 def read() -> Sources:
-    """Read everything.
+    """Read all sources.
 
     Raises:
-        UsageError: something does not validate; the message has file, line and reason.
+        UsageError: A file has faults; the message has file, line and reason.
     """
     found = store.read()
     images = definition.every()

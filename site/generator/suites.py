@@ -1,4 +1,4 @@
-"""The suites that run rarely: long tests, faults done to real runs, mutants; a page of them all."""
+"""Generate the page of the rare test suites: long tests, fault injection and mutants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACE = "results/tests.md"
 
 
 class Kind(NamedTuple):
-    """A kind of suite: its heading, the outcome that is wanted, and what readers call that."""
+    """A kind of suite: its heading, the expected outcome, and the word for it on the page."""
 
     title: str
     wanted: str
@@ -29,20 +29,20 @@ KINDS = {
 
 
 def newest(suites: Sequence[Suite]) -> list[Outcome]:
-    """Return what came last of each test; the newest suite comes first, and may be of some only."""
+    """Return the last outcome of each test; `suites` has the newest first, possibly incomplete."""
     found = {(one.test, one.what): one
              for suite in reversed(suites) for one in suite.tests + suite.mutants}
     return list(found.values())
 
 
 def came_to(kind: str, found: Sequence[Outcome]) -> str:
-    """Return how many came out as they should: `17 of 17 survived`."""
+    """Return the number of expected outcomes, such as `17 of 17 survived`."""
     good = sum(one.outcome == KINDS[kind].wanted for one in found)
     return f"{good} of {len(found)} {KINDS[kind].word}"
 
 
 def page(shelf: Shelf) -> Page:
-    """Return the page: what came of each suite, then every test of it."""
+    """Return the page: a summary of each suite, then all of its tests."""
     pieces = [(kind, piece) for kind in KINDS for piece in shelf.suites.get(kind, [])]
     rows = [
         [KINDS[kind].title, came_to(kind, newest([piece.content])),

@@ -1,6 +1,6 @@
-"""The whole source of the site in one folder: hand-written pages filled in, generated ones beside.
+"""Write the complete source of the site into one folder: hand-written and generated pages.
 
-It is plain Markdown with a `mkdocs.yml`, so that what builds the site of it can be exchanged.
+The source is plain Markdown with a `mkdocs.yml`, so that the site builder can be replaced.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from trimaran.parsing import parse_yaml
 
 
 def write(folder: Path) -> None:
-    """Write the source of the site into `folder`, whatever was there before.
+    """Write the source of the site into `folder`; its previous content is deleted.
 
     Raises:
-        UsageError: evidence, a definition or a page is not right; file, line and reason.
+        UsageError: Evidence, a definition or a page has faults; the message has file, line and
+            reason.
     """
     read = sources.read()
     known = documents.library(read)
@@ -61,7 +62,7 @@ def write(folder: Path) -> None:
 
 
 def pages(read: Sources, known: adopt.Library) -> list[Page]:
-    """Return all generated pages, and the documents of the repository that are pages, too."""
+    """Return all generated pages and the pages of documents of the repository."""
     return [
         *recipes.pages(read), *results.pages(read), suites.page(read.shelf), *images.pages(read),
         *apps.pages(read, known), *documents.pages(known), *reference.pages(),
@@ -71,7 +72,7 @@ def pages(read: Sources, known: adopt.Library) -> list[Page]:
 def _files(
     pages: list[Page], shelf: Shelf, known: adopt.Library
 ) -> dict[str, str | bytes]:
-    """Return everything that is generated, by its place in the site."""
+    """Return path in the site -> content of all generated files."""
     found: dict[str, str | bytes] = {**plots.shared(), **pictures.files()}
     for page in pages:
         found[page.place] = page.text
@@ -84,7 +85,7 @@ def _files(
 
 
 def settings(pages: list[Page]) -> str:
-    """Return `mkdocs.yml` with the whole navigation, and with versions where mike builds them."""
+    """Return `mkdocs.yml` with the navigation, and with versions if mike builds the site."""
     own = paths.repository() / "site"
     entries: Any = parse_yaml((own / "nav.yml").read_text(encoding="utf-8")).content
     text = (own / "mkdocs.yml").read_text(encoding="utf-8")

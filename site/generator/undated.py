@@ -1,4 +1,4 @@
-"""Measured numbers without date and source: refused in pages by hand and in adopted documents."""
+"""Find measured numbers without date and source in hand-written pages and documents."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MEASURED = re.compile(
     rf"(?:\d[\d.,]*)?\d(?:\s?(?:{_UNIT}|{_TIME})|[x\u00d7])(?![\w-])"
     rf"|\b(?:takes?|took)\b[^.,:;|]*?\s{_IN_WORDS}\b"
 )
-"""A number with a unit that is measured. Operations are counted, so that no FLOP is here; a time in
-words is measured where something takes it, and else often a figure of speech."""
+"""A number with a unit of measurement. FLOP is not included, because operations are counted, not
+measured. A time in words counts only after "take" or "took", else it may be a figure of speech."""
 
 _DATED = re.compile(
     r"\b(?:19|20)\d\d-\d\d-\d\d\b"
     r"|\([^()]*\b(?:19|20)\d\d(?=[,;:)])[^()]*\)"
     r"|\barXiv:\d{4}\.\d{4,5}\b"
 )
-"""What says where and when: a day, a source with its year in brackets, a paper by its number."""
+"""A date or source: a day, a source with its year in brackets, or an arXiv number."""
 
 _NOT_OF_THE_PAGE = re.compile(
     r"\{\{.*?\}\}"
@@ -34,28 +34,27 @@ _NOT_OF_THE_PAGE = re.compile(
     r"|\d\sGiB of (?:disk|memory)\b[^|.]*",
     re.DOTALL,
 )
-"""What is no number that the page claims, or one that is set and not measured.
+"""Text with numbers that are not measured results.
 
-A lookup brings date and source of its own number, and of no other. Code is typed, with its default
-in brackets behind an option; a link's target is a name. A program looks every, gives up within and
-ends after so many seconds. Room that has to be free is a limit.
+A lookup inserts date and source of its number itself. Code, defaults of options in brackets, and
+targets of links are not results. Intervals, timeouts and required memory or disk are settings.
 """
 
 _PARTS = re.compile(r"(\n(?:[ \t]*\n)+|^```.*?^```$)", re.MULTILINE | re.DOTALL)
-"""Between the paragraphs of a page; a block of code is a part of its own."""
+"""Separators of paragraphs; a block of code is a separate part."""
 
 
 def refuse(text: str, place: str) -> None:
-    """Refuse a measured number in a paragraph that has no date, and no source with its year.
+    """Raise UsageError for a measured number in a paragraph without date and source.
 
-    A table is dated by the paragraph above it or by that below it.
+    The date of a table may be in the paragraph above or below it.
 
     Args:
-        text: a page's Markdown.
-        place: of its file, for the message.
+        text: Markdown of a page.
+        place: path of its file, for the message.
 
     Raises:
-        UsageError: there is one; the message has its line.
+        UsageError: The page has such a number; the message has its line.
     """
     parts, line = [_claimed(part) for part in _PARTS.split(text)], 1
     for number, part in enumerate(parts):
@@ -63,20 +62,20 @@ def refuse(text: str, place: str) -> None:
             at = line + part.count("\n", 0, found.start())
             raise UsageError(
                 f"{place}:{at}: '{' '.join(found[0].split())}' has neither date nor source",
-                hint="take it from evidence, a recipe or site/published.yaml, or say whose",
+                hint="insert it from evidence, a recipe or site/published.yaml, or name its source",
             )
         line += part.count("\n")
 
 
 def _claimed(part: str) -> str:
-    """Return a part with blanks for all that is no claim of the page; its lines stay."""
+    """Return a part in which text without results is replaced by `_`; line breaks are kept."""
     if part.startswith(("```", "    ")):
         return "\n" * part.count("\n")
     return _NOT_OF_THE_PAGE.sub(lambda found: re.sub(r"[^\n]", "_", found[0]), part)
 
 
 def _dated(parts: list[str], number: int) -> bool:
-    """Return whether a part has a date, a table also in the text around it."""
+    """Return whether a part, or for a table the text around it, has a date or source."""
     said = [parts[number]]
     if _table(said[0]):
         for around in (reversed(parts[:number]), iter(parts[number + 1 :])):

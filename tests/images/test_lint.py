@@ -1,4 +1,4 @@
-"""Every definition is judged by the linters of its format (Apptainer's own is in integration/)."""
+"""Run linters on every definition (Apptainer's own check is in integration/)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPTS = sorted((ROOT / "containers/build").glob("*.sh"))
 
 
 def hadolint(*dockerfiles: Path) -> str:
-    """Return what hadolint finds."""
+    """Return the findings of hadolint."""
     config = ROOT / ".hadolint.yaml"
     return _findings("hadolint", "--no-color", f"--config={config}", *map(str, dockerfiles))
 

@@ -1,4 +1,4 @@
-"""Locks: read whole, refused where they are not pinned, tidy for every supported Python."""
+"""Tests of locks: parsing, errors for unpinned requirements, and support of all Python versions."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_is_excluded_is_locked_for_nobody(
 
 @pytest.fixture
 def app(tmp_path: Path) -> definition.Image:
-    """An app image on the image `tiny`, which brings the package `brought`."""
+    """An app image on the image `tiny`, whose lock has the package `brought`."""
     folder = tmp_path / "images/app"
     shutil.copytree(Path(__file__).parents[1] / "images" / "tiny", tmp_path / "images/tiny")
     folder.mkdir()
@@ -131,7 +131,7 @@ def app(tmp_path: Path) -> definition.Image:
 def make_wheel(
     index: Path, name: str, requires: str | None = None, version: str = "1.0"
 ) -> None:
-    """Put the wheel of an empty package into a simple index."""
+    """Write the wheel of an empty package into a simple index."""
     file = f"{name}-{version}-py3-none-any.whl"
     (index / name).mkdir(parents=True, exist_ok=True)
     with (index / name / "index.html").open("a") as page:
@@ -184,7 +184,7 @@ def test_an_app_image_that_brings_nothing_has_no_locks_to_make() -> None:
 def test_the_lock_of_an_app_image_has_what_the_image_below_lacks(
     app: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here `brought` requires `six`, which the framework image has locked in an older version."""
+    """`brought` requires `six`, which the framework image has locked in an older version."""
     index = tmp_path / "index"
     make_wheel(index, "brought", requires="six")
     make_wheel(index, "six", version="1.17.0")
@@ -222,7 +222,7 @@ def test_the_committed_lock_of_an_app_image_is_none_of_what_is_below(
 
 
 def test_uv_is_told_to_trust_the_systems_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It brings its own, and would refuse a proxy that the system knows."""
+    """By default uv uses its own certificates, and refuses a proxy that only the system trusts."""
     told: dict[str, str] = {}
 
     def run(argv: object, *, env: dict[str, str], **options: object) -> Result:

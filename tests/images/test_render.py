@@ -1,4 +1,4 @@
-"""The generated definitions: whole files compared, and hpccm's silence turned into errors."""
+"""Tests of the generated definitions: comparison of whole files, and errors of hpccm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheelhouse: the right wheel, verified bytes, and reproducible wheels of our own."""
+"""Tests of the wheelhouse: choice of wheels, verification, and reproducible wheels."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_wheel_whose_hash_is_not_locked_does_not_count() -> None:
 
 
 def place_everything(cache_content: bytes = b"content") -> list[wheels.Item]:
-    """Fill the cache with a resolved set of one wheel."""
+    """Write one wheel into the cache, and return it as the only item."""
     sha = hashlib.sha256(b"content").hexdigest()
     item = wheels.Item("wheels", "six-1.17.0-py2.py3-none-any.whl", sha, None, ())
     item.kept.parent.mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_a_view_has_what_the_build_reads_and_goes_away() -> None:
 
 
 def test_the_lock_of_an_app_image_lies_beside_that_of_the_image_below(tmp_path: Path) -> None:
-    """So that both can be built from one folder: `trimaran fetch --to`."""
+    """Both images can be built from one folder (`trimaran fetch --to`)."""
     image = definition.load("futuregan-torch-cpu")
     accepted = {h for one in lock.read(image.folder / "requirements.lock") for h in one.hashes}
     assert wheelhouse.locked_hashes(image) == accepted
@@ -119,7 +119,7 @@ def test_equal_sources_give_equal_wheels(package: str, tmp_path: Path) -> None:
     name for name in definition.names() if definition.load(name).app is not None
 ])
 def test_an_image_has_what_its_packages_import_of_the_others(name: str) -> None:
-    """They are installed without dependencies, in this order."""
+    """The packages are installed without dependencies, in the order of the definition."""
     app = definition.load(name).app
     assert app is not None
     for at, package in enumerate(app.packages):

@@ -1,4 +1,4 @@
-"""Words of commands: what the shell makes of their source, and what cannot be plain text."""
+"""Tests of words: shell source gives back the text, and variables are not plain text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PRINTABLE = st.text(
 
 
 def words(source: str, before: str = "", **variables: str) -> list[str]:
-    """Return the words that a shell makes of `source`, after the lines `before`."""
+    """Return the words to which a shell expands `source`, after the lines `before`."""
     script = f'{before}\nprintf "%s\\0" {source}'
     done = subprocess.run(["sh", "-c", script], env={"LC_ALL": "C.UTF-8", **variables},
                           capture_output=True, text=True, check=True)
@@ -92,7 +92,7 @@ def test_a_document_comes_out_of_a_here_document_as_it_was(document: object) -> 
 @example(path="/plain", below="")
 @example(path="/x,y", below='/a"b')
 def test_a_script_mounts_as_a_command_does(path: str, below: str) -> None:
-    """A run in a bundle is judged by the command that its launch specification renders to."""
+    """The verdict of a run in a bundle compares the command with the rendered specification."""
     [_, value] = mount_options([Mount(join(Variable("data"), below), "/data")])
     [_, wanted] = mount_options([Mount(path + below, "/data")])
     assert words(shell_source(value), functions(), data=path) == [wanted]

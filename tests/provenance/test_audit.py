@@ -1,4 +1,4 @@
-"""The audit of locked packages: what pip-audit says, and above all when it says nothing."""
+"""Tests of the audit of locked packages: answers of pip-audit, and missing answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of published images: strict, sorted, and empty until something was published."""
+"""Tests of the record of published images: strict parsing, order, and missing files."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ BUILT = BuiltImage("tiny", "apptainer", "tiny.sif", "sha256:1", "f00d" * 16, 1_5
 
 
 class Engine:
-    """Has one image with one package of each kind, and counts the starts."""
+    """An engine with one image that has one package of each kind; it counts starts."""
 
     name = "apptainer"
     container = True

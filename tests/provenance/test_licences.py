@@ -1,4 +1,4 @@
-"""Licences: SPDX identifiers of unambiguous names, and the kinds that a summary counts."""
+"""Tests of licences: SPDX identifiers of unambiguous names, and kinds in summaries."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ CREATED = "org.opencontainers.image.created"
 
 
 class Engine:
-    """Has one image, and builds a second one with the content that a test gives it."""
+    """An engine with one image, which builds a second one with given content."""
 
     name = "apptainer"
     container = True

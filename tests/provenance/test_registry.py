@@ -1,4 +1,4 @@
-"""What a registry may answer: logins, tokens, redirects, wrong content; without an engine."""
+"""Tests of the registry client without an engine: logins, tokens, redirects, invalid answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def manifest(layer_type: str = forms.SIF_LAYER, config: str = "application/x") -
 
 
 class Harbour(ThreadingHTTPServer):
-    """A registry in few lines; `reply` maps a path to what it answers."""
+    """A small registry server; `reply` maps a path to an answer."""
 
     daemon_threads = True
 
@@ -75,14 +75,14 @@ class Harbour(ThreadingHTTPServer):
         return Client(Repository(self.host, "fleet/tiny"))
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that try TLS."""
+        """Print nothing about clients that try TLS."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: Harbour
 
     def log_message(self, *args: object) -> None:
-        """Keep quiet."""
+        """Print no log lines."""
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -131,7 +131,7 @@ def harbour() -> Iterator[Harbour]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without logins, and no proxy between."""
+    """A home folder without logins; no proxy is used."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("HOME", str(place))

@@ -1,4 +1,4 @@
-"""The bill of materials: valid by CycloneDX's own validator, complete, equal for equal content."""
+"""Tests of the SBOM: valid by CycloneDX's validator, complete, reproducible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cards: an app says of itself what the tool has to know."""
+"""Tests of app cards: parsing, and agreement with options and images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of an app are refused before anything is made, by what the app says of itself."""
+"""Tests of the check of arguments by `options.json`, before any file is created."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APP = "resnet-imagenet"
 
 @pytest.fixture
 def described(checkout: Path) -> Path:
-    """A checkout with what the app says of its options."""
+    """A checkout with the app's `options.json`."""
     folder = checkout / "apps" / APP
     source = Path(__file__).parents[2] / "apps" / APP / "options.json"
     shutil.copy(source, folder)
@@ -38,7 +38,7 @@ def write(checkout: Path, args: dict[str, Any]) -> library.RecipeFile:
 
 
 def test_every_app_says_which_options_it_has() -> None:
-    """So that no committed recipe is left unchecked: `recipes.load` checks those of all."""
+    """Every app of a committed recipe has `options.json`, so that its arguments are checked."""
     apps = {library.definition(name).app for name in library.names()}
     assert [why for app in apps if (why := options.unchecked(app))] == []
 

@@ -1,4 +1,4 @@
-"""What a recipe's numbers come to: GPUs, tasks, and which of two words counts."""
+"""Tests of derived numbers of a recipe: GPUs, tasks, bounds, and values of points."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SERIES: dict[str, Any] = {
 @pytest.mark.parametrize("full", [1, 3, 4])
 @pytest.mark.parametrize("number", range(1, 25))
 def test_ranks_fill_one_node_after_the_other(full: int, number: int) -> None:
-    """By trying: as few nodes as can have so many ranks, each as many."""
+    """The expected value is the smallest number of equally filled nodes, found by trial."""
     series = Series.model_validate(SERIES["series"])
     ways = [(nodes, number // nodes) for nodes in range(1, number + 1)
             if number % nodes == 0 and number // nodes <= full]

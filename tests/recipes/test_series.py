@@ -1,4 +1,4 @@
-"""A series is one experiment at several sizes: one file, a point of which is run."""
+"""Tests of series: one experiment at several sizes in one file; one point is run."""
 
 from __future__ import annotations
 

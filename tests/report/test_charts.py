@@ -1,4 +1,4 @@
-"""Curves within a page: round ticks, whole paths, and the numbers that the script shows."""
+"""Tests of curves in a page: round ticks, complete paths, and values for the script."""
 
 from __future__ import annotations
 

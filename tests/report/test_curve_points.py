@@ -1,4 +1,4 @@
-"""The curves that evidence keeps, as numbers."""
+"""Tests of the curves in evidence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimaran.verdict.metrics_log import Event
 
 
 def events(count: int) -> list[Event]:
-    """Return those of a run that begins at 10 s and evaluates after each step, twice a second."""
+    """Return the events of a run that starts at 10 s and evaluates each step, twice per second."""
     return [
         Event(time_ms=10_000, key="run_start"),
         *(
@@ -52,7 +52,7 @@ def test_evidence_has_the_curves(recipe: RecipeFile, own_place: Path) -> None:
 
 
 def test_values_have_six_digits() -> None:
-    """Of thirds and sevenths, in percent, by rounding the decimals that are written here."""
+    """Values are thirds and sevenths in percent, compared with decimals rounded by hand."""
     points = [point for one in curve_points.collect(events(7), CARD) for point in one.points]
     assert [value for _, _, value in points] == [
         14.2857, 28.5714, 42.8571, 57.1429, 71.4286, 85.7143, 100.0

@@ -1,4 +1,4 @@
-"""Earlier evidence in a report: which runs are of this recipe, and where this one stands."""
+"""Tests of earlier evidence in a report: selection of runs, and comparison with this run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "resnet-imagenet/cpu-smoke"
 
 @pytest.fixture
 def judged(recipe: RecipeFile, own_place: Path) -> JudgedRun:
-    """A run that passes with 95 %, in a container."""
+    """A run in a container that passes with 95 %."""
     finish(own_place / "run", recipe, 0.95, image=SIF)
     return run_verdict.judge(own_place / "run")
 
@@ -28,7 +28,7 @@ def judged(recipe: RecipeFile, own_place: Path) -> JudgedRun:
 def publish(
     judged: JudgedRun, folder: Path, name: str, top1: float = 90.0, day: int = 1, **changed: Any
 ) -> Path:
-    """Write evidence like that of `judged`, of another day and with another accuracy."""
+    """Write evidence like that of `judged`, with another day and accuracy."""
     file = folder / "site/results" / NAME / f"{name}.json"
     report.write_evidence(judged.directory, judged.record, judged.verdict, file)
     content = json.loads(file.read_text())
@@ -128,7 +128,7 @@ def test_speed_is_compared_on_such_a_machine_only(judged: JudgedRun, checkout: P
 def test_the_ends_of_the_range_belong_to_it(
     judged: JudgedRun, checkout: Path, values: tuple[float, ...], where: str
 ) -> None:
-    """On other machines, which an accuracy does not depend on."""
+    """The machines differ, which does not matter for an accuracy."""
     for day, value in enumerate(values, start=1):
         path = publish(judged, checkout, f"of-day-{day}", value, day=day)
         path.write_text(path.read_text().replace('"cores": ', '"cores": 7'))

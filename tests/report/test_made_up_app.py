@@ -1,4 +1,4 @@
-"""An app that nobody has heard of, with metrics of its own: two files, and the tool knows it."""
+"""Tests with an artificial app: card and recipe are sufficient for all functions of the tool."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def write(checkout: Path, *expected: dict[str, Any]) -> Path:
 
 
 def run(checkout: Path, directory: Path, psnr: float = 30.0, nodes: int = 1) -> None:
-    """Leave in `directory` what a run of the app leaves."""
+    """Write the files of a completed run of the app to `directory`."""
     write(checkout, PSNR, MSE)
     recipe = library.on_nodes(library.load("sharpen/cpu-smoke"), nodes)
     record = run_directory.start(directory, recipe, {}, SIF, [DATA], launch(recipe, {}, SIF))

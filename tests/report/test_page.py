@@ -1,4 +1,4 @@
-"""Pages: one file that fetches nothing, and in which what others wrote is but text."""
+"""Tests of pages: one file that loads nothing else, with all foreign text escaped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOSTILE = [
 
 
 class Found(HTMLParser):
-    """The tags and attributes of a page, as a browser sees them."""
+    """A parser that collects the tags and attributes of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Found(HTMLParser):
 
 
 def judged(directory: Path, environment: Any = None) -> str:
-    """Return the page of a run whose host, image and app say what they like."""
+    """Return the page of a run with given texts of host, image and app."""
     record = json.loads((directory / "run.json").read_text())
     record["host"] |= dict(zip(("hostname", "os", "kernel", "processor"), HOSTILE, strict=False))
     record["host"]["cpu_flags"] = HOSTILE
@@ -53,7 +53,7 @@ def judged(directory: Path, environment: Any = None) -> str:
 
 @pytest.fixture
 def hostile_page(checkout: Path, own_place: Path) -> str:
-    """The report of a run in which every text that others write is hostile."""
+    """The report of a run in which all foreign text is hostile."""
     path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
     path.parent.mkdir()
     expected = [{**GOOD["expected"][0], "source": " ".join(HOSTILE[:9])}]

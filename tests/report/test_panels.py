@@ -1,4 +1,4 @@
-"""What is drawn of a run: the card's panels, values that can be drawn, and few points of many."""
+"""Tests of panels: those of the app card, drawable values, and reduction of points."""
 
 from __future__ import annotations
 

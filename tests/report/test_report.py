@@ -1,4 +1,4 @@
-"""Reports: verdict, curves and provenance; what is evidence; nothing outside is touched."""
+"""Tests of reports: verdict, curves, provenance, evidence, and links in a run directory."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_reference_of_another_image_is_told_wherever_the_verdict_is(
 def test_a_run_of_before_there_were_cards_is_judged_by_that_of_the_checkout(
     recipe: RecipeFile, own_place: Path, checkout: Path
 ) -> None:
-    """As older versions left it: no card, nothing of it in run.json, and there one data set."""
+    """Older versions wrote no app card, and only one data set in run.json."""
     directory = own_place / "run"
     finish(directory, recipe, 0.95)
     whole = report.write(directory)[1]

@@ -1,4 +1,4 @@
-"""A scaling series: speed-up and efficiency of finished runs on more and more nodes."""
+"""Tests of scaling series: speed-up and efficiency of runs on several numbers of nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trimaran.run.record import RunRecord
 
 
 def run(directory: Path, recipe: RecipeFile, nodes: int, speed: float) -> None:
-    """Make a finished run on so many nodes, with this throughput."""
+    """Write a completed run on `nodes` nodes with the throughput `speed`."""
     finish(directory, library.on_nodes(recipe, nodes))
     path = directory / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -55,7 +55,7 @@ def test_speed_up_and_efficiency_are_those_over_the_smallest(series: Path) -> No
 
 
 def with_speeds(directory: Path, windows: list[tuple[int, float]]) -> None:
-    """Give a run these windows, each an epoch and its throughput."""
+    """Replace the throughput of a run by `windows`: pairs of epoch and throughput."""
     path = directory / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     kept = [line for line in lines if line["key"] != "throughput"]
@@ -87,7 +87,7 @@ def test_a_series_may_begin_at_several_nodes(
 
 
 def test_the_rate_is_the_median_without_the_first_epoch(series: Path) -> None:
-    """The first epoch has the start of everything; where there is no other, it counts."""
+    """The first epoch includes the start; it counts only if there is no other."""
     with_speeds(series / "nodes-0001", [(1, 5.0), (1, 5.0), (2, 80.0), (2, 120.0), (3, 100.0)])
     with_speeds(series / "nodes-0002", [(1, 150.0), (1, 170.0), (1, 900.0)])
     points, _ = scaling.write(series)

@@ -1,4 +1,4 @@
-"""The picture and the table of all images: current, complete, and drawn as they are meant."""
+"""Tests of the graph and the table of all images: up to date, complete, and well drawn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn() -> ET.Element:
-    """Return the picture of all images, parsed."""
+    """Return the parsed SVG of all images."""
     return ET.fromstring(image_graph.svg(ALL))  # noqa: S314 - written by us
 
 
@@ -110,7 +110,7 @@ def test_the_table_tells_the_versions_of_the_lock() -> None:
 
 
 def evidence(checkout: Path, image: str, file: str, **changes: object) -> None:
-    """Write evidence on `image` as `trimaran inspect --evidence` does."""
+    """Write evidence about `image` in the form of `trimaran inspect --evidence`."""
     folder = checkout / "site/results/images" / image
     folder.mkdir(parents=True, exist_ok=True)
     found = {

@@ -166,7 +166,7 @@ def test_links_of_documents_are_turned(
 def test_a_document_that_links_to_nothing_stops_with_its_line(checkout: Path) -> None:
     (checkout / "apps/README.md").write_text("# A\n\nsee [b](nothing.md)\n")
     known = adopt.Library({"apps/README.md": "apps.md"}, {})
-    with pytest.raises(UsageError, match=r"apps/README.md:3: a link to apps/nothing.md"):
+    with pytest.raises(UsageError, match=r"apps/README\.md:3: apps/nothing\.md"):
         known.page("apps/README.md")
 
 

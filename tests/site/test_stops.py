@@ -27,7 +27,7 @@ def build(checkout: Path) -> subprocess.CompletedProcess[str]:
     ("name", "old", "new", "said"),
     [
         (RUN, '"exit_status": 0', '"exit_status": 1', ": run.exit_status: Input should be 0"),
-        (RUN, '"measured": 90.5', '"measured": 12.5', "val_top1: PASS, but its numbers say"),
+        (RUN, '"measured": 90.5', '"measured": 12.5', "val_top1: the outcome PASS"),
         ("recipes/resnet-imagenet/cpu-quickstart.yaml", "purpose: quickstart", "purpose: quick",
          ":8: purpose: Input should be 'quickstart', 'smoke'"),
     ],

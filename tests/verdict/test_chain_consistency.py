@@ -1,4 +1,4 @@
-"""A chain of jobs is believed where its files agree with each other and with the run."""
+"""Tests of job chains: their files must agree with each other and with the run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Change = Callable[[Path], object]
 
 @pytest.fixture
 def run(checkout: Path, own_place: Path) -> Path:
-    """A run of two jobs, which is judged as PASS."""
+    """A run of two jobs, whose verdict is PASS."""
     chain(own_place / "run", checkout)
     return own_place / "run"
 
 
 def sets(name: str, **values: object) -> Change:
-    """Return a change of one of the files."""
+    """Return a function that changes values in the JSON file `name`."""
 
     def change(run: Path) -> None:
         file = run / f"{name}.json"

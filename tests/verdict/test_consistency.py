@@ -1,4 +1,4 @@
-"""A verdict needs files that agree: each disagreement is named, and nothing is judged."""
+"""Tests of the comparison of a run's files: each disagreement is named, and prevents a verdict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def change(path: Path, how: Change) -> None:
 
 
 def swap(record: dict[str, Any], old: str, new: str) -> None:
-    """Replace a word wherever it is in the launch specification and in its command."""
+    """Replace a word in the launch specification and in the command."""
     for key in ("launch", "command"):
         record[key] = json.loads(json.dumps(record[key]).replace(f'"{old}"', f'"{new}"'))
 
@@ -187,7 +187,7 @@ def test_the_files_of_a_run_are_hashed_when_it_ends(recipe: RecipeFile, own_plac
 
 
 def rewritten(directory: Path, how: Callable[[list[dict[str, Any]]], object]) -> None:
-    """Change the metrics of a run, and its hashes with them."""
+    """Change the metrics of a run, and remove their hashes from `run.json`."""
     path = directory / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     how(lines)

@@ -1,4 +1,4 @@
-"""Verdicts in sentences, and what an app said of its environment, whatever its form."""
+"""Tests of the sentences about a verdict, and of facts about the environment of an app."""
 
 from __future__ import annotations
 

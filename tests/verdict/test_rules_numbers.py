@@ -1,4 +1,4 @@
-"""The numbers of a verdict, computed a second time from their definition."""
+"""Compare the numbers of a verdict with a second computation from their definition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def event(key: str, value: Any, **metadata: int) -> Event:
 
 
 def middle(values: list[float]) -> float:
-    """Return the median by its definition: as many values are below it as above."""
+    """Return the median by its definition: equal numbers of values are below and above it."""
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
@@ -40,7 +40,7 @@ windows = st.lists(
 def test_a_median_is_of_every_value_of_the_epochs_after(
     found: list[tuple[int, int, int]], first: int
 ) -> None:
-    """Of epochs, and not of steps, whose numbers are larger; in any order, and however many."""
+    """Epochs count, not steps; the order and the number of values are arbitrary."""
     events = [
         event("throughput", speed / 7, epoch_num=epoch, step=step) for epoch, speed, step in found
     ]
@@ -53,7 +53,7 @@ def test_a_median_is_of_every_value_of_the_epochs_after(
 
 @pytest.mark.parametrize("count", [3, 4, 25, 200, 201])
 def test_a_median_is_of_a_run_that_grows_faster_and_slower(count: int) -> None:
-    """Of squares in order, so that each half, its mean and its ends are other numbers."""
+    """The values are squares, so that median, mean and ends of each half differ."""
     speeds = [float(at * at) for at in range(count)]
     for told in (speeds, speeds[::-1]):
         events = [event("throughput", speed, epoch_num=2 + at // 7) for at, speed in
@@ -78,7 +78,7 @@ def test_end_and_best_are_of_all_values_in_their_unit(values: list[int], better:
 
 
 def test_only_the_last_value_counts_at_the_end() -> None:
-    """One before that cannot be is none of its business; for the best it is."""
+    """An impossible earlier value does not affect `end`, but it affects `best`."""
     top1 = CARD.metrics["val_top1"]
     events = [event("eval_accuracy", math.nan), event("eval_accuracy", 0.5)]
     assert measure(events, top1, "end") == 50.0
@@ -157,7 +157,7 @@ def test_what_was_another_experiment_is_not_judged_and_says_why(
 
 
 def test_what_the_recipe_does_not_expect_is_shown_at_the_cards_moment() -> None:
-    """The card shows a speed as the median of all epochs: of 1 and 950."""
+    """The app card shows the median throughput of all epochs, here of 1 and 950."""
     assert SPEED.shown == "median-after-epoch-0"
     found = judge(recipe("val_top1"), CARD, RUN, changed=[], unlike=[])
     assert [(row.metric, row.measured) for row in found.rows[1:]] == [("throughput", 475.5)]
