@@ -69,7 +69,8 @@ def test_runs_that_cannot_be_compared_have_a_code_and_leave_no_page(
 ) -> None:
     start(own_place / "unfinished", recipe)
     for words, code in (
-        (["unfinished"], None), (["nowhere"], "file-missing"), (runs[:1], "run-repeated"),
+        (["unfinished"], "run-incomplete"), (["nowhere"], "file-missing"),
+        (runs[:1], "run-repeated"),
         (["--pool", "x"], "argument-missing"), ([runs[1], "--pool", "x"], "name-unknown"),
     ):
         monkeypatch.setattr("sys.argv", ["trimaran", "compare", runs[0], *words, "--html", "p"])
@@ -77,7 +78,7 @@ def test_runs_that_cannot_be_compared_have_a_code_and_leave_no_page(
             cli.main()
         assert ended.value.code == 2
         shown = capsys.readouterr().err
-        assert code is None or f"[{code}]" in shown
+        assert f"[{code}]" in shown
     (Path(runs[1]) / "result.json").unlink()
     monkeypatch.setattr("sys.argv", ["trimaran", "compare", *runs, "--html", "p"])
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""The script for Docker: its golden text, shellcheck, and what it cannot run."""
+"""The script for Docker: its golden text, shellcheck, and unsupported recipes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_shellcheck_finds_nothing() -> None:
         (ONE_NODE, {"site": Site()}, "registry-missing", "--form"),
     ],
 )
-def test_what_docker_cannot_run_is_refused(
+def test_a_recipe_that_docker_cannot_run_is_refused(
     recipe: str, more: dict[str, Any], code: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRIMARAN_REGISTRY", raising=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from refusals import refused
 from trimaran import paths, site_file
 from trimaran.cluster import jobs
 from trimaran.cluster.script import SCHEDULERS
@@ -54,13 +55,17 @@ def test_a_recipe_of_many_nodes_is_a_script(name: str, tmp_path: Path) -> None:
         first = tmp_path / next(iter(before.files))
         first.touch()
     resources = library.load(name).recipe.resources
-    clusters = [cluster for cluster, facts in SITE.clusters.items()
-                if resources.min_nodes is None or facts.scheduler == "slurm"]
-    texts = {cluster: preview(name, cluster, first) for cluster in clusters}
+    texts = {}
+    for cluster, facts in SITE.clusters.items():
+        if resources.min_nodes is not None and facts.scheduler != "slurm":
+            with refused("scheduler-unsupported", "min_nodes"):
+                preview(name, cluster, first)
+        else:
+            texts[cluster] = preview(name, cluster, first)
     assert f"#SBATCH --nodes={resources.nodes}\n" in texts["skylake"]
     assert f"#SBATCH --ntasks-per-node={resources.tasks_per_node}\n" in texts["skylake"]
     assert "#SBATCH --account=project-1\n" in texts["gpus"]
-    if resources.min_nodes is None:  # only Slurm's jobs continue without a lost node
+    if resources.min_nodes is None:
         assert f"#PBS -l select={resources.nodes}:" in texts["pbs"]
         assert f"#BSUB -nnodes {resources.nodes}\n" in texts["summit-like"]
     for text in texts.values():  # shellcheck looks at each kind of script in test_script.py

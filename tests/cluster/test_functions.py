@@ -88,7 +88,7 @@ def test_functions_that_change_while_nodes_are_looked_at_start_no_rank(place: Pl
     code, said = place.run()
     assert code == 65, said
     assert not (place.root / "bin/argv").exists()
-    assert "job/functions.sh " in (place.out / "log.txt").read_text()
+    assert ": job/functions.sh " in (place.out / "log.txt").read_text()
 
 
 @pytest.mark.parametrize("scheduler", script.SCHEDULERS)

@@ -66,14 +66,14 @@ def test_a_value_that_is_no_number_is_none(make: Make) -> None:
 
 def test_an_unfinished_run_is_refused(recipe: RecipeFile, own_place: Path) -> None:
     start(own_place / "run", recipe)
-    with pytest.raises(UsageError, match=str(own_place / "run")):
+    with refused("run-incomplete", own_place / "run", kind=UsageError):
         sources.load(own_place / "run")
 
 
 def test_a_damaged_run_is_refused(make: Make) -> None:
     run = make("a")
     (run / "result.json").write_text("{}")
-    with pytest.raises(RunError, match=r"result\.json"):
+    with refused("run-inconsistent", "result.json", kind=RunError):
         sources.load(run)
 
 

@@ -77,7 +77,7 @@ def fault(results: Path) -> str:
         (RUN, lambda c: c["run"]["host"].update(hostname="n1"), '"hostname"', "unknown key"),
         (RUN, lambda c: c["verdict"]["rows"][0].update(measured="1e999"), '"measured"', "finite"),
         (RUN, lambda c: c["verdict"]["rows"][0].update(measured=12), '"metric"',
-         "val_top1"),
+         "val_top1: "),
         (RUN, lambda c: c["verdict"].update(outcome="FAIL"), '"verdict"', "outcome is FAIL"),
         (BENCHMARK, lambda c: c["rates"][1].update(median=99), '"name": "ceiling: fp32', "median"),
         (BENCHMARK, lambda c: c["ratios"][0].update(of="nobody"), "{", "ratios: 'nobody'"),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs resnet-imagenet/cpu-2node-smoke as a job, and goes on by itself where a time limit ends it.
+# Runs resnet-imagenet/cpu-2node-smoke as a job, which is queued again at its time limit and resumes.
 # Needs LSF, Apptainer, sh and coreutils; touches no network. Written by Trimaran 0.1.0.
 #BSUB -J resnet-imagenet/cpu-2node-smoke-c826c0ac5a
 #BSUB -nnodes 2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs resnet-imagenet/cpu-2node-smoke as a job, and goes on by itself where a time limit ends it.
+# Runs resnet-imagenet/cpu-2node-smoke as a job, which is queued again at its time limit and resumes.
 # Needs PBS, Apptainer, sh and coreutils; touches no network. Written by Trimaran 0.1.0.
 #PBS -N resnet-imagenet-cpu-2node-smoke-c826c0ac5a
 #PBS -l select=2:ncpus=1:mpiprocs=1:cpu_type=skl

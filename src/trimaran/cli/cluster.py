@@ -156,7 +156,7 @@ def submit(
         for file in [library.load(recipe) if count is None else library.sized(recipe, count)]
     ]
     if form not in (None, docker.FORM):
-        raise UsageError(f"--form {form} is not known", code="argument-invalid",
+        raise UsageError(f"unknown --form {form}", code="argument-invalid",
                          hint=f"known: {docker.FORM}")
     if form is not None and not dry_run:
         raise UsageError(f"--form {form} needs --dry-run: Trimaran prints this form and cannot"

@@ -24,7 +24,7 @@ DEVICES: dict[Gpu, tuple[str, ...]] = {
     "nvidia": ("--gpus", "all"),
     "amd": ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video"),
 }
-"""Docker's options that show the GPUs of a vendor."""
+"""Vendor -> options of Docker that make its GPUs available."""
 
 
 def render(request: Request, cluster: Cluster) -> str:
@@ -32,7 +32,7 @@ def render(request: Request, cluster: Cluster) -> str:
 
     Raises:
         UsageError: no registry is configured, the recipe needs several nodes, or Docker cannot
-            mount what is given.
+            mount a path.
     """
     from trimaran.provenance import registry  # its client is slow to import
 
@@ -41,15 +41,15 @@ def render(request: Request, cluster: Cluster) -> str:
     recipe = request.recipe.recipe
     if recipe.resources.nodes > 1 or recipe.launcher == "srun":
         raise UsageError(
-            f"docker starts the tasks of one node: {request.recipe.name} has"
-            f" {recipe.resources.nodes} and the launcher {recipe.launcher}",
+            f"--form docker starts the tasks of one node: {request.recipe.name} has nodes:"
+            f" {recipe.resources.nodes} and launcher: {recipe.launcher}",
             code="recipe-unsupported", hint="leave out --form, or choose a recipe for one node",
         )
     place = registry.configured(None, request.site)
     if place is None:
         raise UsageError("--form docker takes the image from a registry, and none is configured",
                          code="registry-missing",
-                         hint="registry: HOST/NAMESPACE in the site file, or TRIMARAN_REGISTRY")
+                         hint="set registry: HOST/NAMESPACE in the site file, or TRIMARAN_REGISTRY")
     image = request.image
     built = BuiltImage(image.name, "podman", f"{place}/{image.name}:{image.tag}", None, "", 0)
     begins, lacking = initial.planned(request.recipe, request.initial)
@@ -62,16 +62,21 @@ def render(request: Request, cluster: Cluster) -> str:
         f"# {request.recipe.name} with Docker. Trimaran does not run it: no run.json, no verdict.",
         *(f"# first: {what}" for what in lacking),
         shell_line(["mkdir", "-p", out]),
-        # The user who runs it owns what it writes, and not root.
+        # The user owns the output, not root.
         f'docker run --rm --user "$(id -u):$(id -g)" {shell_line(_words(spec))}',
         "",
     ])
 
 
 def _words(spec: LaunchSpec) -> list[str]:
-    """Return the words after `docker run`: options, image and the command in the container."""
+    """Return the arguments of `docker run`: options, image and the command in the container.
+
+    Raises:
+        UsageError: the image contains no app, or Docker cannot mount a path.
+    """
     if spec.module is None:
-        raise UsageError(f"{spec.image.name} has no app to launch", code="app-missing")
+        raise UsageError(f"the image {spec.image.name} contains no app to launch",
+                         code="app-missing")
     vendor = gpu.vendor(spec.image.name)
     starter, *launcher = spec.launcher or ("python",)
     return [
@@ -89,14 +94,14 @@ def _mount(mount: Mount) -> str:
     """Return the value of Docker's `--mount`, whose fields have no quoting.
 
     Raises:
-        UsageError: the mount is a file system image, or its path has a comma.
+        UsageError: the source is a SquashFS image, or its path has a comma or a control character.
     """
     path = str(mount.source)
     if mount.image:
-        raise UsageError(f"{path}: docker mounts no SquashFS image", code="mount-unsupported",
-                         hint="give the folder with --data")
+        raise UsageError(f"{path}: Docker cannot mount a SquashFS image", code="mount-unsupported",
+                         hint="name a folder of packed data with --data")
     if "," in path or not path.isprintable():
-        raise UsageError(f"{path}: docker has no way to quote a comma or a control character",
-                         code="mount-unsupported", hint="give a folder with another name")
+        raise UsageError(f"{path}: Docker cannot quote a comma or a control character in a path",
+                         code="mount-unsupported", hint="rename the folder")
     ending = "" if mount.writable else ",readonly"
     return f"type=bind,source={path},destination={mount.target}{ending}"
