@@ -199,7 +199,7 @@ def test_what_is_no_number_of_a_job_reaches_no_command(run: Path, text: str) -> 
     for command in ("status", "cancel", "resume"):
         error = refused(run, command)
         assert isinstance(error, UsageError)
-        assert command == "resume" or "has no number of a job" in str(error)
+        assert command == "resume" or error.code == "run-damaged"
 
 
 def test_the_last_words_of_a_long_log_are_found(run: Path) -> None:
@@ -225,5 +225,5 @@ def test_the_script_of_a_run_is_touched_through_no_link(run: Path) -> None:
     """What queues a run again refuses what the script would write through."""
     slurm(run, "FAILED")
     (run / "job/.step").symlink_to(run.parent / "precious")
-    with pytest.raises(UsageError, match=r"\.step (leads out|is no plain file)"):
+    with pytest.raises(UsageError, match=r"\.step (leads out|is not a plain file)"):
         run_directory.refuse_foreign(run)

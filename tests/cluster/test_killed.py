@@ -122,7 +122,7 @@ def test_nobody_resumes_while_the_command_that_queues_is_still_at_it(place: Plac
         child.wait(timeout=200)
     again = ask("resume", place.out)
     assert "the run in" in str(again.exception)
-    assert "is going on" in str(again.exception)
+    assert "is running" in str(again.exception)
     (place.root / "bin/go").touch()
     wait_for_jobs(place)
     assert "job 101 of the run" in str(ask("resume", place.out).exception)

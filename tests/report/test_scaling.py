@@ -123,13 +123,13 @@ def test_a_run_that_has_not_ended_is_named_below_the_others(
 ) -> None:
     folder = own_place / "series"
     places = scaling.begin(folder, recipe.name, [1, 2, 4])
-    with pytest.raises(UsageError, match="nodes-0001 is no run directory"):
+    with pytest.raises(UsageError, match="nodes-0001 is not a run directory"):
         scaling.write(folder)
     run(places[1], recipe, 1, 100)
     run(places[4], recipe, 4, 300)
     points, [missing] = scaling.write(folder)
     assert [(one.nodes, one.speedup) for one in points] == [(1, 1.0), (4, 3.0)]
-    assert "nodes-0002 is no run directory" in str(missing)
+    assert "nodes-0002 is not a run directory" in str(missing)
     assert "\nMissing: " in (folder / "scaling.md").read_text()
     done = CliRunner().invoke(cli.app, ["report", str(folder)], env={"COLUMNS": "200"})
     assert "300.0 img/s" in done.stdout
