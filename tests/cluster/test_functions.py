@@ -38,7 +38,7 @@ def fifo(file: Path) -> None:
 CHANGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "edited": (edited, "is another file than the one that was submitted", "has changed since"),
     "missing": (Path.unlink, "is not there", "is not there"),
-    "linked": (linked, "is a link", "is no plain file"),
+    "linked": (linked, "is a link", "is not a plain file"),
     "a fifo": (fifo, "is not there", "leads out of the run directory"),
 }
 """What is done to the file; what the job says, and what `resume` says."""

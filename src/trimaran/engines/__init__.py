@@ -105,7 +105,7 @@ class Engine(Protocol):
         """
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return why `find` does not return an image that has a record; None: it has no fault.
+        """Return the fault of a recorded image that `find` does not return; None: no fault.
 
         `build` renames a damaged image and builds it again.
         """
