@@ -57,7 +57,7 @@ def test_published_weights_are_in_the_script_that_is_shown() -> None:
     stage = Request(library.load("chexnet/cpu-quickstart"), Apptainer("apptainer"), {}, queued=True,
                     site=Site(registry="registry.example/x"))
     for text in (jobs.preview(stage, Cluster()), docker.render(stage, Cluster())):
-        assert "# first: weights mobilenetv2-imagenet: the run fetches them\n" in text
+        assert "# first: weights mobilenetv2-imagenet: the run downloads them\n" in text
         assert "--initial=/initial.pth" in text
 
 

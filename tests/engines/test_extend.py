@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from refusals import refused
 from trimaran.engines import BuiltImage, Command, Setting, extend
-from trimaran.errors import BuildError, TrimaranError, UsageError
+from trimaran.errors import BuildError
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.reporting import Silent
@@ -51,16 +52,16 @@ def call(engine: Any, out: Path, *asked: str, **options: Any) -> extend.Record:
     return extend.extend(engine, TINY, asked, out, reporter=Silent(), **given)
 
 
-@pytest.mark.parametrize(("engine", "asked", "message"), [
-    (Engine(container=False, name="host"), "einops", "the host engine has no images"),
-    (Engine(built=None), "einops", "tiny is not built for apptainer"),
-    (Engine(), "--index-url=x", "'--index-url=x' is no package"),
-    (Engine(), "./x.whl", "'./x.whl' is no package"),
+@pytest.mark.parametrize(("engine", "asked", "code", "named"), [
+    (Engine(container=False, name="host"), "einops", "engine-unsuitable", "host"),
+    (Engine(built=None), "einops", "image-missing", "tiny"),
+    (Engine(), "--index-url=x", "argument-invalid", "--index-url=x"),
+    (Engine(), "./x.whl", "argument-invalid", "./x.whl"),
 ])
 def test_what_cannot_be_is_refused_before_anything_is_made(
-    tmp_path: Path, engine: Engine, asked: str, message: str
+    tmp_path: Path, engine: Engine, asked: str, code: str, named: str
 ) -> None:
-    with pytest.raises(TrimaranError, match=message):
+    with refused(code, named):
         call(engine, tmp_path / "venv", asked)
     assert not (tmp_path / "venv").exists()
     assert engine.calls == []
@@ -68,7 +69,7 @@ def test_what_cannot_be_is_refused_before_anything_is_made(
 
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match=r"exists"):
+    with refused("file-exists", tmp_path / "file"):
         call(Engine(), tmp_path / "file", "einops")
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -76,7 +77,7 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
 def test_pips_reason_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     script = "print('Looking'); print('ERROR: No matching distribution'); raise SystemExit(1)"
     engine = Engine(script)
-    with pytest.raises(BuildError) as caught:
+    with refused("install-failed", "einops") as caught:
         call(engine, tmp_path / "venv", "einops", offline=True)
     assert str(caught.value).splitlines()[1:] == ["ERROR: No matching distribution"]
     assert "--find-links" in str(caught.value.hint)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from refusals import refused
 from trimaran.engines import BuiltImage, Description, image_contents, probe
 from trimaran.engines.host import Host
 from trimaran.engines.image_contents import File, Inventory
-from trimaran.errors import BuildError, UsageError
 
 BUILT = BuiltImage("tiny", "apptainer", "/images/tiny.sif", "sha256:ab", "c0ffee" * 10, 9)
 
@@ -67,12 +67,12 @@ def test_the_variables_of_the_engine_are_not_the_image_s() -> None:
 
 @pytest.mark.parametrize("printed", ["", "no JSON", "{}", '{"environment": {}, "files": 3}'])
 def test_a_probe_that_prints_something_else_is_one_error(printed: str) -> None:
-    with pytest.raises(BuildError, match=r"/images/tiny\.sif: the look inside failed"):
+    with refused("image-invalid", "/images/tiny.sif"):
         collected(printed)
 
 
 def test_the_host_engine_has_no_inventory() -> None:
-    with pytest.raises(UsageError, match="has no images"):
+    with refused("engine-unsuitable", "host"):
         image_contents.collect(Host(), BUILT)
 
 

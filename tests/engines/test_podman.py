@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from refusals import refused
 from trimaran.engines.podman import Podman
 from trimaran.engines.store import Record
-from trimaran.errors import BuildError
 from trimaran.process import Result
 
 RECORD = Record(
@@ -77,11 +77,14 @@ def test_an_image_is_removed_once_podman_has_tidied_up_behind_a_run(world: World
     assert world.waited == 1.5
 
 
-@pytest.mark.parametrize(("reasons", "seconds"), [([IN_USE] * 9, 7.5), (["the disk is broken"], 0)])
-def test_what_is_not_removed_is_told(world: World, reasons: list[str], seconds: float) -> None:
-    said = reasons[0]
+@pytest.mark.parametrize(("reasons", "seconds", "code"), [
+    ([IN_USE] * 9, 7.5, "in-use"), (["the disk is broken"], 0, "program-failed"),
+])
+def test_what_is_not_removed_is_told(
+    world: World, reasons: list[str], seconds: float, code: str
+) -> None:
     world.reasons = list(reasons)
-    with pytest.raises(BuildError, match=said[:20]) as caught:
+    with refused(code, RECORD.reference, reasons[0]) as caught:
         Storage().remove(RECORD)
     assert "ps --all --external" in str(caught.value.hint)
     assert world.waited == seconds
@@ -106,6 +109,6 @@ def test_a_storage_that_another_process_changes_is_asked_again(
     assert Podman.present([RECORD]) == [RECORD]
     assert world.waited == 1.5
     world.silences = ["layer not known"] * 9
-    with pytest.raises(BuildError, match="does not say whether it has") as caught:
+    with refused("program-failed", RECORD.reference) as caught:
         Podman.present([RECORD])
-    assert "rmi --force" in str(caught.value.hint)
+    assert f"rmi --force {RECORD.reference}`" in str(caught.value.hint)

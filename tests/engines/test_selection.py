@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,12 +12,13 @@ from typer.testing import CliRunner
 import barge
 from commandline import command
 from finished import DATA, launch
+from refusals import refused
 from samples import GOOD, write_outcome
 from trimaran import cli
 from trimaran.engines import BuiltImage, Condition, image_contents, podman, selection
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.local_images import here
-from trimaran.errors import BuildError, RunError, UsageError
+from trimaran.errors import RunError
 from trimaran.images import bases, definition, render, wheelhouse
 from trimaran.inventory import cache_usage, doctor
 from trimaran.launch.specification import Mount
@@ -48,15 +48,14 @@ def test_auto_is_apptainer_where_it_is_and_else_the_host(monkeypatch: pytest.Mon
     assert [selection.select(name).name for name in (None, "", "auto")] == 3 * ["apptainer"]
     monkeypatch.setattr("trimaran.engines.apptainer.program", lambda: None)
     assert selection.select("auto").name == "host"
-    with pytest.raises(BuildError, match="Apptainer is not installed"):
+    with refused("program-missing", "Apptainer"):
         selection.select("apptainer")
 
 
 def test_a_misspelt_engine_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused("name-unknown", "podmam") as caught:
         selection.select("podmam")
-    assert caught.value.message == "unknown engine 'podmam'"
-    assert caught.value.hint == "did you mean podman?"
+    assert " podman?" in str(caught.value.hint)
 
 
 @pytest.fixture
@@ -85,7 +84,7 @@ def test_a_new_engine_builds_finds_and_lists(engine: barge.Barge) -> None:
     assert (row.record.engine, row.state, row.current) == ("barge", "built", True)
     Path(built.reference).write_text("changed")
     assert here([TINY])["tiny"][0].state == "damaged"
-    assert "is damaged" in str(engine.damage(TINY))
+    assert built.reference in str(engine.damage(TINY))
 
 
 def test_a_new_engine_is_looked_at_offered_and_cleared_up_after(engine: barge.Barge) -> None:
@@ -133,7 +132,7 @@ def test_a_run_of_a_new_engine_is_judged_and_evidence(
     found = RunEvidence.model_validate_json(file.read_text())
     assert (found.run.image.engine, found.verdict.outcome) == ("barge", "PASS")
     raft = file.read_text().replace('"engine": "barge"', '"engine": "raft"')
-    with pytest.raises(ValueError, match=r"raft .*apptainer, podman, bar"):
+    with pytest.raises(ValueError, match=r"raft.*apptainer, podman, barge"):
         RunEvidence.model_validate_json(raft)
 
 
@@ -158,14 +157,12 @@ def test_the_row_of_an_engine_names_the_program_that_it_runs(
 def test_what_an_engine_cannot_is_told_by_what_it_says_of_itself(
     engine: barge.Barge, recipe: RecipeFile, tmp_path: Path
 ) -> None:
-    def refused(**more: Any) -> str:
-        with pytest.raises(UsageError) as caught:
-            pipeline.check(pipeline.Request(library.load(recipe.name), engine, {}, **more))
-        return caught.value.message
-
     packed = tmp_path / "data.squashfs"
     packed.write_bytes(b"hsqs")
-    assert "the engine barge mounts no images" in refused(folders={"fashion-mnist": packed})
+    with refused("engine-unsuitable", packed, "barge"):
+        pipeline.check(pipeline.Request(
+            library.load(recipe.name), engine, {}, folders={"fashion-mnist": packed}
+        ))
     assert Apptainer.mounts_images
 
 

@@ -121,7 +121,7 @@ def test_ctrl_c_ends_the_children_and_the_run_goes_on_to_its_verdict(tmp_path: P
     assert whole["seconds"] > stopped["seconds"]
     assert whole["command"] == stopped["command"]
     again = trimaran("resume", str(out))
-    assert (again.returncode, "has come to its end" in again.stderr) == (2, True)
+    assert (again.returncode, "[run-completed]" in again.stderr) == (2, True)
 
 
 def test_damaged_data_is_named_before_anything_runs(tmp_path: Path) -> None:

@@ -124,10 +124,10 @@ def sif(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Case:
     def use(told: Silent) -> Any:
         built = engine.build(sifs.TINY, base=None, offline=True, reporter=told)
         assert engine.find(sifs.TINY) == built
-        return built, Path(built.reference).read_bytes()
+        return built.image, Path(built.reference).read_bytes()
 
-    built, _ = use(Silent())
-    return Case(Path(built.reference).with_suffix(suffix), use)
+    image, _ = use(Silent())
+    return Case(Path(image.reference).with_suffix(suffix), use)
 
 
 def environment(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:

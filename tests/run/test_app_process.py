@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import yaml
 from finished import launch
 from samples import GOOD
 from trimaran import paths, process
+from trimaran.error_codes import CODES
 from trimaran.errors import Interrupted, RunError
 from trimaran.launch.specification import Command
 from trimaran.recipes import library
@@ -65,6 +67,14 @@ def test_the_exit_codes_are_those_of_the_app_contract() -> None:
     assert set(app_process.APP_ERRORS) == raised - {0, 130}  # done; Ctrl-C is the tool's own
 
 
+def test_each_exit_code_of_the_contract_has_an_error_code(
+    out: Path, begun: tuple[RunRecord, int]
+) -> None:
+    for status, (code, _) in app_process.APP_ERRORS.items():
+        error = app_process._failure(out, status, exit_diagnosis.oom_kills(), "")
+        assert (error.code, code in CODES) == (code, True)
+
+
 def failure(out: Path, begun: tuple[RunRecord, int], code: str) -> RunError:
     with pytest.raises(RunError) as caught:
         app_process.perform(out, begun[0], app(code), begun[1], Silent())
@@ -78,10 +88,10 @@ def test_a_killed_app_names_the_signal_and_what_to_do(
     kills = iter((exit_diagnosis.OomKills(0, 4), exit_diagnosis.OomKills(1, 5)))
     monkeypatch.setattr(exit_diagnosis, "oom_kills", lambda: next(kills))
     error = failure(out, begun, "os.kill(os.getpid(), signal.SIGKILL)")
-    assert error.message == (
-        "killed (SIGKILL); out of memory (meanwhile the kernel has killed 1 in this job's control"
-        " group for lack of memory) (exit status -9)"
-    )
+    assert error.code == "app-killed"
+    assert "(SIGKILL)" in error.message
+    assert "killed 1 in" in error.message
+    assert "(exit status -9)" in error.message
     assert "--mem" in str(error.hint)
     assert f"trimaran resume {out}" in str(error.hint)
 
@@ -92,13 +102,16 @@ def test_a_launcher_whose_rank_was_killed_for_memory_says_so(
     kills = iter((exit_diagnosis.OomKills(0, 4), exit_diagnosis.OomKills(1, 5)))
     monkeypatch.setattr(exit_diagnosis, "oom_kills", lambda: next(kills))
     error = failure(out, begun, "sys.exit(1)")
-    assert "the app failed; meanwhile the kernel has killed 1" in error.message
+    assert error.code == "app-failed"
+    assert "killed 1 in" in error.message
 
 
 def test_a_checkpoint_that_was_not_written_names_the_file_system(
     out: Path, begun: tuple[RunRecord, int]
 ) -> None:
-    assert "MB free on /" in str(failure(out, begun, "sys.exit(74)").hint)
+    error = failure(out, begun, f"sys.exit({app_process._NOT_WRITTEN})")
+    assert error.code == "file-unwritable"
+    assert "MB free on /" in str(error.hint)
 
 
 def test_a_full_disk_is_named_and_does_not_leave_the_run_running(
@@ -107,7 +120,8 @@ def test_a_full_disk_is_named_and_does_not_leave_the_run_running(
     monkeypatch.setattr(app_process, "LOG", "/dev/full")
     monkeypatch.setattr("trimaran.process.open_plain", os.open)  # it is no plain file
     error = failure(out, begun, "print(1, flush=True); time.sleep(60)")
-    assert error.message.startswith("/dev/full: No space left on device (")
+    assert error.code == "file-unwritable"
+    assert error.message.startswith(f"/dev/full: {os.strerror(errno.ENOSPC)} (")
     assert "MB free on /" in error.message
     assert f"trimaran resume {out}" in str(error.hint)
 

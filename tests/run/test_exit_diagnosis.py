@@ -14,18 +14,19 @@ NONE = OomKills(None, None)
 @pytest.mark.parametrize(
     ("status", "what"),
     [
-        (-9, "killed (SIGKILL); most likely out of memory"),
-        (137, "killed (SIGKILL); most likely out of memory"),
-        (-signal.SIGBUS, "ended by SIGBUS: a page of memory"),
-        (-signal.SIGSEGV, "ended by SIGSEGV: a fault in a library"),
-        (128 + signal.SIGILL, "ended by SIGILL: an instruction that this CPU does not have"),
-        (-signal.SIGUSR2, "ended by SIGUSR2"),
+        (-9, "SIGKILL"),
+        (137, "SIGKILL"),
+        (-signal.SIGBUS, "SIGBUS"),
+        (-signal.SIGSEGV, "SIGSEGV"),
+        (128 + signal.SIGILL, "SIGILL"),
+        (-signal.SIGUSR2, "SIGUSR2"),
     ],
 )
 def test_a_signal_has_a_name_and_a_reason(status: int, what: str) -> None:
     found = exit_diagnosis.describe(status, NONE, NONE)
     assert found is not None
-    assert found[0].startswith(what)
+    assert what in found[0]
+    assert bool(found[1]) is (what != "SIGUSR2")
 
 
 def test_who_ends_by_himself_has_no_signal() -> None:
@@ -36,7 +37,7 @@ def test_who_ends_by_himself_has_no_signal() -> None:
 def test_the_counter_of_the_control_group_comes_before_that_of_the_machine() -> None:
     found = exit_diagnosis.describe(-9, OomKills(1, 5), OomKills(3, 9))
     assert found is not None
-    assert "killed 2 in this job's control group for lack of memory" in found[0]
+    assert "killed 2 in this job" in found[0]
     assert "--mem" in found[1]
     assert "killed 4 in this machine" in str(OomKills(1, 9).since(OomKills(1, 5)))
     assert OomKills(None, 5).since(OomKills(2, 5)) is None

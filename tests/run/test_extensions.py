@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
+from refusals import refused
 from samples import GOOD
 from trimaran import site_file
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.podman import Podman
-from trimaran.errors import UsageError
 from trimaran.images import definition
 from trimaran.launch.specification import Mount
 from trimaran.recipes import library
@@ -90,7 +90,7 @@ def test_of_an_overlay_folder_the_upper_layer_counts(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_what_cannot_be_read_is_said(venv: Path) -> None:
     (venv / "lib/python3.11/site-packages/extra.py").chmod(0)
-    with pytest.raises(UsageError, match=r"cannot read .*extra\.py"):
+    with refused("file-unreadable", "extra.py"):
         ask(venv=venv).modifications()
 
 
@@ -99,17 +99,17 @@ def test_wrong_folders_and_engines_are_refused(tmp_path: Path, venv: Path) -> No
     (tmp_path / "a:b/upper").mkdir(parents=True)
     other = tmp_path / "other/lib/python3.9/site-packages"
     other.mkdir(parents=True)
-    for options, problem in (
-        ({"overlay": tmp_path / "none"}, "no such overlay"),
-        ({"overlay": tmp_path / "plain"}, "no folder 'upper'"),
-        ({"overlay": tmp_path / "a:b"}, "no ':'"),
-        ({"overlay": tmp_path, "engine": Podman}, "--overlay needs apptainer, "),
-        ({"overlay": tmp_path, "engine": Host}, "--overlay needs apptainer, "),
-        ({"venv": venv, "engine": Host}, "needs a container"),
-        ({"venv": tmp_path / "plain"}, "it is no virtual environment"),
-        ({"venv": tmp_path / "other"}, r"not for Python 3\.11, .*: it is for python3\.9"),
+    for options, code, named in (
+        ({"overlay": tmp_path / "none"}, "file-missing", tmp_path / "none"),
+        ({"overlay": tmp_path / "plain"}, "argument-invalid", "'upper'"),
+        ({"overlay": tmp_path / "a:b"}, "argument-invalid", "':'"),
+        ({"overlay": tmp_path, "engine": Podman}, "engine-unsuitable", "apptainer, "),
+        ({"overlay": tmp_path, "engine": Host}, "engine-unsuitable", "apptainer, "),
+        ({"venv": venv, "engine": Host}, "engine-unsuitable", "--venv"),
+        ({"venv": tmp_path / "plain"}, "argument-invalid", tmp_path / "plain"),
+        ({"venv": tmp_path / "other"}, "argument-invalid", "python3.9"),
     ):
-        with pytest.raises(UsageError, match=problem):
+        with refused(code, named):
             ask(**options)
     assert ask(venv=venv, engine=Podman).packages is not None
 
@@ -125,11 +125,11 @@ def request_with(checkout: Path, engine: Any, **more: Any) -> pipeline.Request:
 
 def test_an_engine_without_signatures_is_refused_where_one_is_asked(checkout: Path) -> None:
     request = request_with(checkout, Podman, signed_by=["AB" * 20])
-    with pytest.raises(UsageError, match="must be signed, and the engine podman"):
+    with refused("engine-unsuitable", "podman"):
         pipeline.plan(request)
 
 
 def test_a_missing_folder_of_the_site_is_said_before_anything_is_made(checkout: Path) -> None:
     site = site_file.Site(binds={Path("/no/such/folder"): "/mnt/x"})
-    with pytest.raises(UsageError, match="/no/such/folder is not there"):
+    with refused("file-missing", "/no/such/folder"):
         pipeline.plan(request_with(checkout, Apptainer, site=site))

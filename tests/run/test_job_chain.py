@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from trimaran.errors import UsageError
+from refusals import refused
 from trimaran.hostfacts import host_facts
 from trimaran.run import job_chain
 
@@ -47,7 +45,7 @@ def test_a_link_whose_nodes_are_still_looked_at_is_none(tmp_path: Path) -> None:
 
 def test_a_damaged_link_is_named(tmp_path: Path) -> None:
     link(tmp_path, 1, 0, exit_status="many")
-    with pytest.raises(UsageError, match=r"link-0001\.end\.json is damaged"):
+    with refused("run-damaged", tmp_path / "job/link-0001.end.json"):
         job_chain.read(tmp_path)
 
 

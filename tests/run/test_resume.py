@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from refusals import refused
 from samples import GOOD
 from trimaran.engines import BuiltImage
 from trimaran.errors import Interrupted, RunError, UsageError
@@ -108,7 +109,8 @@ def begin(engine: Engine, directory: Path, **more: Any) -> RunRecord:
     record = run_directory.start(directory, recipe, {"epochs": 2}, used, [facts], launch, **more)
     with run_directory.alone(directory) as lock, pytest.raises(RunError) as stopped:
         app_process.perform(directory, record, launch_spec.command(launch), lock, Silent())
-    assert f"it goes on with: trimaran resume {directory}" in str(stopped.value.hint)
+    assert stopped.value.code == "app-stopped"
+    assert f"trimaran resume {directory}" in str(stopped.value.hint)
     return run_directory.load(directory)
 
 
@@ -126,12 +128,12 @@ def test_a_stopped_run_goes_on_with_its_own_command(engine: Engine, own_place: P
     assert [part.host.hostname for part in record.resumed] == [stopped.host.hostname]
     assert verdict.outcome == "NO REFERENCE"  # the epochs were changed
     assert "stopped, and resumed at 20" in (out / "report.md").read_text()
-    with pytest.raises(UsageError, match="has come to its end"):
+    with refused("run-completed", out):
         resumption.resume(out, Site(), Silent())
 
 
 def test_what_is_no_run_is_left_as_it_is(own_place: Path) -> None:
-    with pytest.raises(UsageError, match=r"has no run\.json"):
+    with refused("run-missing", own_place):
         resumption.resume(own_place, Site(), Silent())
     assert list(own_place.iterdir()) == []
 
@@ -140,7 +142,7 @@ def test_a_run_that_is_going_on_is_left_alone(engine: Engine, own_place: Path) -
     out = own_place / "run"
     begin(engine, out)
     before = (out / "run.json").read_bytes()
-    with run_directory.alone(out), pytest.raises(UsageError, match="is going on"):
+    with run_directory.alone(out), pytest.raises(UsageError, match=f"{out} is running"):
         resumption.resume(out, Site(), Silent())
     assert (out / "run.json").read_bytes() == before
 
@@ -181,7 +183,10 @@ def test_an_app_that_outlives_the_tool_keeps_the_run_locked(own_place: Path) -> 
         tool.kill()
         tool.wait()
         try:
-            with pytest.raises(UsageError, match="is going on"), run_directory.alone(own_place):
+            with (
+                pytest.raises(UsageError, match=f"{own_place} is running"),
+                run_directory.alone(own_place),
+            ):
                 pass
         finally:
             os.kill(int(app), signal.SIGKILL)
@@ -198,7 +203,7 @@ def test_other_data_are_refused(
     begin(engine, own_place / "run")
     other = data(own_place).model_copy(update={"sha256": "ef" * 32})
     monkeypatch.setattr(inputs, "prepare", lambda *_, **__: [other])
-    with pytest.raises(UsageError, match="has other data than those the run began with"):
+    with refused("run-changed", other.path):
         resumption.resume(own_place / "run", Site(), Silent())
 
 
@@ -207,17 +212,17 @@ def test_another_image_is_refused(engine: Engine, own_place: Path) -> None:
     assert engine.built is not None
     for built in (None, replace(engine.built, inputs="00" * 32)):
         engine.built = built
-        with pytest.raises(RunError, match="which the run began with, is not here any more"):
+        with refused("image-missing", IMAGE):
             resumption.resume(own_place / "run", Site(), Silent())
     engine.built, engine.fault = None, "x.sif is damaged"
-    with pytest.raises(RunError, match=r"has changed since: x\.sif is damaged"):
+    with refused("image-damaged", "x.sif"):
         resumption.resume(own_place / "run", Site(), Silent())
 
 
 def test_another_command_is_refused(engine: Engine, own_place: Path) -> None:
     begin(engine, own_place / "run")
     (own_place / "run").rename(own_place / "moved")
-    with pytest.raises(RunError, match=r"would not be that of the run.*moved"):
+    with refused("run-changed", own_place / "moved"):
         resumption.resume(own_place / "moved", Site(), Silent())
 
 
@@ -225,7 +230,7 @@ def test_another_recipe_is_refused(engine: Engine, own_place: Path) -> None:
     begin(engine, own_place / "run")
     with (own_place / "run/recipe.yaml").open("a") as file:
         file.write("# changed\n")
-    with pytest.raises(UsageError, match="is not the recipe that was run"):
+    with refused("run-changed", own_place / "run/recipe.yaml"):
         resumption.resume(own_place / "run", Site(), Silent())
 
 
@@ -236,11 +241,11 @@ def test_another_first_checkpoint_or_addition_is_refused(engine: Engine, own_pla
     added = extensions.Extension(packages=packages)
     begin(engine, own_place / "run", initial=initial.record(checkpoint))
     checkpoint.write_bytes(b"others")
-    with pytest.raises(UsageError, match="is gone or has changed since"):
+    with refused("run-changed", checkpoint):
         resumption.resume(own_place / "run", Site(), Silent())
     begin(engine, own_place / "other", modified=added.modifications())
     (packages / "more.py").write_text("")
-    with pytest.raises(UsageError, match=r"what was added to the image .* has changed since"):
+    with refused("run-changed", "--venv", packages):
         resumption.resume(own_place / "other", Site(), Silent())
 
 

@@ -1,6 +1,6 @@
-"""Engines: what builds and runs an image. One module each, all with the shape of `Engine`.
+"""Engines build images and run them. Each engine is a module with a class like `Engine`.
 
-`selection` has the one list of them. Those of containers stand on `building.Container`.
+`selection` lists the engines. The engines of containers inherit from `build_steps.Container`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
 
 Form = Literal["sif", "oci"]
-"""How an image is kept: in a SIF file, or as an OCI image in a storage of its engine."""
+"""The format of an image: a SIF file, or an OCI image in the storage of its engine."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a command finds: what is shown to it, its variables and its working directory.
+    """The surroundings of a command in a container.
 
-    With `network` it may use the host's network.
+    Attributes:
+        mounts: folders and files of the host that the command sees.
+        env: variables of the command.
+        workdir: working directory in the container.
+        network: whether the command may use the network of the host.
     """
 
     mounts: Sequence[Mount] = ()
@@ -38,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Description:
-    """What an engine knows of an image without running it: labels, and the entry point as text."""
+    """Facts of an image that its engine reads without running it: labels, entry point as text."""
 
     labels: Mapping[str, str]
     entry_point: str
@@ -46,7 +50,13 @@ class Description:
 
 @dataclass(frozen=True)
 class Condition:
-    """Whether an engine can be used here; "none": it is not here, and need not be."""
+    """Whether an engine can be used on this machine.
+
+    Attributes:
+        status: "none" means that the engine is not installed and is optional.
+        detail: version and place, or the problem.
+        hint: what to do about the problem.
+    """
 
     status: Literal["ok", "none", "warn", "fail"]
     detail: str
@@ -68,10 +78,10 @@ class Engine(Protocol):
     """Builds, finds and runs images of one kind.
 
     Attributes:
-        name: as `--engine` has it.
-        container: whether it shields a run from the host; only such results can be evidence.
-        form: of its images; None: it has none.
-        mounts_images: whether it shows file system images to a run, as data or as an overlay.
+        name: the value of `--engine`.
+        container: whether a run is isolated from the host; only such a run can be evidence.
+        form: format of the images; None: the engine has no images.
+        mounts_images: whether the engine mounts file system images, as data or as an overlay.
     """
 
     name: ClassVar[str]
@@ -81,7 +91,7 @@ class Engine(Protocol):
 
     @classmethod
     def condition(cls) -> Condition:
-        """Return whether it can be used on this machine, and what to do about it."""
+        """Return whether the engine can be used on this machine."""
 
     def find(
         self, image: Image, digest: str | None = None, *, thorough: bool = True
@@ -89,62 +99,63 @@ class Engine(Protocol):
         """Return the image built or pulled for the current definition, or None.
 
         Args:
-            image: which one.
-            digest: it is the image with this digest, whatever the definition is now.
-            thorough: it is to be used: hash it, even if it has not been touched since it was made.
+            image: the definition of the image.
+            digest: find the image with this digest, even if the definition has changed since.
+            thorough: hash the image even if its file is unchanged since it was made.
         """
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return what is wrong with the image that `find` should have found; None: nothing.
+        """Return the fault of a recorded image that `find` does not return; None: no fault.
 
-        `build` sets it aside and makes it anew.
+        `build` renames a damaged image and builds it again.
         """
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return what `build` would make from the current inputs (digest None, size 0)."""
+        """Return the image that `build` would make now (digest None, size 0)."""
 
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Build `image` (and the framework image it stands on) from its locked wheelhouse."""
+        """Build `image` from its locked wheelhouse, and its framework image before it."""
 
     def again(
         self, image: Image, *, base: str | None, reporter: Reporter
     ) -> AbstractContextManager[BuiltImage]:
-        """Build `image` once more, offline and aside; what was made is gone after the `with`."""
+        """Build `image` a second time, offline, and delete the result after the `with` block."""
 
     def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
-        """Run the self-test that the definition `image` has in its image `built`.
+        """Run the self-test of the definition `image` in the built image.
 
         Raises:
             BuildError: the self-test fails; the message has its output.
         """
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs the image's own Python, isolated as a run is."""
+        """Return the command that runs the Python of the image, isolated like a run."""
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
-        """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
+        """Run the Python of the image with the arguments `words`, and return its output."""
 
     def described(self, built: BuiltImage) -> Description:
         """Return the image's labels and entry point."""
 
     def node(self, built: BuiltImage) -> Node:
-        """Return what a run of the image takes from this machine (see `launch.LaunchSpec`)."""
+        """Return the part of a launch specification that depends on this machine."""
 
 
 def require(engine: Engine, image: Image) -> BuiltImage:
-    """Return the image that is here for the current definition.
+    """Return the image that was built or pulled for the current definition.
 
     Raises:
-        BuildError: it is not, or damaged; the hint says how it is made.
+        BuildError: there is no such image on this machine, or it is damaged.
     """
     built = engine.find(image)
     if built is None:
         fault = engine.damage(image)
         raise BuildError(
             fault or f"{image.name} is not built for {engine.name}",
+            code="image-damaged" if fault else "image-missing",
             hint=f"trimaran build {image.name} --engine {engine.name}"
-            + (" sets it aside and makes it anew" if fault else ""),
+            + (" renames it and builds it again" if fault else ""),
         )
     return built

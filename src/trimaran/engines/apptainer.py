@@ -25,11 +25,11 @@ from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
 SQUASHFS = "-comp gzip -Xcompression-level 1"
-"""gzip, for every kernel can mount it; the default level 9 takes minutes for a few per cent."""
+"""Options of mksquashfs: every kernel mounts gzip; level 9, the default, takes minutes longer."""
 
 
 def program() -> str | None:
-    """Return the path of Apptainer: from PATH, else the one that `make apptainer` assembled."""
+    """Return the path of Apptainer on PATH, else of the one from `make apptainer`, else None."""
     own = paths.cache("apptainer", "current", "usr", "bin", "apptainer")
     return shutil.which("apptainer") or (str(own) if own.is_file() else None)
 
@@ -48,14 +48,14 @@ class Apptainer(Container):
         found = executable or program()
         if found is None:
             raise BuildError(
-                "Apptainer is not installed",
+                "Apptainer is not installed", code="program-missing",
                 hint="`make apptainer` assembles it without root on Debian-family hosts",
             )
         self.executable = found
 
     @classmethod
     def condition(cls) -> Condition:
-        """Return whether there is an Apptainer, and it runs."""
+        """Return whether Apptainer is installed and runs."""
         found = program()
         if found is None:
             return Condition(
@@ -65,22 +65,22 @@ class Apptainer(Container):
         try:
             return Condition("ok", f"{cls(found).version()}, {found}")
         except (TrimaranError, OSError) as error:
-            return Condition("fail", str(error), f"install it anew, or take {found} out of PATH")
+            return Condition("fail", str(error), f"install it again, or remove {found} from PATH")
 
     def version(self) -> str:
-        """Return what it says of its version."""
-        said = process.run([self.executable, "--version"], timeout=20, check=RunError).stdout
-        return said.strip()
+        """Return the output of `apptainer --version`."""
+        result = process.run([self.executable, "--version"], timeout=20, check=RunError)
+        return result.stdout.strip()
 
     @classmethod
     def present(cls, records: Iterable[Record]) -> list[Record]:
-        """Return those whose SIF is there."""
+        """Return the records whose SIF exists."""
         return [record for record in records if os.path.lexists(record.reference)]
 
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
     ) -> None:
-        """Send the SIF as an ORAS artifact."""
+        """Push the SIF as an ORAS artifact."""
         options = [] if tls else ["--no-https"]
         options += ["--authfile", str(login)] if login else []
         argv = [self.executable, "push", *options, built.reference, f"oras://{to}"]
@@ -94,29 +94,29 @@ class Apptainer(Container):
 
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
         """Return the command of spython, which calls Apptainer by the name `singularity`."""
-        from trimaran.images import stages  # slow to import, and a run builds seldom
+        from trimaran.images import stages  # slow to import; most runs build nothing
 
         (folder / "bin").mkdir()
         (folder / "bin/singularity").symlink_to(self.executable)
         env = commands.own_environment(str(folder / "bin" / "singularity"), self.executable)
         env["APPTAINER_TMPDIR"] = str(folder / "tmp")
-        # Of its own: two builds at once read what the other one has half written there.
+        # A cache for this build alone: concurrent builds would read half-written files.
         env["APPTAINER_CACHEDIR"] = str(folder / "tmp" / "cache")
         base = job.under.reference
         if job.under.bootstrap != "docker":
-            # By a link in the working directory: labels would keep a path of this machine.
+            # A link in the working directory: labels would keep the path of this machine.
             link = folder / f"base{Path(base).suffix}"
             link.symlink_to(base)
             base = link.name
-        # In a file: `--build-arg` splits its value at commas.
+        # In a file, because `--build-arg` splits its value at commas.
         arguments = {"BOOTSTRAP": job.under.bootstrap, "BASE": base,
                      **commands.label_arguments(job.under)}
         lines = [f"{key}={value}\n" for key, value in arguments.items()]
         (folder / "arguments").write_text("".join(lines), encoding="utf-8")
         return Command((
             sys.executable, "-m", "trimaran.engines.spython_build", "image.sif", self.source,
-            "--notest",  # the finished SIF is tested instead, as it will be run
-            "--force",  # else labels and help of the image below stay
+            "--notest",  # the finished SIF is tested instead, in the way it will be run
+            "--force",  # else the labels and help of the framework image stay
             "--mksquashfs-args", SQUASHFS,
             "--bind", f"{wheels}:{stages.WHEELHOUSE}:ro",
             "--build-arg-file", "arguments",
@@ -125,7 +125,7 @@ class Apptainer(Container):
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:
         made, name = folder / "image.sif", job.image.name
         if not made.is_file():
-            raise BuildError(f"building {name} left no SIF")
+            raise BuildError(f"building {name} left no SIF", code="build-failed")
         if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
             sif.freeze(made, int(epoch))
         size = made.stat().st_size
@@ -136,7 +136,7 @@ class Apptainer(Container):
     def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:
         target = Path(reference)
         if os.path.lexists(target):
-            reporter.warn(f"{target} has no record; set aside as {set_aside(target).name}")
+            reporter.warn(f"{target} has no record; renamed to {set_aside(target).name}")
         Path(made.reference).rename(target)
 
     def _pull(self, reference: str, destination: Path) -> None:
@@ -148,9 +148,9 @@ class Apptainer(Container):
                 *gpu.apptainer_options(built.name), "--pwd", "/", built.reference]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs the image's own Python, isolated as a run is.
+        """Return the command that runs the Python of the image, isolated like a run.
 
-        Apptainer shares the host's network; `network` adds what reaches it through a proxy.
+        Apptainer shares the network of the host; `network` adds the variables of a proxy.
         """
         argv = [self.executable, "--quiet", "exec", *ISOLATION, *_namespace(),
                 "--pwd", setting.workdir, *map(plain, mount_options(setting.mounts)),
@@ -159,7 +159,7 @@ class Apptainer(Container):
         return Command(tuple(argv), env)
 
     def described(self, built: BuiltImage) -> Description:
-        """Return the SIF's labels and runscript."""
+        """Return the labels and the runscript of the SIF."""
         result = process.run(
             [self.executable, "inspect", "--json", "--labels", "--runscript", built.reference],
             env=self.environment(), check=BuildError,
@@ -168,7 +168,7 @@ class Apptainer(Container):
         return Description(found["labels"], found["runscript"])
 
     def node(self, built: BuiltImage) -> Node:
-        """Return what a run of the image takes from this machine."""
+        """Return the part of a launch specification that depends on this machine."""
         return Node(
             self.executable, built.reference,
             options=(*_namespace(), *gpu.apptainer_options(built.name)),
@@ -177,7 +177,7 @@ class Apptainer(Container):
 
 
 def _namespace() -> list[str]:
-    """Return the option that lets root run containers where it lacks capabilities."""
-    # As root, Apptainer would set limits that this root may not set; in a user
-    # namespace it does not try.
+    """Return the option with which root runs containers without CAP_SYS_RESOURCE."""
+    # As root, Apptainer sets resource limits, for which this root lacks the capability. In a
+    # user namespace it does not set them.
     return [USERNS] if hostfacts.root_lacks_capabilities() else []

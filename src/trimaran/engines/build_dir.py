@@ -1,4 +1,4 @@
-"""Where a SIF is made: a folder beside the finished images, gone after the build."""
+"""The folder in which a SIF is built, beside the finished images; deleted after the build."""
 
 from __future__ import annotations
 
@@ -18,16 +18,22 @@ SCRATCH = "trimaran-build-"
 
 @contextmanager
 def workplace(needed: int) -> Iterator[Path]:
-    """Yield a folder beside the finished images; gone afterwards, whatever happens.
+    """Yield a folder beside the finished images, and delete it afterwards in every case.
 
-    It is on the same file system as the finished images, so that the finished SIF is
-    renamed into place. Apptainer unpacks into `tmp` in it, which is a link to a folder
-    under TMPDIR, usually a local disk.
+    The folder is on the file system of the finished images, so that the finished SIF only has to
+    be renamed. Apptainer unpacks into its link `tmp`, which points to a folder below TMPDIR,
+    usually on a local disk.
+
+    Args:
+        needed: bytes that unpacking takes.
+
+    Raises:
+        BuildError: the space is too small.
     """
     finished = paths.cache("images")
     finished.mkdir(parents=True, exist_ok=True)
     for part in finished.glob("part-*"):
-        if locks.left_over(part):  # of a build that was killed outright
+        if locks.left_over(part):  # of a build that was killed
             for folder in folders(part):
                 shutil.rmtree(folder, ignore_errors=True)
             locks.path_of(part).unlink(missing_ok=True)
@@ -44,6 +50,6 @@ def workplace(needed: int) -> Iterator[Path]:
 
 
 def folders(place: Path) -> tuple[Path, ...]:
-    """Return all folders of the workplace `place`: where it unpacks under TMPDIR, and itself."""
+    """Return all folders of the workplace `place`: the one below TMPDIR, and `place` itself."""
     scratch = (place / "tmp").resolve()
     return (scratch, place) if scratch.name.startswith(SCRATCH) else (place,)

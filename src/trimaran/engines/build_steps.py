@@ -1,7 +1,7 @@
-"""The way from a definition to a tested image in a container: the same for every such engine.
+"""The steps from a definition to a tested image, which are the same for every container engine.
 
-A class below `Container` gives the steps that differ: how its form of image is made, kept and
-looked at, and the words of its commands. The order of the steps and the records are here.
+A subclass of `Container` supplies the steps that differ: how an image is built, kept and inspected,
+and the command lines. The order of the steps and the records are in this module.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ if TYPE_CHECKING:
     from trimaran.images.wheels import Item
 
 UNPACKED_PER_BYTE = 4.0
-"""Space that a build takes, per byte of its wheelhouse or of the image below."""
+"""Bytes that a build takes for each byte of its wheelhouse or of the framework image."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One image to build, with all that goes into it.
+    """One image to build, with all its inputs.
 
     Attributes:
-        below: the framework image that an app image stands on.
-        under: what is built on: the image below, or a base.
-        items: the locked files of the wheelhouse, all here and verified.
-        content: of the definition when the build began; it may be edited meanwhile.
+        image: the definition of the image.
+        below: the framework image of an app image; None for a framework image.
+        under: the image to build on: `below`, or a base image.
+        items: the locked files of the wheelhouse, downloaded and verified.
+        content: `identity.content_of` the definition at the beginning of the build, because the
+            definition may be edited during the build.
     """
 
     image: Image
@@ -49,24 +51,24 @@ class Job:
 
     @property
     def inputs(self) -> str:
-        """The hash over everything that decides what the image becomes."""
+        """The hash over all inputs of the image."""
         return store.inputs_of(self.content, self.under, self.below)
 
     @property
     def unpacked(self) -> int:
-        """Bytes that a build takes, about."""
+        """The approximate number of bytes that a build takes."""
         grown = sum(item.kept.stat().st_size for item in self.items)
         return int((grown + (self.below.size if self.below else 0)) * UNPACKED_PER_BYTE)
 
 
 class Container(Engine):
-    """An engine of containers: what is the same for all of them.
+    """The common part of all container engines.
 
     Attributes:
-        source: the rendered definition that it builds from.
-        beneath: what `Base.bootstrap` calls an image of this engine.
-        suffix: of the file into which it pulls a base.
-        executable: what it runs; its folder comes first in PATH.
+        source: file name of the rendered definition that the engine builds from.
+        beneath: value of `Base.bootstrap` for an image of this engine.
+        suffix: suffix of the file into which the engine pulls a base image.
+        executable: path of the program; its folder comes first in PATH.
     """
 
     container: ClassVar[bool] = True
@@ -76,74 +78,71 @@ class Container(Engine):
     suffix: ClassVar[str]
     executable: str
 
-    # What each engine gives, beside its commands and its own condition (see `Engine`).
+    # Each engine implements these methods, and those of `Engine` that are missing here.
 
     @classmethod
     @abstractmethod
     def present(cls, records: Iterable[Record]) -> list[Record]:
-        """Return those whose image still is where it was, told without reading it."""
+        """Return the records whose image still exists, without reading the image."""
 
     @abstractmethod
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
     ) -> None:
-        """Send the image to `HOST/NAMESPACE/IMAGE:TAG`, with the logins in the file `login`."""
+        """Push the image to `HOST/NAMESPACE/IMAGE:TAG`, with the logins in the file `login`."""
 
     @abstractmethod
     def _reference(self, name: str, inputs: str) -> str:
-        """Return where the image called `name` is kept: a file, or its name in the storage."""
+        """Return the place of the image called `name`: a path, or a name in the storage."""
 
     @abstractmethod
     def _workplace(self, job: Job) -> AbstractContextManager[Path]:
-        """Yield a folder to build in, where there is space; it is gone afterwards."""
+        """Yield a folder with enough space to build in, and delete it afterwards."""
 
     @abstractmethod
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
-        """Return the command that builds in `folder`, with the wheelhouse laid out in `wheels`."""
+        """Return the command that builds in `folder` from the wheelhouse in `wheels`."""
 
     @abstractmethod
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:
-        """Return what that command has built in `folder`, or put aside in the storage."""
+        """Return the image that this command has built, in `folder` or in the storage."""
 
     @abstractmethod
     def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:
-        """Put what was built and tested where `reference` says."""
+        """Move the built and tested image to its final place `reference`."""
 
     @abstractmethod
     def _pull(self, reference: str, destination: Path) -> None:
-        """Pull a base from its registry into a file."""
+        """Pull a base image from its registry into the file `destination`."""
 
     @abstractmethod
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
-        """Return the words that run the image's self-test, isolated as a run is."""
+        """Return the command that runs the self-test of the image, isolated like a run."""
 
-    # What is the same for all.
+    # These methods are the same for all container engines.
 
     @classmethod
     def fault(
         cls, record: Record, *, thorough: bool = True, advance: Advance = lambda amount: None
     ) -> str | None:
-        """Return what is wrong with the image of `record`, or None; see `store.damage`."""
+        """Return the fault of the image of `record`, or None; see `store.damage`."""
         return store.damage(record, thorough=thorough, advance=advance)
 
     def environment(self, *, network: bool = True) -> dict[str, str]:
-        """Return the variables of its own process."""
+        """Return the environment of the engine's own process."""
         return commands.own_environment(self.executable, network=network)
 
     def find(
         self, image: Image, digest: str | None = None, *, thorough: bool = True
     ) -> BuiltImage | None:
-        """Return the newest image of the current definition, or the one with `digest`, or None.
-
-        It is as it was recorded.
-        """
+        """Return the newest undamaged image of the current definition or with `digest`, or None."""
         for record in self._records(image, digest):
             if self.fault(record, thorough=thorough) is None:
                 return record
         return None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return what is wrong with the newest image, or with its record; None: nothing is here."""
+        """Return the fault of the newest image or of its record; None: there is no fault."""
         for record in self._records(image, digest):
             if fault := self.fault(record):
                 return fault
@@ -151,7 +150,7 @@ class Container(Engine):
         return f"{unread[0]} is damaged" if unread else None
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return what `build` would make, as far as it is known before the base is."""
+        """Return the image that `build` would make; its inputs lack the base image."""
         content = identity.content_of(image)
         reference = self._reference(image.name, content)
         return BuiltImage(image.name, self.name, reference, None, content, 0)
@@ -159,52 +158,56 @@ class Container(Engine):
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Build `image`, and the framework image below it, unless they are there already."""
-        # An image from elsewhere needs no framework image, and who cannot build may have it.
-        if base is None and (there := self._intact(image, reporter)) is not None:
-            return there
+        """Build `image` and its framework image, unless both exist."""
+        # A pulled image needs no framework image, and no permission to build.
+        if base is None and (existing := self._intact(image, reporter)) is not None:
+            return existing
         if hostfacts.root_lacks_capabilities():
             raise BuildError(
                 f"this root has no CAP_SYS_RESOURCE, which {self.name} needs as root",
+                code="permission-denied",
                 hint="build as an ordinary user (rootless), or use ENGINE=host",
             )
         below: BuiltImage | None = None
         for part in definition.chain(image):
-            # A given base counts for the framework image; what stands on it follows.
+            # With another base image, the framework image and the app image are both built.
             built = self._intact(part, reporter) if base is None else None
             below = built or self._build_one(part, below, base, offline, reporter)
         if below is None:
-            raise BuildError(f"{image.name} has no images to build")
+            raise BuildError(f"{image.name} has no images to build", code="build-failed")
         return below
 
     @contextmanager
     def again(self, image: Image, *, base: str | None, reporter: Reporter) -> Iterator[BuiltImage]:
-        """Build `image` once more, offline and aside; what was made is gone after the `with`."""
+        """Build `image` a second time, offline, and delete the result after the `with` block."""
         below = self.find(definition.chain(image)[0]) if image.kind == "app" else None
         with self._made(self._job(image, below, base, True, reporter), reporter) as built:
             yield built
 
     def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
-        """Run the image's self-test, isolated as a run is."""
+        """Run the self-test of the image, isolated like a run."""
         process.follow(
             self._self_test(image, built), f"testing {image.name}", reporter,
             env=self.environment(), what=f"the self-test of {image.name}", check=BuildError,
         )
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
-        """Run the image's own Python with `words`, isolated as a run is; return what it prints."""
+        """Run the Python of the image with the arguments `words`, and return its output."""
         command = self.python(built, words, Setting())
         result = process.run(command.argv, env=command.env)
         if result.returncode != 0:  # no `check`: it would repeat `words`, maybe a whole script
             tail = "\n".join(result.stderr.splitlines()[-10:])
-            raise BuildError(f"{built.reference}: its Python failed ({result.returncode}):\n{tail}")
+            raise BuildError(
+                f"{built.reference}: its Python failed ({result.returncode}):\n{tail}",
+                code="program-failed",
+            )
         return result.stdout
 
     def _records(self, image: Image, digest: str | None = None) -> Iterable[Record]:
         return store.records(image, self.name, digest)
 
     def _intact(self, image: Image, reporter: Reporter) -> BuiltImage | None:
-        """Return what `find` does, after setting aside what is damaged."""
+        """Return the same image as `find`, after renaming damaged images."""
         store.move_broken(image, self.name, reporter)
         for record in self._records(image):
             with reporter.bar(f"verifying {image.name}", record.size, unit="B") as advance:
@@ -218,8 +221,8 @@ class Container(Engine):
         self, image: Image, below: BuiltImage | None, given: str | None, offline: bool,
         reporter: Reporter,
     ) -> Job:
-        """Gather what goes into `image`."""
-        from trimaran.images import render, wheelhouse  # slow to import, and a run builds seldom
+        """Collect the inputs of `image`."""
+        from trimaran.images import render, wheelhouse  # slow to import; most runs build nothing
 
         render.check(image)
         content = identity.content_of(image)
@@ -233,7 +236,7 @@ class Container(Engine):
         if below is not None:
             return Base(self.beneath, below.reference, below.name, str(below.digest))
         if image.base is None:
-            raise BuildError(f"{image.name} has no base image")
+            raise BuildError(f"{image.name} has no base image", code="build-failed")
         return bases.resolve(image.base, given=given, offline=offline, pull=self._pull,
                              suffix=self.suffix, reporter=reporter)
 
@@ -241,11 +244,11 @@ class Container(Engine):
         self, image: Image, below: BuiltImage | None, given: str | None, offline: bool,
         reporter: Reporter,
     ) -> BuiltImage:
-        """Make one image, test it, put it where it belongs, and record it."""
+        """Build one image, test it, move it to its place, and record it."""
         job = self._job(image, below, given, offline, reporter)
         reference = self._reference(image.name, job.inputs)
         with locks.making(Path(reference), reporter):
-            for record in self._records(image):  # another process may have made it
+            for record in self._records(image):  # another process may have built it
                 if record.inputs == job.inputs and self.fault(record) is None:
                     return record
             with self._made(job, reporter) as made:
@@ -263,7 +266,7 @@ class Container(Engine):
 
     @contextmanager
     def _made(self, job: Job, reporter: Reporter) -> Iterator[BuiltImage]:
-        """Yield a new image, aside; gone afterwards, unless it was kept."""
+        """Yield a new image, and delete it afterwards, unless it was kept."""
         from trimaran.images import wheelhouse
 
         with self._workplace(job) as folder:
@@ -276,7 +279,7 @@ class Container(Engine):
 
 
 class Storage(Container):
-    """An engine that keeps OCI images in a storage of its own, which guards what is in it."""
+    """An engine that keeps OCI images in its own storage, which guarantees their content."""
 
     form = "oci"
     beneath = "storage"
@@ -286,20 +289,24 @@ class Storage(Container):
     def fault(
         cls, record: Record, *, thorough: bool = True, advance: Advance = lambda amount: None
     ) -> str | None:
-        """Return None: what the storage still has is as it was."""
+        """Return None: the storage guarantees the content of its images."""
         return None
 
     @abstractmethod
     def remove(self, record: Record) -> None:
-        """Remove the image of `record`, if it still is that one; BuildError: it is in use."""
+        """Remove the image of `record` from the storage.
+
+        Raises:
+            BuildError: a container uses the image.
+        """
 
     @abstractmethod
     def pull(
         self, source: str, image: Image, digest: str, *, login: Path | None, tls: bool,
         reporter: Reporter,
     ) -> tuple[str, int]:
-        """Bring `HOST/NAMESPACE/IMAGE@DIGEST`; return its name in the storage and its bytes.
+        """Pull `HOST/NAMESPACE/IMAGE@DIGEST`; return its name in the storage and its size in bytes.
 
         Raises:
-            BuildError: what came is not the image with `digest`.
+            BuildError: the pulled image has another digest than `digest`.
         """

@@ -1,4 +1,4 @@
-"""What the commands of all container engines share: their environment, labels and ends."""
+"""The common part of the commands of all container engines: environment, labels, transfers."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from trimaran.launch.words import Text, join, plain
 from trimaran.reporting import Reporter
 
 PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
-"""The only variables of the host that an engine's own process gets (PATH is set apart)."""
+"""The only variables of the host that the process of an engine gets, besides PATH."""
 
 FOR_THE_NETWORK = (
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "SSL_CERT_DIR",
 )
-"""What a pull needs as well: the site's proxy and certificates."""
+"""Variables that a pull gets, too: proxy and certificates of the site."""
 
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
-"""How labels and records write a date, in UTC."""
+"""Format of a date in labels and records, in UTC."""
 
 
 def lay_out(image: Image, file: str, folder: Path) -> None:
-    """Copy the definition `file` and the files of `image` into `folder`, as a build sees them.
+    """Copy the definition `file` and the files of `image` into the build folder `folder`.
 
-    All get the same mode: a checkout has that of its owner's umask, and the image gets it.
+    All copies get mode 644: in a checkout the mode depends on the umask of its owner, and it would
+    become part of the image.
     """
     for name in (file, *image.files):
         place = folder / name
@@ -44,12 +45,12 @@ def lay_out(image: Image, file: str, folder: Path) -> None:
 
 
 def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
-    """Return a small environment for an engine's process: no setting of the user leaks in.
+    """Return a small environment for the process of an engine, without settings of the user.
 
     Args:
-        programs: their folders come first in PATH.
-        network: False for a run, which needs none: what it gets is recorded, and the
-            address of a proxy may hold a password.
+        programs: programs whose folders come first in PATH.
+        network: whether the process needs the network. A run does not: its environment is
+            recorded, and the address of a proxy may contain a password.
     """
     env = {"PATH": plain(search_path([str(Path(program).parent) for program in programs]))}
     passed_on = (*PASSED_ON, *(FOR_THE_NETWORK if network else ()))
@@ -57,14 +58,14 @@ def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
 
 
 def search_path(first: Iterable[Text]) -> Text:
-    """Return a PATH of these folders and those of the system."""
+    """Return a PATH of the given folders, followed by those of the system."""
     folders = [*first, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
     separated = [part for folder in dict.fromkeys(folders) for part in (os.pathsep, folder)]
     return join(*separated[1:])
 
 
 def label_arguments(base: Base) -> Mapping[str, str]:
-    """Return the build arguments that end up in the image's labels."""
+    """Return the build arguments that become labels of the image."""
     checkout = paths.repository()
     return {
         "BASE_NAME": base.name,
@@ -76,22 +77,26 @@ def label_arguments(base: Base) -> Mapping[str, str]:
 
 
 def created() -> str:
-    """Return the date of the image: SOURCE_DATE_EPOCH if set, else now."""
+    """Return the date of the image: SOURCE_DATE_EPOCH if it is set, else now."""
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return datetime.fromtimestamp(seconds, timezone.utc).strftime(MOMENT)
 
 
 def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) -> None:
-    """Run an engine's command that sends an image to a registry, or brings one from there."""
+    """Run a command of an engine that pushes an image to a registry or pulls one.
+
+    Raises:
+        BuildError: the command failed.
+    """
     process.follow(
         argv, " ".join(argv[:2]), reporter, env=env, what=f"`{process.shell_line(argv)}`",
         check=BuildError,
-        hint="the same command goes on: what the registry has whole is not sent again",
+        hint="run the same command again: complete layers are not transferred again",
     )
 
 
 def git(folder: Path, *words: str) -> str | None:
-    """Return what git says of the checkout that holds `folder`; None: there is none, or no git."""
+    """Return the output of git in the checkout of `folder`; None: no checkout, or no git."""
     if shutil.which("git") is None or paths.is_installed(folder):
         return None
     result = process.run(["git", "-C", str(folder), *words])
@@ -99,7 +104,7 @@ def git(folder: Path, *words: str) -> str | None:
 
 
 def _public(url: str) -> str:
-    """Return a web address without credentials; anything else is nobody's business."""
+    """Return a web address without credentials; "unknown" for any other address."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return "unknown"

@@ -1,7 +1,7 @@
-"""Virtual environments of verified wheels: made, and checked file by file.
+"""Make virtual environments of verified wheels, and check them file by file.
 
-There is no pip and no resolving: the lock has all that belongs in, and `installer` unpacks it.
-A file that is written last lists the hash of every other one.
+The package `installer` unpacks exactly the wheels of the lock; pip is not used, and nothing is
+resolved. The file that is written last lists the hashes of all other files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trimaran.parsing import parse_json
 from trimaran.reporting import Advance, Reporter
 
 COMPLETE = ".complete"
-"""Lists what the environment consists of: path -> hash of a file, or target of a link."""
+"""The list of all files of the environment: path -> hash of a file, or target of a link."""
 
 
 @dataclass(frozen=True)
@@ -49,31 +49,34 @@ class _Task:
 
 
 def make(wheels: Sequence[Path], part: Path, place: Path, reporter: Reporter) -> None:
-    """Make an environment with these wheels in the folder `part`, to be renamed to `place`.
+    """Make an environment with the given wheels in `part`, a folder to be renamed to `place`.
 
     Raises:
-        BuildError: a wheel cannot be unpacked, or a file is not as its wheel lists it.
+        BuildError: a wheel cannot be unpacked, or a file differs from the hash in its wheel.
     """
     _Bare(symlinks=True).create(part)
     total = sum(map(_work, wheels))
     tasks = [_Task(wheel, part, place) for wheel in wheels]
-    tasks.sort(key=lambda task: -task.wheel.stat().st_size)  # the longest is not to come last
+    tasks.sort(key=lambda task: -task.wheel.stat().st_size)  # begin with the largest wheel
     with reporter.bar(f"installing {len(wheels)} packages", total, unit="files") as advance:
         for _ in pool.run(_unpack, tasks, pool.cores(), advance):
             pass
     found = _contents(part, _paths(part), reporter)
     if faults := _unlike_records(part, found):
-        raise BuildError("\n".join(["the environment is not what its packages list:", *faults]))
+        raise BuildError(
+            "\n".join([f"{place}: files differ from the hashes in their packages:", *faults]),
+            code="environment-damaged", hint="build it again",
+        )
     write_atomic(part / COMPLETE, json.dumps(found, indent=0) + "\n")
 
 
 def damage(place: Path, reporter: Reporter, *, thorough: bool = True) -> str | None:
-    """Return what is not as it was made in the environment `place`, or None.
+    """Return the first file of the environment `place` that has changed, or None.
 
     Args:
         place: the environment.
         reporter: shows progress.
-        thorough: hash also what has not been touched since (see `store`).
+        thorough: hash even the files whose `ctime` is older than the environment (see `store`).
     """
     mark = place / COMPLETE
     try:
@@ -101,10 +104,10 @@ def _is_touched(path: Path, since: int) -> bool:
 
 
 class _Bare(venv.EnvBuilder):
-    """Makes an environment that does not name the folder where it is made."""
+    """Makes an environment whose files do not contain the path of the folder."""
 
     def create_configuration(self, context: SimpleNamespace) -> None:
-        """Write it without the command."""
+        """Write `pyvenv.cfg` without the line of the command."""
         super().create_configuration(context)
         file = Path(context.cfg_path)
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -112,11 +115,11 @@ class _Bare(venv.EnvBuilder):
         file.write_text("".join(kept), encoding="utf-8")
 
     def setup_scripts(self, context: SimpleNamespace) -> None:
-        """Leave out what activates it in a shell."""
+        """Write no activation scripts."""
 
 
 class _Counting(SchemeDictionaryDestination):
-    """Unpacks a wheel, and tells of each file."""
+    """Unpacks a wheel, and reports each file."""
 
     advance: Advance
 
@@ -125,13 +128,13 @@ class _Counting(SchemeDictionaryDestination):
     ) -> RecordEntry:
         """Write one file."""
         self.advance(1)
-        # Several packages have files in one folder, and are unpacked at the same time.
+        # Packages that share a folder may be unpacked at the same time.
         Path(self.scheme_dict[scheme], path).parent.mkdir(parents=True, exist_ok=True)
         return super().write_to_fs(scheme, path, stream, is_executable)
 
 
 def _unpack(task: _Task, advance: Advance) -> None:
-    """Unpack one wheel and compile it; in a process of its own."""
+    """Unpack one wheel and compile its modules, in a separate process."""
     places = sysconfig.get_paths(
         "posix_prefix", {"base": str(task.part), "platbase": str(task.part)}
     )
@@ -145,10 +148,11 @@ def _unpack(task: _Task, advance: Advance) -> None:
         with WheelFile.open(task.wheel) as source:
             install(source, to, additional_metadata={"INSTALLER": b"trimaran\n"})
     except (ValueError, zipfile.BadZipFile) as error:
-        raise BuildError(f"{task.wheel.name} cannot be unpacked: {error}") from error
+        raise BuildError(f"{task.wheel.name} cannot be unpacked: {error}", code="wheel-damaged",
+                         hint="remove the file, so that it is downloaded again") from error
     site = Path(places["purelib"])
     for name in _modules(task.wheel):
-        # Without time stamps, so that Python never writes it anew; what is for newer Pythons fails.
+        # Without time stamps, so that Python never compiles again. Modules for newer Pythons fail.
         compileall.compile_file(
             site / name, stripdir=str(task.part), prependdir=str(task.place), quiet=2,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
@@ -162,7 +166,7 @@ def _modules(wheel: Path) -> list[str]:
 
 
 def _work(wheel: Path) -> int:
-    """Return how often `_unpack` advances, about."""
+    """Return approximately how many steps `_unpack` reports."""
     with zipfile.ZipFile(wheel) as archive:
         return len(archive.namelist()) + len(_modules(wheel))
 
@@ -177,7 +181,7 @@ def _paths(place: Path) -> list[str]:
 
 
 def _contents(place: Path, names: Iterable[str], reporter: Reporter) -> dict[str, str]:
-    """Return what there is under each of `names`: hash, target of a link, or what is wrong."""
+    """Return for each of `names` the hash, the target of a link, or the error."""
     names = list(names)
     with (
         reporter.bar(f"verifying {place.name}", len(names), unit="files") as advance,
@@ -203,7 +207,7 @@ def _content(place: Path, name: str) -> str:
 
 
 def _unlike_records(part: Path, found: dict[str, str]) -> list[str]:
-    """Return the files that no RECORD in the environment describes as they are."""
+    """Return the files whose hash differs from every RECORD that lists them."""
     site = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(part)}))
     listed: dict[str, set[str]] = {}
     for record in site.glob("*.dist-info/RECORD"):

@@ -1,8 +1,8 @@
-"""A virtual environment with packages beside an image, for `run --venv`, made in one go.
+"""Make a virtual environment with packages that an image lacks, for `run --venv`.
 
-The image's own Python makes it and the image's own pip fills it, in a container, so that all of
-it fits and what the image has is not installed a second time. What came in is recorded with its
-hashes, beside the image's digest.
+The Python and the pip of the image make the environment in a container: so the packages fit the
+image, and packages of the image are not installed a second time. A record in the environment lists
+the installed files with their hashes, and the digest of the image.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from trimaran.reporting import Reporter
 RECORD = "trimaran.json"
 LOCK = "requirements.lock"
 
-# Images carry pip as a wheel that runs as it is; those of a vendor have it installed.
+# Our images contain pip as a wheel, which runs without installation; images of a vendor have it
+# installed.
 _PIP = """
 import glob, os, sys
 python, *words = sys.argv[1:]
@@ -40,7 +41,7 @@ wheels = glob.glob("/usr/share/python-wheels/pip-*.whl")
 os.execv(python, [python, *([wheels[0] + "/pip"] if wheels else ["-m", "pip"]), *words])
 """
 _OPTIONS = (
-    # Wheels alone: images have no compiler, and nothing of a package is executed here.
+    # Wheels only: images have no compiler, and no code of a package is executed.
     "--only-binary", ":all:", "--no-compile", "--no-cache-dir", "--no-input",
     "--disable-pip-version-check", "--root-user-action=ignore", "--progress-bar", "off",
 )
@@ -51,7 +52,7 @@ _BUNDLES = (
 
 
 class Added(BaseModel):
-    """One package that was installed, and the file it came from."""
+    """An installed package, and the SHA-256 of its wheel."""
 
     name: str
     version: str
@@ -59,12 +60,13 @@ class Added(BaseModel):
 
 
 class Record(BaseModel):
-    """What is in the environment, as `trimaran.json` in it says.
+    """The content of `trimaran.json` in the environment.
 
     Attributes:
-        image: name of the image whose Python it is for.
-        digest: of the image that it was made with.
-        asked: as the user wrote it.
+        image: name of the image whose Python the environment is for.
+        digest: digest of that image.
+        asked: the requested packages, as the user wrote them.
+        packages: the installed packages.
     """
 
     image: str
@@ -86,12 +88,17 @@ def extend(
     """Make the virtual environment `out` with the packages `asked`, for `image`.
 
     Args:
-        find_links: folders with wheels, beside those of pip's configuration.
-        offline: take wheels from folders alone.
+        engine: the engine of the image.
+        image: the image whose Python the environment is for.
+        asked: requirements of pip, such as `timm>=1.0,<2`.
+        out: the folder to make.
+        find_links: folders with wheels, besides those of pip's configuration.
+        offline: take wheels from folders only.
+        reporter: shows progress.
 
     Raises:
-        UsageError: what is asked for is no package, `out` exists, or the engine has no images.
-        BuildError: the image is not built, or pip cannot install (its reason is named).
+        UsageError: a requirement is invalid, `out` exists, or the engine has no images.
+        BuildError: the image is not built, or pip cannot install a package.
     """
     if not engine.container:
         raise no_images(engine.name)
@@ -118,11 +125,13 @@ def extend(
 
 def _make_new(out: Path) -> None:
     if os.path.lexists(out):
-        raise UsageError(f"{out} exists", hint="name another place by --out, or remove it")
+        raise UsageError(f"{out} exists", code="file-exists",
+                         hint="choose another --out, or remove it")
     try:
         out.mkdir(parents=True)
     except OSError as error:
-        raise UsageError(f"cannot make {out}: {error.strerror}") from error
+        raise UsageError(f"cannot make {out}: {error.strerror}", code="file-unwritable",
+                         hint="choose another --out") from error
 
 
 def _check(text: str) -> None:
@@ -130,8 +139,9 @@ def _check(text: str) -> None:
         Requirement(text)
     except InvalidRequirement as error:
         raise UsageError(
-            f"'{text}' is no package", hint="for example einops or 'timm>=1.0,<2'; wheels of your"
-            " own go into a folder for --find-links"
+            f"'{text}' does not name a package", code="argument-invalid",
+            hint="for example einops or 'timm>=1.0,<2'; put your own wheels into a folder for"
+            " --find-links",
         ) from error
 
 
@@ -145,8 +155,8 @@ def _fill(
     offline: bool,
     reporter: Reporter,
 ) -> list[Added]:
-    """Make the environment in `out` and install into it; return what was installed."""
-    work = out / "work"  # pip unpacks here: the container's own /tmp is small
+    """Make the environment in `out`, and return the packages that were installed."""
+    work = out / "work"  # pip unpacks here: /tmp of a container is small
     work.mkdir()
     mounts = [Mount(str(out), str(out), writable=True),
               *(Mount(str(folder), str(folder)) for folder in dict.fromkeys(folders))]
@@ -159,7 +169,8 @@ def _fill(
         if errors := _errors(command, reporter):
             raise BuildError(
                 f"{' '.join(asked)} cannot be installed beside {built.name}:\n" + "\n".join(errors),
-                hint="with --offline, wheels come from --find-links alone" if offline else None,
+                code="install-failed",
+                hint="with --offline, wheels come only from --find-links" if offline else None,
             )
 
     python("-m", "venv", "--without-pip", str(out))
@@ -176,7 +187,7 @@ def _fill(
 
 
 def _errors(command: Command, reporter: Reporter) -> list[str]:
-    """Run `command`; return what it called an error, or said last, where it failed."""
+    """Run `command`; if it fails, return its lines with errors, or else its last lines."""
     output: list[str] = []
 
     def keep(line: str) -> None:
@@ -189,7 +200,7 @@ def _errors(command: Command, reporter: Reporter) -> list[str]:
 
 
 def _network(work: Path) -> dict[str, str]:
-    """Return pip's settings for the indexes of this machine, its proxy and its certificates."""
+    """Return the settings of pip: indexes, proxy and certificates of this machine."""
     first, *more = indexes.configured().indexes
     env = {name: os.environ[name] for name in commands.FOR_THE_NETWORK
            if name in os.environ and not name.startswith("SSL_")}
@@ -208,7 +219,7 @@ def _added(entry: dict[str, dict[str, str]]) -> Added:
     archive = source.get("archive_info")
     hash_ = archive.get("hash", "") if isinstance(archive, dict) else ""
     url = urlsplit(str(source["url"]))
-    if not hash_ and url.scheme == "file":  # pip hashes nothing that it takes from a folder
+    if not hash_ and url.scheme == "file":  # pip reports no hash of a file from a folder
         hash_ = f"sha256={sha256(Path(url2pathname(url.path)))}"
     about = entry["metadata"]
     return Added(name=about["name"], version=about["version"], sha256=hash_.removeprefix("sha256="))

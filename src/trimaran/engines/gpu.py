@@ -1,4 +1,4 @@
-"""Whose GPUs an image is for, and whether this host has some: what an engine asks before a run."""
+"""The vendor of the GPUs that an image uses, and the options that show them to a container."""
 
 from __future__ import annotations
 
@@ -10,40 +10,43 @@ from trimaran.images.parts import Gpu
 from trimaran.parsing import Malformed, parse_yaml
 
 DEVICES: dict[Gpu, Path] = {"nvidia": Path("/dev/nvidiactl"), "amd": Path("/dev/kfd")}
-"""The device file that a loaded driver makes, by vendor."""
+"""Vendor -> device file that exists when the driver is loaded."""
 
 APPTAINER: dict[Gpu, str] = {"nvidia": "--nv", "amd": "--rocm"}
-"""Apptainer's option that shows devices and driver libraries of the host, by vendor."""
+"""Vendor -> option of Apptainer that shows devices and driver libraries of the host."""
 
 
 CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
-"""Where the Container Device Interface has its specifications, as Podman looks them up."""
+"""Folders in which Podman looks for specifications of the Container Device Interface (CDI)."""
 
 CDI_KINDS: dict[Gpu, tuple[str, str]] = {
     "nvidia": ("nvidia.com/gpu", "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
     "amd": ("amd.com/gpu", "amd-ctk cdi generate --output=/etc/cdi/amd.json"),
 }
-"""The kind of device in a specification, and the command that writes one, by vendor."""
+"""Vendor -> kind of device in a CDI specification, and the command that writes one."""
 
 
 def vendor(name: str) -> Gpu | None:
-    """Return whose GPUs the image called `name` is for; None: no GPU, or an image not from here."""
+    """Return the vendor of the GPUs that the image called `name` uses.
+
+    None: the image uses no GPUs, or this checkout does not define it.
+    """
     if name not in definition.names():
         return None
     return definition.chain(definition.load(name))[0].gpu
 
 
 def apptainer_options(name: str) -> list[str]:
-    """Return Apptainer's options for the GPUs of this host that the image called `name` is for."""
+    """Return the options with which Apptainer shows GPUs of this host to the image `name`."""
     of = vendor(name)
     return [APPTAINER[of]] if of is not None and DEVICES[of].exists() else []
 
 
 def podman_options(name: str) -> list[str]:
-    """Return Podman's options for the GPUs of this host that the image called `name` is for.
+    """Return the options with which Podman shows GPUs of this host to the image `name`.
 
     Raises:
-        BuildError: there is a driver, and no specification by which Podman could hand GPUs in.
+        BuildError: the driver is loaded, but no CDI specification describes the GPUs.
     """
     of = vendor(name)
     if of is None or not DEVICES[of].exists():
@@ -51,16 +54,17 @@ def podman_options(name: str) -> list[str]:
     kind, command = CDI_KINDS[of]
     if kind not in {_kind(path) for folder in CDI for path in folder.glob("*")}:
         raise BuildError(
-            f"{name} is for GPUs, and no CDI specification of {kind} is in"
-            f" {' or '.join(map(str, CDI))}, by which Podman hands them in",
-            hint=f"let root run `{command}`, or use --engine apptainer",
+            f"{name} uses GPUs, and Podman needs a CDI specification of {kind}, which is not in"
+            f" {' or '.join(map(str, CDI))}",
+            code="gpu-unavailable",
+            hint=f"run `{command}` as root, or use --engine apptainer",
         )
-    # To AMD's devices a user without root gets by groups: video and render.
+    # A user without root may open AMD devices as a member of the groups video and render.
     return ["--device", f"{kind}=all", *(["--group-add", "keep-groups"] if of == "amd" else [])]
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of device that a specification is about; "" where it is none."""
+    """Return the kind of device in a CDI specification; "" if the file is not one."""
     if path.suffix not in (".json", ".yaml"):
         return ""
     try:

@@ -1,7 +1,7 @@
 """The host engine: a virtual environment with the wheels of an image's lock, no container.
 
-It is for machines without a container engine, and for development. Nothing
-shields a run from the host's libraries, so its results are no evidence.
+It is for machines without a container engine, and for development. A run uses libraries of
+the host, so its results are not evidence.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ PART = "part-"
 TCMALLOC = "libtcmalloc_minimal.so.4"
 
 GLIBC_TUNABLES = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_MAX_": "0"}
-"""Variables with which glibc keeps freed memory, up to 16 GiB, for the next step, as tcmalloc does.
+"""Variables with which glibc keeps up to 16 GiB of freed memory for the next step, like tcmalloc.
 
-mallopt(3), M_TRIM_THRESHOLD and M_MMAP_MAX. `OMP_WAIT_POLICY=passive`, which helps beside another
-process, is not set: it costs a seventh on an idle machine (site/docs/guides/threads.md).
+See M_TRIM_THRESHOLD and M_MMAP_MAX in mallopt(3). `OMP_WAIT_POLICY=passive`, which helps when
+another process runs, is not set: it makes a run on an idle machine slower by a seventh
+(site/docs/guides/threads.md).
 """
 
 
 class Host:
-    """Virtual environments in the cache, named after the content that they are made from."""
+    """Virtual environments in the cache, named after the hash of their inputs."""
 
     name = "host"
     container = False
@@ -46,7 +47,7 @@ class Host:
 
     @classmethod
     def condition(cls) -> Condition:
-        """Return whether the locked wheels are for this Python, and train at full speed."""
+        """Return whether wheels are locked for this Python, and whether tcmalloc is installed."""
         if PYTHON not in PYTHONS:
             return Condition("warn", f"Python {PYTHON}",
                              f"the locked wheels are for Python {PYTHONS[0]} to {PYTHONS[-1]}")
@@ -64,7 +65,7 @@ class Host:
     ) -> BuiltImage | None:
         """Return the environment made from the current inputs of `image`, or None.
 
-        It has no digest, so it never is the image with one; `build` is what hashes all its files.
+        An environment has no digest, so a search by digest finds none. `build` hashes all files.
         """
         if digest is not None:
             return None
@@ -73,14 +74,14 @@ class Host:
         return planned if here and self.damage(image) is None else None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return what was touched since the environment was made, and is not as it was then."""
+        """Return the first changed file among those with a new `ctime`, or None."""
         place = Path(self.planned(image).reference)
         if digest is not None or not place.exists():
             return None
         return environment.damage(place, Silent(), thorough=False)
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return the environment that `build` makes; it does not need to exist."""
+        """Return the environment that `build` would make; it need not exist."""
         inputs = hashlib.sha256(f"{identity.content_of(image)} {sys.version}".encode()).hexdigest()
         place = paths.cache("host", f"{image.name}-{inputs[:12]}")
         return BuiltImage(image.name, self.name, str(place), None, inputs, 0)
@@ -88,26 +89,27 @@ class Host:
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Return the environment, made from the locked wheels unless it is there and whole.
+        """Return the environment, after making it from the locked wheels if it does not exist.
 
-        It gets its name when it is whole; a damaged one is set aside.
+        It gets its final name when it is complete. A damaged environment is renamed.
 
         Raises:
             UsageError: no wheels are locked for this Python.
-            BuildError: a base image is asked for, or a wheel cannot be had or is refused.
+            BuildError: a base image is given, or a wheel cannot be downloaded or verified.
         """
         if base is not None:
-            raise BuildError("the host engine has no base image", hint="leave out --base")
+            raise BuildError("--base: the host engine has no base image",
+                             code="arguments-conflict", hint="leave out --base")
         planned = self.planned(image)
         place = Path(planned.reference)
         if place.exists() and environment.damage(place, reporter) is None:
             return planned
         with locks.making(place, reporter):
-            if place.exists():  # another process may have made it meanwhile
+            if place.exists():  # another process may have made it in the meantime
                 fault = environment.damage(place, reporter)
                 if fault is None:
                     return planned
-                reporter.warn(f"{fault}; set aside as {set_aside(place).name}, made anew")
+                reporter.warn(f"{fault}; renamed to {set_aside(place).name}, and made again")
             with locks.scratch(place.parent, PART) as part:
                 self._fill(image, part / place.name, place, offline, reporter)
                 (part / place.name).rename(place)
@@ -135,15 +137,15 @@ class Host:
     def again(
         self, image: Image, *, base: str | None, reporter: Reporter
     ) -> AbstractContextManager[BuiltImage]:
-        """Refuse: an environment is no image that could be built twice and compared."""
+        """Raise UsageError: an environment is not an image that could be compared."""
         raise no_images(self.name)
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Refuse: there is no image, and the environment is not to be changed."""
+        """Raise UsageError: there is no image, and the environment must not be changed."""
         raise no_images(self.name)
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
-        """Run the environment's Python with `words`; return what it prints."""
+        """Run the Python of the environment with `words`, and return its output."""
         with tempfile.TemporaryDirectory(prefix="trimaran-inside-") as folder:
             argv = [str(Path(built.reference, "bin/python")), *words]
             env = {**self._environment(built), "HOME": folder}
@@ -151,18 +153,18 @@ class Host:
         return done.stdout
 
     def described(self, built: BuiltImage) -> Description:
-        """Refuse: an environment has no labels and no entry point."""
+        """Raise UsageError: an environment has no labels and no entry point."""
         raise no_images(self.name)
 
     def node(self, built: BuiltImage) -> Node:
-        """Return what a run takes from this machine: the environment and its variables."""
+        """Return the part of a launch specification that depends on this machine."""
         return Node(
             str(Path(built.reference, "bin/python")), built.reference,
             environment=self._environment(built),
         )
 
     def _environment(self, built: BuiltImage) -> dict[str, str]:
-        """Return the variables of a process in the environment, besides its home."""
+        """Return the variables of a process in the environment, without HOME."""
         return {
             "PATH": f"{Path(built.reference, 'bin')}:{SYSTEM_PATH}",
             "LANG": "C.UTF-8",
@@ -172,7 +174,7 @@ class Host:
 
 
 def tcmalloc() -> Path | None:
-    """Return the host's tcmalloc: training is slower without."""
+    """Return the path of tcmalloc on this host, which makes training faster, or None."""
     for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"):
         if (library := Path(folder, TCMALLOC)).exists():
             return library

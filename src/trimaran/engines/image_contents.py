@@ -1,9 +1,9 @@
-"""What is inside a built image: packages, environment, labels, entry point, every file's digest.
+"""The inventory of an image: packages, environment, labels, entry point, hashes of all files.
 
-`probe.py` collects it inside the image with the image's own Python, the engine adds
-labels and entry point. It is kept beside the image's record when the image is built,
-and everything that is said about an image's content comes from it: what two builds
-differ in, the SBOM, the licences, the largest items.
+`probe.py` collects the inventory inside the image with the Python of the image; the engine adds
+labels and entry point. The inventory is written beside the record of the image when the image is
+built. The comparison of two builds, the SBOM, the licences and the largest items are derived from
+it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from trimaran.parsing import parse_json
 
 Kind = Literal["debian", "python", "environment", "label", "entry point", "file"]
 Reasons = Mapping[tuple[Kind, str], str]
-"""(kind, pattern that the whole name matches) -> why that may differ without harm."""
+"""(kind, pattern that matches the whole name) -> reason why a difference is harmless."""
 
-# Set by an engine for each container, not by the image.
+# An engine sets these variables in each container; the image does not contain them.
 _OF_THE_ENGINE = re.compile(
     r"(APPTAINER|SINGULARITY)_.*|PS1|PROMPT_COMMAND|HOME|PWD|OLDPWD|SHLVL|_|TERM|LC_CTYPE"
     r"|HOSTNAME|container"
@@ -45,15 +45,15 @@ SAME_ENGINE: Reasons = {
     ("label", r"org\.label-schema\.usage\.apptainer\.version"): "the version of Apptainer",
     ("label", r"io\.buildah\.version"): "the version of buildah",
 }
-"""What may differ between two builds from one lock by one engine."""
+"""Differences that two builds from one lock by one engine may have."""
 
 
 class DebianPackage(strict.Model):
-    """An installed Debian package, as dpkg knows it.
+    """An installed Debian package, as the database of dpkg describes it.
 
     Attributes:
-        licences: declared by a machine-readable copyright file.
-        mentioned: in the running text of any other.
+        licences: licences that a machine-readable copyright file declares.
+        mentioned: licences that the text of another copyright file mentions.
     """
 
     name: str
@@ -65,7 +65,7 @@ class DebianPackage(strict.Model):
 
 
 class PythonPackage(strict.Model):
-    """An installed Python distribution; licences as its metadata states them."""
+    """An installed Python distribution, with the licences that its metadata states."""
 
     name: str
     version: str
@@ -77,9 +77,9 @@ class File(strict.Model):
     """One path of the root file system.
 
     Attributes:
-        size: of a file, in bytes; else 0.
-        sha256: of a file; None where the probe's user may not read it.
-        target: of a link.
+        size: size of a file in bytes; 0 for other types.
+        sha256: hash of a file; None if the user of the probe may not read it.
+        target: target of a link.
     """
 
     type: Literal["file", "directory", "link", "other"]
@@ -90,13 +90,13 @@ class File(strict.Model):
 
     @property
     def content(self) -> str:
-        """What decides whether two files are the same, as text."""
+        """The type, mode and hash or target as text, to compare two files."""
         what = self.sha256 or self.target or ""
         return f"{self.type} {self.mode:o} {what}".rstrip()
 
 
 class Item(strict.Model):
-    """A file or a folder, with all that is below it, and its size in bytes."""
+    """A file, or a folder with all that it contains, and its size in bytes."""
 
     path: str
     size: int
@@ -104,12 +104,14 @@ class Item(strict.Model):
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that two images differ in.
+    """One difference between two images.
 
     Attributes:
-        before: in the first one; None when it is not there.
-        after: in the second one.
-        reason: why it is no harm; None when nothing explains it.
+        kind: kind of the thing that differs.
+        name: name of that thing.
+        before: its value in the first image; None: the first image lacks it.
+        after: its value in the second image; None: the second image lacks it.
+        reason: why the difference is harmless; None: there is no known reason.
     """
 
     kind: Kind
@@ -124,15 +126,15 @@ class Difference:
 
 
 class Inventory(strict.Model):
-    """All that is inside one image.
+    """The content of one image.
 
     Attributes:
-        digest: of the image that this was collected from.
+        digest: digest of the image.
         release: the fields of its os-release file.
-        entry_point: the command that the arguments of a run are added to.
-        environment: without the variables that the engine adds to every container.
-        files: path -> what is there, without what no image has of its own (`probe.SKIPPED`).
-        hidden: places where the engine put something over the image, so not seen.
+        entry_point: the command to which the arguments of a run are appended.
+        environment: its variables, without those that the engine adds to every container.
+        files: path -> file, without the paths in `probe.SKIPPED`.
+        hidden: places over which the engine mounted something, so that the probe did not see them.
     """
 
     schema_: Literal[2] = Field(default=2, alias="schema")
@@ -151,7 +153,7 @@ class Inventory(strict.Model):
 
     @property
     def unpacked(self) -> int:
-        """Bytes of all files."""
+        """The size of all files in bytes."""
         return sum(file.size for file in self.files.values())
 
     def largest(self, count: int) -> list[Item]:
@@ -165,7 +167,7 @@ class Inventory(strict.Model):
         return [Item(path=path, size=size) for path, size in ordered[:count]]
 
     def differences(self, other: Inventory, reasons: Reasons = SAME_ENGINE) -> list[Difference]:
-        """Return what `other` has otherwise, each with its reason if `reasons` has one."""
+        """Return the differences to `other`, each with its reason in `reasons`, if any."""
         sides: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
             ("debian", _debian(self), _debian(other)),
             ("python", _python(self), _python(other)),
@@ -186,12 +188,12 @@ class Inventory(strict.Model):
 
 
 def of(engine: Engine, built: BuiltImage) -> Inventory:
-    """Return the inventory of `built`: the one that is kept, else collected and kept now."""
+    """Return the stored inventory of `built`, or else collect and store it."""
     return load(built) or record(engine, built)
 
 
 def record(engine: Engine, built: BuiltImage) -> Inventory:
-    """Collect the inventory of `built` and keep it beside the image's record."""
+    """Collect the inventory of `built`, and store it beside the record of the image."""
     found = collect(engine, built)
     path = place(built)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,26 +205,26 @@ def record(engine: Engine, built: BuiltImage) -> Inventory:
 
 
 def load(built: BuiltImage) -> Inventory | None:
-    """Return the inventory that was kept of exactly these bytes, or None."""
+    """Return the stored inventory of the image with this digest, or None."""
     try:
         found = Inventory.model_validate_json(gzip.decompress(place(built).read_bytes()))
     except (OSError, EOFError, ValidationError, zlib.error):
-        return None  # never collected, damaged, or of another version of the tool
+        return None  # missing, damaged, or written by another version
     return found if found.digest == built.digest else None
 
 
 def place(built: BuiltImage) -> Path:
-    """Return where the inventory of `built` is kept."""
+    """Return the path of the stored inventory of `built`."""
     name = f"{built.name}-{built.inputs[:12]}.{built.engine}.inventory.json.gz"
     return paths.cache("images", name)
 
 
 def collect(engine: Engine, built: BuiltImage) -> Inventory:
-    """Look into `built`.
+    """Collect the inventory of `built`.
 
     Raises:
         UsageError: the engine is the host, which has no images.
-        BuildError: the image's Python does not run, or prints something else.
+        BuildError: the Python of the image fails, or its output is not an inventory.
     """
     description = engine.described(built)
     script = resources.files("trimaran.engines").joinpath("probe.py").read_text(encoding="utf-8")
@@ -238,16 +240,17 @@ def collect(engine: Engine, built: BuiltImage) -> Inventory:
             "entry_point": command.group(1) if command else entry_point,
         })
     except (ValueError, KeyError) as error:  # pydantic's error is a ValueError
-        raise BuildError(f"{built.reference}: the look inside failed: {error}") from error
+        raise BuildError(f"{built.reference}: the output of the probe cannot be read: {error}",
+                         code="image-invalid") from error
 
 
 def unexplained(differences: Iterable[Difference]) -> list[Difference]:
-    """Return those that have no reason."""
+    """Return the differences without a reason."""
     return [difference for difference in differences if difference.reason is None]
 
 
 def _own(environment: Mapping[str, str]) -> dict[str, str]:
-    return {  # an empty one is as good as none: Apptainer cannot unset what the host has set
+    return {  # an empty variable counts as unset: Apptainer cannot unset a variable
         key: value for key, value in sorted(environment.items())
         if value and not _OF_THE_ENGINE.fullmatch(key) and (key, value) not in _ENGINE_VALUES
     }
@@ -273,6 +276,6 @@ def _item(path: str) -> str:
     depth = 4
     if "site-packages" in parts:
         depth = parts.index("site-packages") + 2
-        if parts[depth - 1] == "nvidia":  # a folder that many packages share
+        if parts[depth - 1] == "nvidia":  # many packages share this folder
             depth += 1
     return str(PurePosixPath(*parts[:depth]))

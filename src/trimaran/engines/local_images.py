@@ -1,4 +1,4 @@
-"""Which images are here, told from their records: a listing must not read gigabytes."""
+"""List the images on this machine by their records, without reading the images."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Here:
 
 
 def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
-    """Return what is here of each image by name, current ones first, then the newest.
+    """Return the images on this machine by name: those of current definitions first, then by age.
 
-    A SIF that was touched since it was recorded is hashed, and shown as such when damaged.
+    Only a SIF whose `ctime` is newer than its record is hashed, to find out whether it is damaged.
     """
     models = list(wanted)
     engines = selection.containers()

@@ -1,4 +1,4 @@
-"""OCI images: buildah builds them from the same definition, podman runs them."""
+"""Podman: Buildah builds OCI images from the same definitions, and Podman runs them."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from trimaran.launch.words import plain
 from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
-# vfs needs neither FUSE nor kernel support; chroot isolation needs no privilege beyond
-# the user namespace. Both are slower than overlay and runc, and work everywhere.
+# vfs needs neither FUSE nor support by the kernel, and chroot isolation needs no privilege besides
+# a user namespace. Both are slower than overlay and runc, but work everywhere.
 STORAGE = ("--storage-driver", "vfs")
 ISOLATION = ("--isolation", "chroot")
 
 TRANSPORTS = {"docker": "", "storage": "", "docker-archive": "docker-archive:",
               "oci-archive": "oci-archive:"}
-"""What buildah wants in front of a base, by `Base.bootstrap`."""
+"""`Base.bootstrap` -> prefix of a base image on the command line of Buildah."""
 
 TIDYING = (0.5, 1.0, 2.0, 4.0)
-"""Seconds to wait for podman, which still removes a container when its `run --rm` has ended."""
+"""Seconds to wait, because Podman may still remove a container after `run --rm` has ended."""
 IN_USE = "in use by a container"
 UNKNOWN = "image not known"
 
 
 class Podman(Storage):
-    """Builds with buildah; finds, tests and runs with podman, in one storage."""
+    """Builds with Buildah, and finds, tests and runs with Podman, in one storage."""
 
     name = "podman"
     source = "Dockerfile"
@@ -51,29 +51,34 @@ class Podman(Storage):
     def __init__(self) -> None:
         if missing := _missing():
             raise BuildError(
-                f"{missing[0]} is not installed", hint="apt-get install buildah podman"
+                f"{missing[0]} is not installed", code="program-missing",
+                hint="apt-get install buildah podman",
             )
 
     @classmethod
     def condition(cls) -> Condition:
-        """Return whether both programs are there."""
+        """Return whether Podman and Buildah are installed."""
         missing = _missing()
         if not missing:
             return Condition("ok", "podman and buildah are installed")
         if len(missing) == 1:
             return Condition("warn", f"{missing[0]} is missing",
-                             "--engine podman takes both podman and buildah")
+                             "--engine podman needs both podman and buildah")
         return Condition("none", "not installed; only --engine podman uses it")
 
     @classmethod
     def present(cls, records: Iterable[Record]) -> list[Record]:
-        """Return those whose image the storage has."""
+        """Return the records whose image is in the storage."""
         if "podman" in _missing():
             return []
         return [record for record in records if _stored(record.reference) == record.digest]
 
     def remove(self, record: Record) -> None:
-        """Remove the image from the storage, if that still has it under this reference."""
+        """Remove the image of `record`, if the storage still has it under its reference.
+
+        Raises:
+            BuildError: Podman refuses, for example because a container uses the image.
+        """
         if _stored(record.reference) != record.digest:
             return
         for pause in (0.0, *TIDYING):
@@ -84,28 +89,30 @@ class Podman(Storage):
                 break
         if done.returncode != 0:
             raise BuildError(
-                f"podman does not remove {record.reference}: {done.stderr.strip()}",
+                f"podman cannot remove {record.reference}: {done.stderr.strip()}",
+                code="in-use" if IN_USE in done.stderr else "program-failed",
                 hint=f"`podman {' '.join(STORAGE)} ps --all --external` lists what uses it",
             )
 
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
     ) -> None:
-        """Send the image; the layers that are there are left out."""
+        """Push the image; layers that the registry has are not sent again."""
         self._transfer("push", login, tls, built.reference, f"docker://{to}", reporter=reporter)
 
     def pull(
         self, source: str, image: Image, digest: str, *, login: Path | None, tls: bool,
         reporter: Reporter,
     ) -> tuple[str, int]:
-        """Pull by the manifest's digest, which Podman verifies, with that of every layer."""
+        """Pull by the digest of the manifest; Podman verifies it and the digest of every layer."""
         self._transfer("pull", login, tls, source, reporter=reporter)
         tag = self._reference(image.name, digest.removeprefix("sha256:"))
         self._podman("tag", source, tag)
         found = _stored(tag)
         if found != digest:
             raise BuildError(
-                f"podman made another image of {source}, not used: expected {digest}, found {found}"
+                f"{source} is another image: expected {digest}, found {found}",
+                code="digest-mismatch",
             )
         return tag, self._size(tag)
 
@@ -118,7 +125,7 @@ class Podman(Storage):
         commands.transfer(argv, self.environment(), reporter)
 
     def _records(self, image: Image, digest: str | None = None) -> Iterable[Record]:
-        """Yield only those whose image the storage has under their reference."""
+        """Yield only the records whose image is in the storage under their reference."""
         for record in super()._records(image, digest):
             if _stored(record.reference) == record.digest:
                 yield record
@@ -127,12 +134,12 @@ class Podman(Storage):
         return f"localhost/trimaran/{name}:{inputs[:12]}"
 
     def _aside(self, job: Job) -> str:
-        """Return the name of the image until it is tested: this process's own."""
+        """Return the name of the image until it is tested; it contains the process number."""
         return self._reference(f"part-{os.getpid()}/{job.image.name}", job.inputs)
 
     @contextmanager
     def _workplace(self, job: Job) -> Iterator[Path]:
-        # vfs keeps a whole copy of the layer below for each new one.
+        # vfs stores each layer as a whole copy of the layer below.
         check_space(self._root(), 2 * job.unpacked, "building the image", BuildError)
         with tempfile.TemporaryDirectory(prefix="trimaran-context-") as folder:
             try:
@@ -143,7 +150,7 @@ class Podman(Storage):
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
         under = job.under
         if under.bootstrap not in TRANSPORTS:
-            raise BuildError(f"buildah cannot build on {under.reference}",
+            raise BuildError(f"buildah cannot build on {under.reference}", code="base-invalid",
                              hint="give --base an image archive or a reference instead of a SIF")
         base = TRANSPORTS[under.bootstrap] + under.reference
         argv = ["buildah", *STORAGE, "build", *ISOLATION, "--tag", self._aside(job),
@@ -160,7 +167,7 @@ class Podman(Storage):
         tag = self._aside(job)
         digest = _stored(tag)
         if digest is None:
-            raise BuildError(f"buildah left no image {tag}")
+            raise BuildError(f"buildah left no image {tag}", code="build-failed")
         return BuiltImage(job.image.name, self.name, tag, digest, job.inputs, self._size(tag))
 
     def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:
@@ -175,17 +182,17 @@ class Podman(Storage):
                 f"{VENV}/bin/python", built.reference, *definition.self_test(image)]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs the image's own Python, isolated as a run is."""
+        """Return the command that runs the Python of the image, isolated like a run."""
         argv = [*_run(setting), "--entrypoint", f"{VENV}/bin/python", built.reference, *words]
         return Command(tuple(argv), self.environment(network=setting.network))
 
     def described(self, built: BuiltImage) -> Description:
-        """Return the image's labels and entry point."""
+        """Return the labels and the entry point of the image."""
         config = parse_json(self._podman("image", "inspect", built.reference))[0]["Config"]
         return Description(config.get("Labels") or {}, shlex.join(config.get("Entrypoint") or []))
 
     def node(self, built: BuiltImage) -> Node:
-        """Return what a run of the image takes from this machine."""
+        """Return the part of a launch specification that depends on this machine."""
         return Node(
             "podman", built.reference, global_options=(*STORAGE, *_runtime()),
             options=tuple(gpu.podman_options(built.name)),
@@ -193,7 +200,7 @@ class Podman(Storage):
         )
 
     def _podman(self, *words: str) -> str:
-        """Return what podman prints."""
+        """Run podman with `words`, and return its output."""
         return process.run(["podman", *STORAGE, *words], env=self.environment(),
                            check=BuildError).stdout
 
@@ -207,10 +214,14 @@ class Podman(Storage):
 
 
 def _stored(reference: str) -> str | None:
-    """Return the digest of the image that the storage has under this reference, or None.
+    """Return the digest of the image that the storage has under `reference`, or None.
 
-    Asks for this one only: a listing fails if another process removes some other image meanwhile.
-    And asks again: an image that is there was once not found while podman tidied up.
+    Only this image is inspected, because a listing fails if another process removes an image at
+    the same time. It is inspected twice, because Podman may miss an existing image while it removes
+    containers.
+
+    Raises:
+        BuildError: Podman fails for another reason.
     """
     env = commands.own_environment(Podman.executable)
     argv = ["podman", *STORAGE, "image", "inspect", "--format", "{{.Id}}", reference]
@@ -225,9 +236,9 @@ def _stored(reference: str) -> str | None:
             return None
     words = f"podman {' '.join(STORAGE)}"
     raise BuildError(
-        f"podman does not say whether it has {reference}: {done.stderr.strip()}",
-        hint=f"`{words} info` says whether its storage works; "
-             f"`{words} rmi --force {reference}` removes an image that is broken",
+        f"podman cannot inspect {reference}: {done.stderr.strip()}", code="program-failed",
+        hint=f"`{words} info` shows whether its storage works; "
+             f"`{words} rmi --force {reference}` removes a broken image",
     )
 
 
@@ -236,13 +247,13 @@ def _missing() -> list[str]:
 
 
 def _runtime() -> list[str]:
-    # Where cgroups are not version 2 alone, crun refuses to run as a user; runc does not.
+    # Without pure version 2 of cgroups, crun does not run without root; runc does.
     unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
     return ["--runtime=runc"] if not unified and shutil.which("runc") else []
 
 
 def _run(setting: Setting, options: Sequence[str] = ()) -> list[str]:
-    """Return `podman run` and its options, which isolate a container from the host."""
+    """Return `podman run` with the options that isolate a container from the host."""
     own = run_options(setting.workdir, setting.mounts, setting.env, options=options,
                       network=setting.network)
     return ["podman", *STORAGE, *_runtime(), *map(plain, own)]

@@ -1,7 +1,7 @@
-"""Runs inside an image, with the image's own Python, and prints what is there as JSON.
+"""Print the inventory of an image as JSON; the Python of the image runs this module.
 
-`inventory` hands this file's text to the interpreter of the image: so the standard
-library of Python 3.10 is all that it may use, and nothing of it is in the image.
+`image_contents` passes the text of this file to the interpreter of the image. It may use only the
+standard library of Python 3.10, and it is not part of the image.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-# Empty in an image, or the engine's while the image runs: never the image's own content.
+# These paths are empty in an image, or the engine mounts them: they are not its content.
 SKIPPED = frozenset({
     "/dev", "/mnt", "/proc", "/run", "/sys", "/tmp", "/var/tmp",  # noqa: S108 - names, not used
     "/etc/group", "/etc/hostname", "/etc/hosts", "/etc/localtime", "/etc/mtab", "/etc/passwd",
@@ -34,13 +34,13 @@ COMMON_LICENCE = re.compile(r"/usr/share/common-licenses/([A-Za-z0-9][A-Za-z0-9.
 
 
 def mounted() -> frozenset[str]:
-    """Return the places where the engine has put something over the image."""
+    """Return the places over which the engine has mounted something."""
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     return frozenset(line.split()[4] for line in lines) - {"/"}
 
 
 def files(root: str, skipped: frozenset[str]) -> dict[str, Row]:
-    """Return everything below `root` (path -> type, mode, size, and SHA-256 or link target)."""
+    """Return all paths below `root` with type, mode, size, and SHA-256 or link target."""
     found: dict[str, Row] = {}
     content: list[str] = []
     for path, facts in walk(root, skipped):
@@ -53,7 +53,7 @@ def files(root: str, skipped: frozenset[str]) -> dict[str, Row]:
             row |= {"type": "file", "size": facts.st_size}
             content.append(path)
         found[path] = row
-    # Hashing and the file system's decompression leave Python's lock: threads do help.
+    # Hashing and decompression release the lock of Python, so threads make this faster.
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
         for path, digest in zip(content, pool.map(sha256, content), strict=True):
             found[path]["sha256"] = digest
@@ -72,7 +72,7 @@ def walk(folder: str, skipped: frozenset[str]) -> Iterator[tuple[str, os.stat_re
 
 
 def sha256(path: str) -> str | None:
-    """Return the SHA-256 of a file; None where this user may not read it."""
+    """Return the SHA-256 of a file; None if this user may not read it."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb", buffering=0) as handle:  # noqa: PTH123 - half the time for 10^5 files
@@ -84,7 +84,7 @@ def sha256(path: str) -> str | None:
 
 
 def debian(status: Path, documents: Path) -> list[Row]:
-    """Return the installed Debian packages that dpkg's `status` file names."""
+    """Return the installed Debian packages that the `status` file of dpkg lists."""
     if not status.is_file():
         return []
     packages = []
@@ -102,11 +102,11 @@ def debian(status: Path, documents: Path) -> list[Row]:
 
 
 def debian_licences(path: Path) -> dict[str, list[str]]:
-    """Return what a copyright file says of licences.
+    """Return the licences in a Debian copyright file.
 
-    A machine-readable one declares them (`licences`), in `License:` fields. Any other is
-    running text, in which those of /usr/share/common-licenses are `mentioned`: some are the
-    package's, some of a file in its sources or of nothing that is installed.
+    A machine-readable file declares them in `License:` fields (`licences`). Any other file is plain
+    text that mentions files of /usr/share/common-licenses (`mentioned`): such a licence may apply
+    to the package, to a file in its sources, or to nothing that is installed.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -118,10 +118,10 @@ def debian_licences(path: Path) -> dict[str, list[str]]:
 
 
 def python() -> list[Row]:
-    """Return the Python packages that this interpreter sees."""
+    """Return the Python packages that this interpreter can import."""
     packages = []
     for found in metadata.distributions():
-        about: Any = found.metadata  # a mail message, typed as less before Python 3.12
+        about: Any = found.metadata  # its type lacks methods before Python 3.12
         packages.append({
             "name": about["Name"], "version": found.version,
             "licences": python_licences(
@@ -133,7 +133,7 @@ def python() -> list[Row]:
 
 
 def python_licences(expression: str | None, classifiers: list[str], text: str | None) -> list[str]:
-    """Return the licences that a package states: expression, else classifiers, else one line."""
+    """Return the licences of a package: its expression, else classifiers, else a short text."""
     if expression:
         return [expression]
     named = sorted({line.rpartition(" :: ")[2] for line in classifiers
@@ -151,7 +151,7 @@ def release(path: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    """Print the inventory of the file system that this runs in."""
+    """Print the inventory of the file system in which this program runs."""
     hidden = mounted()
     json.dump({
         "release": release(Path("/etc/os-release")),

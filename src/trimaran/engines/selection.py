@@ -1,7 +1,7 @@
-"""The one list of engines, and which one a command means.
+"""The list of engines, and the choice of one by name.
 
-A new engine is a module with a class of the shape of `Engine`, and its row in `ENGINES`.
-Who only judges a run asks the row, and imports no engine.
+A new engine needs a module with a class like `Engine`, and a row in `ENGINES`. Code that only
+judges a run uses the row and does not import the engine.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """An engine: its class, and what renders a launch specification as its command.
+    """An engine: its class, and the function that renders a launch specification as a command.
 
     Attributes:
         place: module and class.
         renderer: module and function.
-        programs: names of the program that its command runs; of no container, none.
+        programs: possible names of the program in its commands; () if it is not a container
+            engine.
     """
 
     place: str
@@ -46,10 +47,10 @@ ENGINES = {
     "podman": Row("trimaran.engines.podman:Podman", "trimaran.launch.podman:render", ("podman",)),
     "host": Row("trimaran.engines.host:Host", "trimaran.launch.host:render"),
 }
-"""By name. A class is imported when it is asked for: most commands need one, or none."""
+"""Name -> engine. A class is imported when it is used: most commands need one engine or none."""
 
 AUTO = "auto"
-"""Apptainer where it is installed, else the host."""
+"""The name that selects Apptainer if it is installed, else the host."""
 
 
 def every() -> dict[str, type[Engine]]:
@@ -58,19 +59,19 @@ def every() -> dict[str, type[Engine]]:
 
 
 def containers() -> dict[str, type[Container]]:
-    """Return the engines that shield a run from the host, by name: only theirs is evidence."""
+    """Return the container engines by name; only their runs can be evidence."""
     from trimaran.engines.build_steps import Container
 
     return {name: found for name, found in every().items() if issubclass(found, Container)}
 
 
 def row(name: str) -> Row:
-    """Return the row of the engine `name` of a record; of an unknown one that of the host."""
+    """Return the row of the engine `name`; for an unknown name the row of the host."""
     return ENGINES.get(name, ENGINES["host"])
 
 
 def is_container(name: str) -> bool:
-    """Return whether the engine `name` shields a run from the host; an unknown one does not."""
+    """Return whether `name` is a container engine; an unknown name is not."""
     return bool(row(name).programs)
 
 
@@ -78,8 +79,8 @@ def select(name: str | None) -> Engine:
     """Return the engine called `name`; None or "auto" chooses.
 
     Raises:
-        UsageError: an unknown name.
-        BuildError: the engine is asked for and not installed.
+        UsageError: the name is unknown.
+        BuildError: the engine is not installed.
     """
     if name in {None, "", AUTO}:
         from trimaran.engines.apptainer import program
@@ -92,6 +93,6 @@ def select(name: str | None) -> Engine:
 
 
 def no_images(engine: str) -> UsageError:
-    """Return the error for what takes images, which `engine` has none of."""
-    return UsageError(f"the {engine} engine has no images",
+    """Return the error for an operation on images with `engine`, which has none."""
+    return UsageError(f"the {engine} engine has no images", code="engine-unsuitable",
                       hint=f"use --engine {' or '.join(containers())}")

@@ -1,9 +1,9 @@
-"""A SIF file: its mode, and its header, made equal for equal content.
+"""Change the header and the mode of a SIF file, so that equal content gives equal bytes.
 
-Apptainer up to 1.4 writes a random identifier and its clock into the header even when
-SOURCE_DATE_EPOCH is set, which mksquashfs honours. Newer ones take the date and no
-identifier, as is done here. Nothing reads either of them; a signature made afterwards
-covers them. Layout: github.com/apptainer/sif, `header` and `rawDescriptor`.
+Apptainer up to 1.4 writes a random identifier and the time of day into the header even when
+SOURCE_DATE_EPOCH is set. Newer versions write that date and no identifier, and so does this module.
+No program reads the two fields. A signature that is made later covers them. The layout is that of
+`header` and `rawDescriptor` in github.com/apptainer/sif.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def freeze(path: Path, epoch: int) -> None:
     """Set all dates in the header of the SIF at `path` to `epoch`, and its identifier to zero.
 
     Raises:
-        BuildError: the file is no SIF of the layout that is known.
+        BuildError: the file is not a SIF, or its layout is unknown.
     """
     dates = struct.pack("<qq", epoch, epoch)
     with path.open("r+b") as file:
         start = file.read(DESCRIPTORS_AT + DESCRIPTORS.size)
         at, magic = MAGIC
         if start[at:at + len(magic)] != magic:
-            raise BuildError(f"{path} is no SIF file")
+            raise BuildError(f"{path} is not a SIF file", code="image-invalid")
         _, total, offset, size = DESCRIPTORS.unpack_from(start, DESCRIPTORS_AT)
         if size != total * DESCRIPTOR_BYTES:
-            raise BuildError(f"{path} has a header of an unknown layout")
+            raise BuildError(f"{path} has a header of an unknown layout", code="image-invalid")
         _write(file, IDENTIFIER[0], bytes(IDENTIFIER[1]))
         _write(file, TIMES, dates)
         for place in range(offset, offset + size, DESCRIPTOR_BYTES):
@@ -48,7 +48,7 @@ def freeze(path: Path, epoch: int) -> None:
 
 
 def make_executable(path: Path) -> None:
-    """Let whoever may read the SIF at `path` run it by its name, as one that Apptainer built."""
+    """Give execute permission for the SIF at `path` to everyone who may read it, like Apptainer."""
     mode = path.stat().st_mode
     path.chmod(mode | (mode & 0o444) >> 2)
 

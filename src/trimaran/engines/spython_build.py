@@ -1,9 +1,8 @@
-"""Child process that has spython build a SIF: `python -m trimaran.engines.spython_build`.
+"""Build a SIF with spython in a child process: `python -m trimaran.engines.spython_build`.
 
-A process of its own, because spython hands its whole environment to Apptainer (so a
-setting of the user would leak into the image) and leaves its child running on Ctrl-C:
-here the environment is the one that `engines.apptainer` chose, and `process.stream`
-ends the whole process group.
+A separate process is needed because spython passes its whole environment to Apptainer, so that a
+setting of the user could change the image, and leaves its child running on Ctrl-C. Here
+`engines.apptainer` chooses the environment, and `process.stream` ends the whole process group.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from spython.utils import stream_command
 
 
 def main(arguments: list[str]) -> int:
-    """Build: `IMAGE RECIPE [option of apptainer build …]`; return Apptainer's exit status."""
+    """Build with the arguments `IMAGE RECIPE [OPTION...]`; return the exit status of Apptainer."""
     image, recipe, *options = arguments
-    # By default spython pipes standard error and never reads it before the end: after
-    # 64 KiB of it the build would hang.
+    # By default spython reads standard error only at the end, so that the build would hang
+    # after 64 KiB of it.
     spython.main.build.stream_command = functools.partial(stream_command, output_type="both")
     _, lines = Client.build(
         recipe=recipe, image=image, options=options, sudo=False, stream=True, quiet=True

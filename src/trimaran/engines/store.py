@@ -1,9 +1,8 @@
-"""The records beside built and pulled images: what each is, where, and whether it still is.
+"""The records beside built and pulled images, and the check of an image against its record.
 
-A SIF is intact when its bytes have the hash of its record. All that runs it, or says something of
-its content, hashes it. A listing must not read gigabytes: there a file counts as intact that has
-not been touched since its record was written (its `ctime`, which nobody can set, and its size);
-any other one is hashed there, too.
+A SIF is intact when its SHA-256 is that of its record. Everything that runs an image or describes
+its content hashes it. A listing must not read gigabytes: there a file also counts as intact when
+its size is that of the record and its `ctime`, which no program can set, is older than the record.
 """
 
 from __future__ import annotations
@@ -65,17 +64,17 @@ _RECORD = TypeAdapter(Record)
 
 
 def inputs_of(content: str, base: Base, below: BuiltImage | None) -> str:
-    """Return the hash over everything that decides what an image of this `content` becomes.
+    """Return the hash over all inputs of an image with this `content`.
 
-    Of the framework image below these are its own inputs, not its digest: two builds of
-    equal inputs differ in their dates.
+    For an app image it includes the inputs of the framework image, not its digest, because two
+    builds from equal inputs differ in their dates.
     """
     under = below.inputs if below else base.digest
     return hashlib.sha256(f"{content}\n{under}".encode()).hexdigest()
 
 
 def save(record: Record) -> None:
-    """Write the record; its presence says that the image is whole."""
+    """Write the record, which marks the image as complete."""
     record.path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(record.path, json.dumps(asdict(record), indent=1) + "\n")
 
@@ -84,7 +83,7 @@ def pulled(
     name: str, engine: str, reference: str, digest: str, *, content: str, size: int, origin: str
 ) -> BuiltImage:
     """Save the record of a pulled image and return the image."""
-    inputs = digest.removeprefix("sha256:")  # what went into it is its publisher's knowledge
+    inputs = digest.removeprefix("sha256:")  # the inputs of a pulled image are unknown
     record = Record(
         name=name, engine=engine, reference=reference, digest=digest, content=content,
         inputs=inputs, built=datetime.now(timezone.utc).strftime(MOMENT),
@@ -95,10 +94,9 @@ def pulled(
 
 
 def records(image: Image, engine: str, digest: str | None = None) -> list[Record]:
-    """Return the records of images, the newest first: with `digest`, or else of the current
-    definition.
+    """Return the records of the images with `digest`, or of the current definition, newest first.
 
-    What has the right digest is the right image, whatever the definition has become since.
+    An image with the given digest counts even if the definition has changed since.
     """
     content = None if digest else identity.content_of(image)
     return [
@@ -117,7 +115,7 @@ def all_records(image: Image, engine: str) -> list[Record]:
 
 
 def record_of(file: Path) -> Record | None:
-    """Return the record of the image that lies in this file, if it is one of the cache."""
+    """Return the record of the image in `file`, or None if the image is not in the cache."""
     for _, record in every():
         if Path(record.reference).resolve() == file.resolve():
             return record
@@ -125,7 +123,7 @@ def record_of(file: Path) -> Record | None:
 
 
 def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
-    """Yield all records with their files, in the order of their names."""
+    """Yield the path and the content of each record, in the order of the paths."""
     for path in sorted(paths.cache("images").glob(pattern)):
         record = _read(path)
         if record is not None:
@@ -140,9 +138,9 @@ def _read(path: Path) -> Record | None:
 
 
 def broken(image: Image, engine: str) -> list[Path]:
-    """Return the records of the image that cannot be read."""
+    """Return the paths of the records of `image` that cannot be read."""
     found = paths.cache("images").glob(f"{image.name}-*.{engine}.json")
-    # What follows the name is a hash: another image's name may begin with this one.
+    # A hash follows the name. The name of another image may begin with this name.
     return sorted(
         path for path in found
         if len(path.name) == len(f"{image.name}-{12 * '0'}.{engine}.json") and not _read(path)
@@ -152,12 +150,12 @@ def broken(image: Image, engine: str) -> list[Path]:
 def damage(
     record: Record, *, thorough: bool = True, advance: Advance = lambda amount: None
 ) -> str | None:
-    """Return what is wrong with the SIF of `record`, or None where it is intact.
+    """Return the fault of the SIF of `record`, or None if the SIF is intact.
 
     Args:
-        record: of an image that is a file.
-        thorough: hash it, even if it has not been touched since it was recorded.
-        advance: gets the bytes that were hashed.
+        record: the record of an image that is a file.
+        thorough: hash the SIF even if its `ctime` is older than the record.
+        advance: is called with the number of bytes that were hashed.
     """
     sif = Path(record.reference)
     try:
@@ -174,22 +172,23 @@ def damage(
 
 
 def move_damaged(record: Record, fault: str, reporter: Reporter) -> None:
-    """Say what is wrong with the SIF of `record`, and set both aside.
+    """Rename the damaged SIF of `record` and the record, and print `fault` as a warning.
 
     Raises:
-        BuildError: they may not be renamed.
+        BuildError: they cannot be renamed.
     """
     sif = Path(record.reference)
     try:
         if os.path.lexists(sif):
-            fault += f"; set aside as {set_aside(sif).name}"
+            fault += f"; renamed to {set_aside(sif).name}"
         set_aside(record.path)
     except OSError as error:
-        raise BuildError(f"{fault}; it cannot be set aside: {error.strerror}") from error
+        raise BuildError(f"{fault}; it cannot be renamed: {error.strerror}",
+                         code="image-damaged", hint=f"remove {sif}") from error
     reporter.warn(fault)
 
 
 def move_broken(image: Image, engine: str, reporter: Reporter) -> None:
-    """Set the records of `image` aside that cannot be read, and say so."""
+    """Rename the records of `image` that cannot be read, and print a warning for each."""
     for path in broken(image, engine):
-        reporter.warn(f"{path} is damaged; set aside as {set_aside(path).name}")
+        reporter.warn(f"{path} is damaged; renamed to {set_aside(path).name}")

@@ -1,4 +1,4 @@
-"""The app's command, executed in its run directory: what it says, how it ends."""
+"""Execute the command of the app in its run directory, and report how it ended."""
 
 from __future__ import annotations
 
@@ -17,31 +17,34 @@ LOG = "log.txt"
 
 _NOT_WRITTEN = 74
 
-# Exit codes of the app contract (apps/README.md) that end a run without a result.
 APP_ERRORS = {
-    2: "the app refused its arguments",
-    3: "bad data",
-    4: "training diverged",
-    69: "a rank was lost",
-    70: "the ranks have different weights",
-    _NOT_WRITTEN: "the checkpoint could not be written",
-    STOPPED: "stopped early; the checkpoint is in the run directory",
+    2: ("app-refused-arguments", "the app refused its arguments"),
+    3: ("app-data-invalid", "the app refused its data"),
+    4: ("app-diverged", "the training diverged"),
+    69: ("app-rank-lost", "a rank was lost"),
+    70: ("app-ranks-differ", "the ranks have different weights"),
+    _NOT_WRITTEN: ("file-unwritable", "the checkpoint could not be written"),
+    STOPPED: ("app-stopped", "the training stopped early; its checkpoint is in the run directory"),
 }
-_IN_VAIN = (2, 3, 4, 70)  # the same command would end in the same way
+"""Exit status of the app contract (apps/README.md) -> code and message of the error."""
+
+_FINAL = (2, 3, 4, 70)
+"""Exit statuses that the same command would give again."""
 
 
 def perform(
     directory: Path, record: RunRecord, command: Command, lock: int, reporter: Reporter
 ) -> None:
-    """Execute `command` in its run directory; `run.json` is whole at every moment.
+    """Execute `command` in its run directory; `run.json` is complete at every moment.
 
-    The app holds the `lock` of the directory (see `run_directory.alone`) and that of its image.
+    The process of the app inherits the `lock` of the directory (see `run_directory.alone`) and that
+    of its image.
 
     Raises:
         RunError: the app ended with an error.
-        Interrupted: stopped by the user.
+        Interrupted: the user stopped the run.
     """
-    again = "it goes on with: " + process.shell_line(["trimaran", "resume", str(directory)])
+    again = "resume it with: " + process.shell_line(["trimaran", "resume", str(directory)])
     before = exit_diagnosis.oom_kills()
     try:
         with locks.using(Path(record.image.reference), reporter) as image:
@@ -52,10 +55,10 @@ def perform(
     except (Interrupted, KeyboardInterrupt):
         _finish(directory, record, "interrupted", 130)
         raise Interrupted(f"the run in {directory} was stopped", hint=again) from None
-    except OSError as error:  # of its log
+    except OSError as error:  # the log cannot be written
         _finish(directory, record, "failed", 1)
         raise RunError(
-            f"{error.filename}: {refusal(error, directory)}",
+            f"{error.filename}: {refusal(error, directory)}", code="file-unwritable",
             hint=f"free some space there, then {again}",
         ) from error
     except BaseException:
@@ -67,20 +70,22 @@ def perform(
 
 
 def _finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> None:
-    """Complete `run.json`, whoever is impatient: it must not go on saying "running"."""
+    """Complete `run.json`, without being interrupted: its status must not stay "running"."""
     with process.handling(signal.SIG_IGN):
         run_directory.finish(directory, record, status, exit_status)
 
 
 def _failure(directory: Path, status: int, before: exit_diagnosis.OomKills, again: str) -> RunError:
-    """Return what an exit status other than 0 means, and the way out."""
+    """Return the error for an exit status other than 0."""
     after = exit_diagnosis.oom_kills()
-    what, hint = exit_diagnosis.describe(status, before, after) or (
-        APP_ERRORS.get(status, "the app failed"), ""
-    )
-    if not hint and (told := after.since(before)):  # a rank, whose launcher ended by itself
-        what = f"{what}; {told}"
+    code, what = APP_ERRORS.get(status, ("app-failed", "the app failed"))
+    hint = ""
+    if by_signal := exit_diagnosis.describe(status, before, after):
+        code, (what, hint) = "app-killed", by_signal
+    if not hint and (kills := after.since(before)):  # a rank was killed, and its launcher ended
+        what = f"{what}; {kills}"
     if status == _NOT_WRITTEN:
         hint = f"free some space: {room(directory)}"
-    hints = [hint, f"its output is in {directory / LOG}", again if status not in _IN_VAIN else ""]
-    return RunError(f"{what} (exit status {status})", hint="; ".join(filter(None, hints)))
+    hints = [hint, f"its output is in {directory / LOG}", again if status not in _FINAL else ""]
+    return RunError(f"{what} (exit status {status})", code=code,
+                    hint="; ".join(filter(None, hints)))

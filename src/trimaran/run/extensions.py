@@ -1,7 +1,7 @@
-"""An image extended without rebuilding it: an overlay over it, a virtual environment beside it.
+"""Extend an image for one run without rebuilding it: by an overlay or a virtual environment.
 
-Both are read-only in a run and hashed into `run.json`. What ran is then no longer the
-image alone, so the run is marked as modified and is no evidence.
+Both are read-only in the run, and `run.json` records their hashes. Such a run is marked as
+modified, and is not evidence.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from trimaran.images.definition import Image
 
 VENV_INSIDE = "/venv"
-"""Where the site-packages of a virtual environment are in the container."""
+"""Path of the site-packages of the virtual environment in the container."""
 
 PAGE = "see containers/EXTENDING.md"
 
 
 class Modification(BaseModel):
-    """What was added to an image: `sha256` is that of a file, or of a folder's `tree_sha256`."""
+    """An addition to an image; `sha256` is the hash of a file, or the `tree_sha256` of a folder."""
 
     kind: Literal["overlay", "venv"]
     path: str
@@ -40,18 +40,18 @@ class Modification(BaseModel):
 
 @dataclass(frozen=True)
 class Extension:
-    """What the user adds to an image for one run, as absolute paths.
+    """The additions to an image for one run, as absolute paths.
 
     Attributes:
-        overlay: folder (with `upper` in it) or file system image, laid over the image.
-        packages: site-packages of a virtual environment, made for the image's Python.
+        overlay: folder with a subfolder `upper`, or file system image, mounted over the image.
+        packages: site-packages of a virtual environment for the Python of the image.
     """
 
     overlay: Path | None = None
     packages: Path | None = None
 
     def modifications(self) -> list[Modification]:
-        """Return what is added, hashed."""
+        """Return the additions with their hashes."""
         found = []
         if self.overlay is not None:
             layer = self.overlay / "upper" if self.overlay.is_dir() else self.overlay
@@ -61,11 +61,11 @@ class Extension:
         return found
 
     def mounts(self) -> list[Mount]:
-        """Return what has to be shown in the container."""
+        """Return the mounts that the container needs."""
         return [Mount(str(self.packages), VENV_INSIDE)] if self.packages else []
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Return `env`, with the packages found before those of the image."""
+        """Return `env` with a PYTHONPATH that finds the packages before those of the image."""
         if self.packages is None:
             return dict(env)
         path = [VENV_INSIDE, *filter(None, [env.get("PYTHONPATH")])]
@@ -75,18 +75,20 @@ class Extension:
 def extension(
     image: Image, engine: Engine, *, overlay: Path | None, venv: Path | None
 ) -> Extension:
-    """Return what `--overlay` and `--venv` ask for, checked.
+    """Return the additions of `--overlay` and `--venv`, after checking them.
 
     Raises:
-        UsageError: the engine cannot do it, or a folder is not what it should be.
+        UsageError: the engine does not support them, or a path is not an overlay or environment.
     """
     if overlay is not None:
         if not engine.mounts_images:
             able = " or ".join(n for n, found in selection.every().items() if found.mounts_images)
-            raise UsageError(f"--overlay needs {able}, the engine is {engine.name}", hint=PAGE)
+            raise UsageError(f"--overlay needs {able}, the engine is {engine.name}",
+                             code="engine-unsuitable", hint=PAGE)
         overlay = _overlay(overlay.absolute())
     if venv is not None and not engine.container:
-        raise UsageError(f"--venv needs a container, the engine is {engine.name}", hint=PAGE)
+        raise UsageError(f"--venv needs a container, the engine is {engine.name}",
+                         code="engine-unsuitable", hint=PAGE)
     return Extension(overlay, _packages(image, venv.absolute()) if venv else None)
 
 
@@ -94,7 +96,7 @@ def tree_sha256(folder: Path) -> str:
     """Return a hash over every name, type, mode, content and link target below `folder`.
 
     Raises:
-        UsageError: something in it cannot be read.
+        UsageError: a file or folder in it cannot be read.
     """
     digest = hashlib.sha256()
     try:
@@ -119,24 +121,31 @@ def _modification(kind: Literal["overlay", "venv"], named: Path, content: Path) 
 
 def _overlay(path: Path) -> Path:
     if not path.exists():
-        raise UsageError(f"no such overlay: {path}", hint=PAGE)
+        raise UsageError(f"--overlay {path}: no such file", code="file-missing", hint=PAGE)
     if path.is_dir() and not (path / "upper").is_dir():
-        raise UsageError(f"{path} is no overlay: it has no folder 'upper'", hint=PAGE)
+        raise UsageError(f"--overlay {path}: the folder has no subfolder 'upper'",
+                         code="argument-invalid", hint=PAGE)
     if {",", ":"} & set(str(path)):
-        raise UsageError(f"{path}: Apptainer takes no ',' and no ':' in the path of an overlay")
+        raise UsageError(f"--overlay {path}: Apptainer allows no ',' and no ':' in the path",
+                         code="argument-invalid", hint="rename the overlay")
     return path
 
 
 def _packages(image: Image, venv: Path) -> Path:
-    """Return the site-packages of `venv` for the Python of `image`."""
+    """Return the site-packages of `venv`.
+
+    Raises:
+        UsageError: `venv` is not a virtual environment for the Python of `image`.
+    """
     from trimaran.images import definition  # not needed to read what was added
 
     python = definition.interpreter(image)
     packages = venv / "lib" / f"python{python.version}" / "site-packages"
     if not packages.is_dir():
         others = sorted(path.parent.name for path in venv.glob("lib/python*/site-packages"))
-        found = f"it is for {', '.join(others)}" if others else "it is no virtual environment"
+        found = f"it is for {', '.join(others)}" if others else "it is not a virtual environment"
         raise UsageError(
-            f"{venv} is not for Python {python.version}, which {image.name} has: {found}", hint=PAGE
+            f"--venv {venv}: {image.name} needs Python {python.version}; {found}",
+            code="argument-invalid", hint=PAGE,
         )
     return packages

@@ -1,4 +1,4 @@
-"""What a training begins with: a checkpoint of another recipe, or published weights."""
+"""The file that a training starts from: a checkpoint of another recipe, or published weights."""
 
 from __future__ import annotations
 
@@ -14,33 +14,36 @@ from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
 
 INSIDE = "/initial"
-"""Where it is in the container; the name ends as that of the file does."""
+"""Path of the file in the container, without its suffix."""
 
 OTHER_RUN = Path("/RUN/checkpoints")
-"""In a command that is only printed: the checkpoints of the run that comes first."""
+"""Placeholder in a printed command for the checkpoints of the first run."""
 
 
 class InitialRecord(BaseModel):
-    """What a run began with."""
+    """The file that a run started from."""
 
     path: str
     sha256: str
 
 
 def check(recipe: RecipeFile, given: Path | None, *, to_print: bool = False) -> None:
-    """Refuse a file that the recipe does not ask for, a missing or another one.
+    """Check that `given` is the file that the recipe starts from.
 
     Args:
-        to_print: the command is only printed, which needs no file; see `planned`.
+        recipe: the recipe.
+        given: value of `--initial`.
+        to_print: whether the command is only printed, which needs no file; see `planned`.
 
     Raises:
-        UsageError: says what the recipe begins with.
+        UsageError: the file is missing or another one, or the recipe starts from no file.
     """
     asked = recipe.recipe.initial
     if asked is None:
         if given is not None:
             raise UsageError(
-                f"--initial {given}: {recipe.name} begins with no checkpoint",
+                f"--initial {given}: {recipe.name} does not start from a checkpoint",
+                code="arguments-conflict",
                 hint="leave --initial out, or run the recipe of the second stage",
             )
         return
@@ -48,29 +51,30 @@ def check(recipe: RecipeFile, given: Path | None, *, to_print: bool = False) -> 
         known = weights.load(asked.weights)
         if given is not None and not known.content.is_in(given):
             raise UsageError(f"--initial {given} is not the file of {asked.weights}",
-                             hint="leave --initial out: it is fetched")
+                             code="initial-invalid",
+                             hint="leave --initial out: the weights are downloaded")
         return
     if given is None and to_print:
         return
-    what = f"{recipe.name} begins with the checkpoint of {' or '.join(asked.files.values())}"
+    what = f"{recipe.name} starts from the checkpoint of {' or '.join(asked.files.values())}"
     files = " or ".join(f"RUN/checkpoints/{name}" for name in asked.files)
     hint = f"give --initial {files}, of a run of that recipe"
     if given is None:
-        raise UsageError(what, hint=hint)
+        raise UsageError(what, code="initial-missing", hint=hint)
     if not given.is_file():
-        raise UsageError(f"--initial {given}: no such file", hint=hint)
+        raise UsageError(f"--initial {given}: no such file", code="file-missing", hint=hint)
     if given.name not in asked.files:
-        raise UsageError(f"--initial {given}: {what}", hint=hint)
+        raise UsageError(f"--initial {given}: {what}", code="initial-invalid", hint=hint)
 
 
 def prepare(
     recipe: RecipeFile, given: Path | None, *, offline: bool, reporter: Reporter
 ) -> Path | None:
-    """Return the file that the run begins with: the given one, or fetched weights.
+    """Return the file that the run starts from, after downloading weights if needed.
 
     Raises:
-        RunError: no source gives the weights.
-        Interrupted: on Ctrl-C.
+        RunError: no source supplies the weights.
+        Interrupted: the user stopped the download.
     """
     asked = recipe.recipe.initial
     if given is not None or asked is None or asked.weights is None:
@@ -79,7 +83,7 @@ def prepare(
 
 
 def planned(recipe: RecipeFile, given: Path | None) -> tuple[Path | None, list[str]]:
-    """Return the file that the run would begin with, and what is missing for it."""
+    """Return the file that the run would start from, and the steps that are missing for it."""
     asked = recipe.recipe.initial
     if given is not None or asked is None:
         return given, []
@@ -91,15 +95,15 @@ def planned(recipe: RecipeFile, given: Path | None) -> tuple[Path | None, list[s
         ]
     known = weights.load(asked.weights)
     path = weights.place(known)
-    there = known.content.is_in(path)
-    return path, [] if there else [f"weights {known.name}: the run fetches them"]
+    exists = known.content.is_in(path)
+    return path, [] if exists else [f"weights {known.name}: the run downloads them"]
 
 
 def mounts(given: Path | None) -> list[Mount]:
-    """Return what has to be shown in the container: the file, read-only."""
+    """Return the read-only mount of the file in the container."""
     return [Mount(str(given.absolute()), INSIDE + given.suffix)] if given else []
 
 
 def record(given: Path | None) -> InitialRecord | None:
-    """Return what `run.json` says of the file."""
+    """Return the entry of the file in `run.json`."""
     return InitialRecord(path=str(given.absolute()), sha256=sha256(given)) if given else None

@@ -1,4 +1,4 @@
-"""The data sets of a run: which are given, got if need be, and shown to the app."""
+"""The data sets of a run: read the arguments, prepare the data, mount them for the app."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trimaran.reporting import Reporter
 from trimaran.run.record import DataRecord
 
 INSIDE = "/data"
-"""Where a container sees the data set, or each of several below it by its name."""
+"""Path of the data set in the container, or of the folder with several data sets by name."""
 
 
 def below(recipe: Recipe, name: str) -> str:
-    """Return where a data set is below the folder of all: there, if it is the only one."""
+    """Return the path of a data set below the folder of all data sets; "" if it is the only one."""
     return "" if len(recipe.data) == 1 else f"/{name}"
 
 
@@ -29,7 +29,7 @@ def given(recipe: RecipeFile, words: Sequence[str]) -> dict[str, Path]:
     """Return the packed data sets that `--data [NAME=]PATH` names, by name of the data set.
 
     Raises:
-        UsageError: it is not said which one a path is, the recipe reads no such, or one twice.
+        UsageError: a path lacks the name of its data set, or a name is unknown or given twice.
     """
     known = recipe.recipe.data
     found: dict[str, Path] = {}
@@ -37,29 +37,39 @@ def given(recipe: RecipeFile, words: Sequence[str]) -> dict[str, Path]:
         name, equals, path = word.partition("=")
         if not equals or name not in known:
             if len(known) != 1:
-                raise UsageError(f"--data {word}: {_choice(recipe, name if equals else None)}")
+                raise _unclear(recipe, word, name if equals else None)
             name, path = next(iter(known)), word
         if name in found:
-            raise UsageError(f"--data {word}: {name} is given twice")
+            raise UsageError(f"--data {word}: {name} is given twice", code="argument-invalid",
+                             hint="give each data set once")
         found[name] = Path(path)
     return found
 
 
-def _choice(recipe: RecipeFile, name: str | None) -> str:
+def _unclear(recipe: RecipeFile, word: str, name: str | None) -> UsageError:
+    """Return the error for a word of `--data` that names none of the recipe's data sets."""
     known = recipe.recipe.data
     if not known:
-        return f"{recipe.name} reads no data"
+        return UsageError(f"--data {word}: {recipe.name} reads no data", code="data-unused",
+                          hint="leave out --data")
     if name is None:
-        return f"say which data set it is, such as {next(iter(known))}=PATH"
-    return f"{recipe.name} reads no data set '{name}' ({nearest(name, known)})"
+        return UsageError(f"--data {word}: {recipe.name} reads several data sets",
+                          code="data-unnamed", hint=f"name the data set: {next(iter(known))}=PATH")
+    return UsageError(f"--data {word}: {recipe.name} reads no data set '{name}'",
+                      code="data-unused", hint=nearest(name, known))
 
 
 def check(recipe: RecipeFile, folders: Mapping[str, Path], engine: Engine) -> None:
-    """Raise UsageError for what `engine` cannot show to the app."""
+    """Check that `engine` can mount the data sets of the recipe.
+
+    Raises:
+        UsageError: it cannot mount several data sets, or a file system image.
+    """
     if len(recipe.recipe.data) > 1 and not engine.container:
         raise UsageError(
-            f"{recipe.name} reads several data sets, which the engine {engine.name} cannot show as"
-            " one folder",
+            f"{recipe.name} reads several data sets, which the engine {engine.name} cannot mount"
+            " in one folder",
+            code="engine-unsuitable",
             hint=f"use --engine {' or '.join(selection.containers())}",
         )
     for folder in folders.values():
@@ -67,12 +77,13 @@ def check(recipe: RecipeFile, folders: Mapping[str, Path], engine: Engine) -> No
             able = " or ".join(n for n, found in selection.every().items() if found.mounts_images)
             raise UsageError(
                 f"--data {folder}: the engine {engine.name} mounts no images",
+                code="engine-unsuitable",
                 hint=f"use --engine {able}, or give a folder",
             )
 
 
 def places(recipe: RecipeFile, folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Return where each data set is or will be: as given, or in the cache."""
+    """Return the path of each data set: the given one, or its place in the cache."""
     return {
         name: (folders.get(name) or cache.folder(contracts.load(name), use.format)).absolute()
         for name, use in recipe.recipe.data.items()
@@ -80,9 +91,9 @@ def places(recipe: RecipeFile, folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def missing(recipe: RecipeFile, folders: Mapping[str, Path]) -> list[str]:
-    """Return what has to be done for each data set that is not here yet."""
+    """Return for each data set that is missing the command that makes it."""
     return [
-        f"--data {folders[name]}: no packed data set is there" if name in folders
+        f"--data {folders[name]}: no packed data set" if name in folders
         else f"data set {name}: {getting(contracts.load(name), recipe.recipe.data[name].format)}"
         for name, place in places(recipe, folders).items()
         if not cache.is_image(place) and not (place / "dataset.json").is_file()
@@ -110,7 +121,7 @@ def _prepared(
 ) -> DataRecord:
     contract, use = contracts.load(name), recipe.recipe.data[name]
     place = folder
-    if place is None:  # every shard of it is verified there
+    if place is None:  # `cache.get` verifies every shard
         place = cache.get(contract, offline=offline, reporter=reporter, form=use.format)
     kinds = recipe.card.card.data.kinds
     digest = cache.check(contract, place, use.samples, use.format, kinds)
@@ -118,14 +129,15 @@ def _prepared(
         faults = cache.verify_folder(contract, folder, records=False, reporter=reporter)
         if faults:
             raise RunError(
-                "\n".join(faults), hint="pack it again into a new folder: trimaran data pack"
+                "\n".join(faults), code="data-damaged",
+                hint="pack it again into a new folder: trimaran data pack",
             )
     reporter.note(f"  {place}")
     return DataRecord(name=name, path=str(place.absolute()), sha256=digest)
 
 
 def mounts(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Mount]:
-    """Return what has to be shown in the container: each data set, read-only, by name."""
+    """Return the read-only mount of each data set, by name."""
     return {
         name: mount(recipe, name, str(folder.absolute()), image=cache.is_image(folder))
         for name, folder in folders.items()
@@ -133,12 +145,12 @@ def mounts(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Mount]:
 
 
 def mount(recipe: Recipe, name: str, source: Text, *, image: bool = False) -> Mount:
-    """Return how the data set `name`, which is at `source`, is shown in the container."""
+    """Return the mount of the data set `name`, whose path on the host is `source`."""
     return Mount(source, INSIDE + below(recipe, name), image=image)
 
 
 def argument(data: Mapping[str, Mount], *, container: bool) -> str | None:
-    """Return the folder that the app is given, or None where it reads no data."""
+    """Return the folder that the app gets as its data, or None if it reads no data."""
     if not data:
         return None
     return INSIDE if container else str(next(iter(data.values())).source)

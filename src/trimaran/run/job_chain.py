@@ -1,7 +1,7 @@
-"""The links of a chain: each time that a batch system began the run, as its nodes wrote it down.
+"""Read the links of a job chain: the records of each start of a run by a batch system.
 
-The nodes have no Python of ours. The script of the job writes small files into `job/`, and
-`run.json` stays as it was submitted; who reads it has both folded into one.
+The nodes do not have Trimaran. The script of the job writes small files into `job/`, and `run.json`
+stays as it was submitted. `fold` combines both.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from trimaran.run.record import JobRecord, ResumptionRecord, RunRecord, status_a
 from trimaran.terminal_safety import excerpt
 
 FOLDER = "job"
-"""Where the files of the batch system are, in a run directory."""
+"""Folder of the batch system's files in a run directory."""
 
 SCRIPT = f"{FOLDER}/job.sh"
 
 FUNCTIONS = f"{FOLDER}/functions.sh"
-"""The functions that the script reads; scripts of older versions contain theirs."""
+"""The functions that the script reads; a script of an older version contains its functions."""
 
 QUEUED, CANCELLED = "ids", "cancelled"
-"""Files with the numbers of jobs, beside the script: a batch system soon knows them no more."""
+"""Files with job numbers, beside the script, because batch systems soon forget old jobs."""
 
 ExitStatus = Annotated[int, Field(strict=True, ge=0, le=255)]
 Step = Annotated[int, Field(strict=True, ge=0, le=10**12)]
@@ -40,7 +40,7 @@ def submitted_files(job: JobRecord) -> dict[str, str]:
 
 
 class End(BaseModel):
-    """How a link ended; `step` is that of the newest checkpoint."""
+    """The end of a link; `step` is the step of the newest checkpoint."""
 
     ended: AwareDatetime
     exit_status: ExitStatus
@@ -50,7 +50,7 @@ class End(BaseModel):
 
 
 class Refusal(BaseModel):
-    """Why the newest job of a run started no rank; it has no link then."""
+    """The reason why the newest job of a run started no rank and therefore has no link."""
 
     job: str
     exit_status: ExitStatus
@@ -58,7 +58,7 @@ class Refusal(BaseModel):
 
 
 class Link(BaseModel):
-    """One beginning of the run: `hosts` has every node, the first is that of rank 0."""
+    """One start of the run; `hosts` lists all nodes, first that of rank 0."""
 
     number: Annotated[int, Field(strict=True, ge=1)]
     job: str
@@ -72,47 +72,51 @@ def place(directory: Path) -> Path:
     """Return the folder of the batch system's files in a run directory.
 
     Raises:
-        UsageError: it is a link, by which other files would be read and written.
+        UsageError: the folder is a symbolic link, which could lead to other files.
     """
     folder = directory / FOLDER
     if folder.is_symlink():
-        raise UsageError(f"{folder} is a link, which is not followed",
-                         hint="put the folder itself there")
+        raise UsageError(f"{folder} is a symbolic link, which is not followed", code="path-outside",
+                         hint="replace the link by the folder itself")
     return folder
 
 
 _NUMBER = re.compile(r"\d[\w.@\[\]-]*", re.ASCII)
-"""The number of a job, with the name of its server: nothing that a command takes for an option."""
+"""The number of a job, with the name of its server; it never looks like an option."""
 
 
 def numbers(directory: Path, file: str = QUEUED) -> list[str]:
-    """Return the numbers of the jobs of a run, the newest last: those QUEUED, or CANCELLED here.
+    """Return the job numbers of a run, the newest last.
 
-    What else older versions have noted there, such as a site's greeting, is left out.
+    Other text that older versions have written, such as a greeting of the site, is left out.
+
+    Args:
+        directory: the run directory.
+        file: QUEUED or CANCELLED.
 
     Raises:
-        UsageError: the file is no plain text, or has no number at all.
+        UsageError: the file is not a plain text file, or contains no job number.
     """
     path = place(directory) / file
     try:
         lines = [line for line in map(str.strip, read_text(path).splitlines()) if line]
     except FileNotFoundError:
         return []
-    # `813;cluster` is what sbatch says, as job scripts of older versions have written it down.
+    # Job scripts of older versions have written the output of sbatch: `813;cluster`.
     found = [word for line in lines if _NUMBER.fullmatch(word := line.partition(";")[0])]
     if lines and not found:
-        raise UsageError(f"{path} has no number of a job: {excerpt(lines[0])}",
-                         hint="write the numbers there that the batch system knows, one a line")
+        raise UsageError(f"{path} contains no job number: {excerpt(lines[0])}", code="run-damaged",
+                         hint="write the job numbers of the batch system into it, one a line")
     return list(dict.fromkeys(found))
 
 
 def read(directory: Path) -> list[Link]:
     """Return the links of the run in `directory`, the oldest first.
 
-    One that ended before all of its nodes had told of themselves is none.
+    A link that ended before all of its nodes had written their records is left out.
 
     Raises:
-        UsageError: one is damaged, missing, or called by the number of another.
+        UsageError: a link is damaged, missing, or has the number of another link.
     """
     found = []
     paths = sorted(place(directory).glob("link-[0-9][0-9][0-9][0-9].json"))
@@ -121,19 +125,20 @@ def read(directory: Path) -> list[Link]:
             raise _damaged(path.with_name(f"link-{expected:04}.json"), "it is missing")
         try:
             text, end = read_plain(path), _end(path)
-            if not text:  # while its nodes are looked at
+            if not text:  # its nodes have not written their records yet
                 continue
             link = Link.model_validate_json(text)
         except ValidationError as error:
             raise _damaged(path, error.errors()[0]["msg"]) from error
         if link.number != expected:
-            raise _damaged(path, f"it says that it is link {link.number}")
+            raise _damaged(path, f"its number is {link.number}")
         found.append(link.model_copy(update={"end": end}))
     return found
 
 
 def _damaged(path: Path, why: str) -> UsageError:
-    return UsageError(f"{path} is damaged: {why}", hint="take an undamaged copy of the run")
+    return UsageError(f"{path} is damaged: {why}", code="run-damaged",
+                      hint="use an undamaged copy of the run")
 
 
 def _end(path: Path) -> End | None:
@@ -147,10 +152,10 @@ def _end(path: Path) -> End | None:
 
 
 def refusal(directory: Path) -> Refusal | None:
-    """Return why the job that came last to its nodes was refused there; None: it was not.
+    """Return why the script of the newest job refused to start ranks; None: it did not refuse.
 
     Raises:
-        UsageError: what says so is damaged.
+        UsageError: the record is damaged.
     """
     path = place(directory) / "refused.json"
     try:
@@ -162,7 +167,7 @@ def refusal(directory: Path) -> Refusal | None:
 
 
 def fold(record: RunRecord, directory: Path) -> RunRecord:
-    """Return what is known of a submitted run: its `run.json` with the links of its chain."""
+    """Return the record of a submitted run: its `run.json` combined with the links."""
     links = read(directory) if record.job is not None else []
     if not links:
         return record

@@ -1,7 +1,7 @@
 """The launch specification of a run: from a recipe, its data, its image and the machine.
 
-It is the only place where a run's command is put together. Whoever judges a finished run builds
-the specification again, from what `run.json` records, and compares the two.
+Only this module builds the command of a run. The verdict on a finished run builds the specification
+again from the values in `run.json`, and compares the two.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from trimaran.run.extensions import Extension
 from trimaran.run.site_settings import SiteSettings
 
 OUT_INSIDE = "/out"
-"""Where a container sees the run directory."""
+"""Path of the run directory in the container."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """What a run reads and writes on the host.
+    """The files that a run reads and writes.
 
     Attributes:
-        data: the packed data sets, by name, in the order of the recipe.
-        out: the run directory, the only one that is written.
-        initial: the checkpoint that the run begins with, if it begins with one.
+        data: mount of each packed data set, by name, in the order of the recipe.
+        out: path of the run directory on the host, the only folder that the run writes.
+        initial: mount of the checkpoint that the run starts from, if any.
     """
 
     data: Mapping[str, Mount]
@@ -47,18 +47,18 @@ def specification(
     """Return the launch specification of a run.
 
     Args:
-        recipe: what is run.
-        changes: arguments of the recipe that are replaced.
-        image: the image that is run.
-        node: what the machine adds.
-        places: what is read and written.
-        module: the app's Python module.
-        extension: what the user adds to the image.
-        site: what the site file adds.
+        recipe: the recipe to run.
+        changes: arguments that replace those of the recipe.
+        image: the image to run.
+        node: the values of the machine.
+        places: the files to read and write.
+        module: the Python module of the app; None: the image has no app.
+        extension: additions of the user to the image.
+        site: additions of the site file.
     """
     out = Mount(places.out, OUT_INSIDE, writable=True)
     container = selection.is_container(image.engine)
-    # The host's own folders are where they are, whatever a site file names for containers.
+    # Binds of the site file are for containers; on the host the paths stay the same.
     binds = [Mount(source, target) for target, source in site.binds.items()] if container else []
 
     def seen(mount: Mount) -> Text:
@@ -78,26 +78,31 @@ def specification(
 
 
 def _path(text: Text) -> str:
-    """Return a path that the app is given; only in a container it is known to every script."""
+    """Return `text` as a path for the app.
+
+    Raises:
+        UsageError: the path is a shell variable; in a container it would be a fixed path.
+    """
     if not isinstance(text, str):
-        raise UsageError("only a run in a container can be put into a script")
+        raise UsageError("a script can only contain a run in a container",
+                         code="engine-unsuitable", hint="use a container engine")
     return text
 
 
 def command(spec: LaunchSpec) -> Command:
-    """Return the exact command of a specification, on the machine that it names.
+    """Return the exact command of a specification for the machine in it.
 
     Raises:
         UsageError: the image has no app to launch.
-        ValueError: a part is known only to a script.
+        ValueError: a part is a shell variable.
     """
     return selection.row(spec.image.engine).render(spec).command()
 
 
 def differences(spec: LaunchSpec, wanted: LaunchSpec) -> list[str]:
-    """Return what of a recorded specification is not as in the `wanted` one, a line for each.
+    """Return a line for each field in which a recorded specification differs from `wanted`.
 
-    How a batch system started the tasks is not compared: only the site file tells it.
+    The fields of the batch system are not compared, because only the site file determines them.
     """
     same = replace(spec, task_starter=wanted.task_starter, shared_node=wanted.shared_node)
     return [
@@ -108,7 +113,7 @@ def differences(spec: LaunchSpec, wanted: LaunchSpec) -> list[str]:
 
 
 def _first(found: object, wanted: object) -> str:
-    """Return the first element in which two values differ."""
+    """Return the first elements in which two values differ, as text."""
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         found, wanted = list(found.items()), list(wanted.items())
     if isinstance(found, list | tuple) and isinstance(wanted, list | tuple):

@@ -1,7 +1,7 @@
-"""Shell scripts that record a run where no Python of ours is: filled templates, shared functions.
+"""Render shell scripts that run and record a run on machines without Trimaran.
 
-The functions are in `functions.sh`: they find Apptainer, find out facts of the machine and write
-JSON, with sh and coreutils only. They are the same in every script.
+All scripts contain the functions of `functions.sh`, which find Apptainer, collect facts of the
+machine and write JSON, with sh and coreutils only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from trimaran.launch.words import IfSet, Text, Variable, join, shell_source
 
 
 def fill(package: str, name: str, values: Mapping[str, object]) -> str:
-    """Fill the template `name` of `package`; an unknown variable in it is an error."""
+    """Return the template `name` of `package`, filled with `values`.
+
+    Raises:
+        jinja2.UndefinedError: the template uses a variable that `values` lacks.
+    """
     environment = Environment(
         loader=PackageLoader(package), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -29,24 +33,24 @@ def fill(package: str, name: str, values: Mapping[str, object]) -> str:
 
 
 def functions() -> str:
-    """Return the functions that scripts share: plain sh, which no template fills."""
+    """Return the text of the functions that all scripts share."""
     return Path(__file__).with_name("functions.sh").read_text(encoding="utf-8")
 
 
 def gpu_device(image: str) -> str:
-    """Return the file by which the driver of the GPUs of `image` is known to be loaded, quoted.
+    """Return the device file of the driver for the GPUs of `image`, quoted for the shell.
 
-    It is empty for an image that uses none.
+    "" is returned for an image that uses no GPUs.
     """
     vendor = gpu.vendor(image)
     return "" if vendor is None else shlex.quote(str(gpu.DEVICES[vendor]))
 
 
 def node(image: str) -> Node:
-    """Return what a script knows of its machine, for a run of `image`: by variables.
+    """Return the part of a launch specification that depends on the machine, as shell variables.
 
-    The script sets `engine`, `engine_folder` and `image`. What only the machine can tell of
-    the engine's options, the functions of `machine_flags` find out.
+    The script sets `engine`, `engine_folder` and `image`. The function `machine_flags` determines
+    the options of the engine that depend on the machine.
     """
     vendor = gpu.vendor(image)
     shows_gpus = () if vendor is None else (IfSet("gpu", gpu.APPTAINER[vendor]),)
@@ -57,5 +61,5 @@ def node(image: str) -> Node:
 
 
 def assignments(environment: Mapping[str, Text]) -> list[str]:
-    """Return `NAME=VALUE` words of variables, as shell source."""
+    """Return each variable as the shell source of a word `NAME=VALUE`."""
     return [shell_source(join(f"{name}=", value)) for name, value in environment.items()]

@@ -1,4 +1,4 @@
-"""Prepare and execute a run: data -> image -> exact command -> run directory."""
+"""Prepare and execute a run: data, image, exact command, run directory."""
 
 from __future__ import annotations
 
@@ -25,23 +25,25 @@ from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import Site
 
 STEPS = 4
-"""Data, image, training, and the verdict, which the caller reaches."""
+"""Number of steps: data, image, training, and the verdict, which the caller makes."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for.
+    """A run that the user requests.
 
     Attributes:
-        changes: arguments of the recipe replaced by `--set`.
-        folders: packed data sets to use instead of the cached ones, by name.
-        initial: checkpoint that a second stage begins with.
-        out: run directory to make.
+        recipe: the recipe to run.
+        engine: the engine of the image.
+        changes: arguments from `--set`, which replace those of the recipe.
+        folders: packed data sets to use instead of those in the cache, by name.
+        initial: checkpoint that the run starts from.
+        out: run directory to make; None: a new folder below `runs`.
         base: base image to build on instead of the pinned one.
-        offline: never touch the network.
-        site: what holds on this machine: its registry, accepted signers, extra binds.
-        extension: what is added to the image.
-        queued: whether a batch system starts the tasks, on as many nodes as the recipe has.
+        offline: do not use the network.
+        site: the site file: registry, accepted signers, binds.
+        extension: additions to the image.
+        queued: whether a batch system starts the tasks, on the number of nodes in the recipe.
     """
 
     recipe: RecipeFile
@@ -63,16 +65,21 @@ class Request:
 
     @property
     def pinned(self) -> str | None:
-        """The digest that the image must have; no environment of the host has one."""
+        """The digest that the image must have; None: any digest, or the host, which has none."""
         return self.recipe.recipe.image.digest if self.engine.container else None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be executed: the command, its folders, and what has to be made before.
+    """A run that is only printed.
 
-    `unchecked` says why the app's arguments could not be checked (None: they were). `initial` is
-    the file that it would begin with.
+    Attributes:
+        command: the command of the run.
+        built: the image of the run.
+        directory: the run directory.
+        missing: the steps that are necessary before the run.
+        unchecked: why the arguments of the app could not be checked; None: they were checked.
+        initial: the file that the run would start from.
     """
 
     command: Command
@@ -84,7 +91,11 @@ class Plan:
 
 
 def plan(request: Request) -> Plan:
-    """Return what `execute` would run, without making, fetching or changing anything."""
+    """Return the run that `execute` would start, without changing or downloading anything.
+
+    Raises:
+        UsageError: the request is invalid.
+    """
     check(request, to_print=True)
     directory = run_directory.new_directory(request.recipe, request.out)
     image = request.image
@@ -92,7 +103,7 @@ def plan(request: Request) -> Plan:
     first, lacking = initial.planned(request.recipe, request.initial)
     request = replace(request, initial=first)
     missing = [*inputs.missing(request.recipe, request.folders), *lacking]
-    # What is only shown is not hashed again: `execute` and a job's nodes do that before they run.
+    # The image is not hashed here: `execute` and the nodes of a job hash it before they run it.
     built = request.engine.find(image, request.pinned, thorough=False)
     if built is None:
         fault = request.engine.damage(image, request.pinned)
@@ -100,7 +111,7 @@ def plan(request: Request) -> Plan:
         how = f"pull {image.name} --digest {request.pinned}" if request.pinned else (
             f"build {image.name}"
         )
-        # Its file is named after its digest, or its base, which are known only once it is here.
+        # The name of its file depends on its digest or base, which are not known yet.
         missing.append(
             f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"
             f" {request.engine.name}; then print this again"
@@ -111,14 +122,16 @@ def plan(request: Request) -> Plan:
 
 
 def execute(request: Request, reporter: Reporter) -> Path:
-    """Prepare what is missing, and run the recipe: the first three of STEPS.
+    """Prepare what is missing and run the recipe: the first three of STEPS.
 
     Returns:
         The run directory of the completed run.
 
     Raises:
-        BuildError, RunError: the image or data could not be had, or the app failed.
-        Interrupted: stopped by the user; `run.json` says so.
+        UsageError: the request is invalid.
+        BuildError: the image could not be built or pulled.
+        RunError: the data could not be prepared, or the app failed.
+        Interrupted: the user stopped the run; `run.json` records it.
     """
     check(request)
     with run_directory.claim(request.recipe, request.out) as (directory, lock):
@@ -139,13 +152,15 @@ def execute(request: Request, reporter: Reporter) -> Path:
 def prepare(
     request: Request, steps: int, reporter: Reporter
 ) -> tuple[Request, list[DataRecord], BuiltImage, ImageRecord]:
-    """Get what the run needs, in the first two of `steps`: data, what it begins with, image.
+    """Prepare data, checkpoint and image of the run, in the first two of `steps`.
 
     Returns:
-        The request with the file that the run begins with, the data, and the image.
+        The request with the checkpoint that the run starts from, the data sets, the image, and its
+        entry in `run.json`.
 
     Raises:
-        BuildError, RunError: something could not be had.
+        BuildError: the image could not be built or pulled.
+        RunError: the data or the checkpoint could not be prepared, or the image is not signed.
     """
     if unchecked := options.unchecked(request.recipe.recipe.app):
         reporter.warn(unchecked)
@@ -164,16 +179,16 @@ def prepare(
 
 
 def data_title(recipe: RecipeFile) -> str:
-    """Return what the step that prepares the data is called."""
+    """Return the title of the step that prepares the data."""
     return "data: " + (", ".join(recipe.recipe.data) or "none")
 
 
 def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
-    """Return the image that the recipe pins, pulled if need be; else the built one.
+    """Return the image that the recipe pins, after pulling it if needed; else build the image.
 
     Raises:
-        BuildError: it cannot be had.
-        RunError: it is not the pinned one.
+        BuildError: the image cannot be built or pulled.
+        RunError: the image has another digest than the recipe pins.
     """
     image = request.image
     built = _pinned_image(request, reporter) or request.engine.build(
@@ -182,19 +197,20 @@ def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
     if request.pinned is not None and built.digest != request.pinned:
         raise RunError(
             f"the recipe pins {image.name} to {request.pinned}, the image here is {built.digest}",
+            code="digest-mismatch",
             hint="pull the published image (trimaran pull --registry …), or run a recipe whose"
             " image.digest is null",
         )
     reporter.note(f"  {built.reference} {built.digest or ''}".rstrip())
     if not request.engine.container:
-        reporter.warn("not in a container: not publishable as evidence")
+        reporter.warn("the run is not in a container, so it cannot be published as evidence")
         if (here := request.engine.condition()).status == "warn":
             reporter.warn(f"{request.engine.name} engine: {here.detail}; {here.hint}")
     return built
 
 
 def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
-    """Return the image that the recipe pins, from here or a registry; None: nobody knows it."""
+    """Return the pinned image from this machine or a registry; None: it is in neither."""
     if request.pinned is None or request.base is not None:
         return None
     image = request.image
@@ -214,51 +230,63 @@ def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
 
 
 def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | None:
-    """Return whose signature of the image holds, or None where neither recipe nor site asks.
+    """Verify the signature of the image; None: neither the recipe nor the site file demands one.
 
     Raises:
-        RunError: not signed, changed since, or signed by another key.
+        RunError: the image is not signed, changed after it was signed, or signed by another key.
     """
     accepted = _accepted(request)
     if not accepted:
         return None
-    from trimaran.provenance import signing  # it brings Apptainer's client, which others need not
+    from trimaran.provenance import signing  # imported only where a signature is demanded
 
     signer = signing.require(Path(built.reference), accepted)
     return SignatureRecord(fingerprint=signer.fingerprint)
 
 
 def _accepted(request: Request) -> list[list[str]]:
-    """Return the lists of keys, of each of which one must have signed the image."""
+    """Return lists of keys: one key of each list must have signed the image."""
     site = request.site.signatures
     asked = [request.recipe.recipe.image.signed_by, site.keys if site.required else []]
     return [keys for keys in asked if keys]
 
 
 def check(request: Request, *, to_print: bool = False) -> None:
-    """Raise UsageError for what can be told before anything is made, or only printed."""
+    """Check the request before anything is made or printed.
+
+    Args:
+        request: the request.
+        to_print: whether the command is only printed.
+
+    Raises:
+        UsageError: an argument, the engine, the data or a bind of the site file is not suitable.
+    """
     recipe = request.recipe.recipe
     faults = options.faults(recipe.app, recipe.verb, request.changes)
     if faults:
-        raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()))
+        raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()),
+                         code="argument-invalid")
     resources, starter = recipe.resources, recipe.launcher
     if not request.queued and (resources.nodes > 1 or starter == "srun"):
         raise UsageError(
             f"{request.recipe.name} needs {resources.nodes} nodes and {starter}:"
             " `run` starts the tasks of one node",
+            code="batch-system-required",
             hint=f"on a cluster: trimaran submit {request.recipe.name}; for one node:"
             " trimaran list recipes",
         )
     if _accepted(request) and request.engine.form != "sif":
         raise UsageError(
             f"the image must be signed, and the engine {request.engine.name} has no signatures",
-            hint="use --engine apptainer; asked for by the recipe (image.signed_by) or site file",
+            code="engine-unsuitable",
+            hint="use --engine apptainer; the recipe (image.signed_by) or the site file demands it",
         )
     inputs.check(request.recipe, request.folders, request.engine)
     initial.check(request.recipe, request.initial, to_print=to_print)
     for source in request.site.binds:
         if not source.exists():
-            raise UsageError(f"binds of the site file: {source} is not there")
+            raise UsageError(f"binds of the site file: {source} does not exist",
+                             code="file-missing", hint="correct the site file")
 
 
 def specification(
@@ -266,8 +294,11 @@ def specification(
 ) -> LaunchSpec:
     """Return the launch specification of a run on this machine.
 
-    `folders` are the packed data sets, or SquashFS images of them, shown read-only; the run
-    `directory` is the only writable place.
+    Args:
+        request: the request.
+        built: the image.
+        folders: the packed data sets, or SquashFS images of them, which are mounted read-only.
+        directory: the run directory, the only writable folder.
     """
     places = Places(
         inputs.mounts(request.recipe.recipe, folders), str(directory),
@@ -277,7 +308,7 @@ def specification(
 
 
 def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> LaunchSpec:
-    """Return the launch specification of `request` for a machine that `node` describes."""
+    """Return the launch specification of `request` on the machine of `node`."""
     entry = definition.entry(request.image)
     return launch_spec.specification(
         request.recipe.recipe, request.changes, built.image, node, places,
@@ -287,14 +318,14 @@ def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> 
 
 
 def site_settings(request: Request) -> SiteSettings:
-    """Return what the site file adds to the command of `request`."""
-    # The host's own folders are where they are, whatever a site file says of containers.
+    """Return the additions of the site file to the command of `request`."""
+    # Binds of the site file are for containers; on the host the paths stay the same.
     own = request.site.binds if request.engine.container else {}
     return SiteSettings(binds={inside: str(source) for source, inside in own.items()})
 
 
 def script(planned: Plan) -> str:
-    """Return `planned` as shell lines: pasted into a shell, they give the same run."""
+    """Return `planned` as shell lines that start the same run when they are pasted."""
     lines = [f"# {planned.unchecked}"] if planned.unchecked else []
     lines += [f"# first: {what}" for what in planned.missing]
     lines.append(process.shell_line(["mkdir", "-p", str(planned.directory)]))

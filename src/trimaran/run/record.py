@@ -1,4 +1,4 @@
-"""`run.json`: what is known of one execution, and where it comes from."""
+"""The model of `run.json`, the record of a run and of the origin of its parts."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ from trimaran.strict import Digest, Sha256
 Status = Literal["queued", "running", "completed", "failed", "interrupted"]
 
 STOPPED = 75
-"""Exit status of an app that was stopped and can go on (app contract)."""
+"""Exit status of an app that was stopped and can be resumed (app contract)."""
 
 
 def status_after(exit_status: int) -> Status:
-    """Return what a run is whose app has ended so."""
+    """Return the status of a run whose app ended with `exit_status`."""
     if exit_status == 0:
         return "completed"
     return "interrupted" if exit_status == STOPPED else "failed"
 
 
 class RecipeRecord(BaseModel):
-    """Which recipe was run, by content, and what was changed on the command line.
+    """The recipe of a run.
 
-    `card_sha256` is that of the app's card, by which the run is judged; a run of an older version
-    has none. `nodes` is on how many it was run instead of those that it says; None: on those.
+    Attributes:
+        name: name of the recipe.
+        sha256: hash of the file of the recipe.
+        card_sha256: hash of the app card, by which the run is judged; older versions recorded none.
+        changed: arguments that the command line replaced.
+        nodes: number of nodes of the run; None: the number in the recipe.
     """
 
     name: str
@@ -44,7 +48,7 @@ class RecipeRecord(BaseModel):
 
 
 class SignatureRecord(BaseModel):
-    """Whose signature of the image was asked for, and found to hold."""
+    """The verified signature of an image, by the fingerprint of its key."""
 
     fingerprint: str
     verified: Literal[True] = True
@@ -72,12 +76,12 @@ class ImageRecord(BaseModel, ImageReference, frozen=True):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def publishable(self) -> bool:
-        """Whether it was a container, known by its digest: a file that says so is not believed."""
+        """Whether the image ran in a container and has a digest; the value in a file is ignored."""
         return selection.is_container(self.engine) and self.digest is not None
 
 
 class DataRecord(BaseModel):
-    """Which packed data set was read: `sha256` is that of its `dataset.json`."""
+    """A packed data set of the run; `sha256` is the hash of its `dataset.json`."""
 
     name: str
     path: str
@@ -85,14 +89,14 @@ class DataRecord(BaseModel):
 
 
 class GitRecord(BaseModel):
-    """State of the checkout: `dirty` when tracked files differ from the revision."""
+    """State of the checkout; `dirty`: whether tracked files differ from the revision."""
 
     revision: str | None
     dirty: bool | None
 
 
 class CommandRecord(BaseModel):
-    """The exact command: arguments, whole environment, and both as one shell line."""
+    """The exact command: arguments, complete environment, and both as one shell line."""
 
     argv: list[str]
     env: dict[str, str]
@@ -100,12 +104,15 @@ class CommandRecord(BaseModel):
 
 
 class JobRecord(BaseModel):
-    """How a batch system was asked to run it.
+    """The submission of the run to a batch system.
 
     Attributes:
-        script_sha256: of the script that was submitted.
-        functions_sha256: of the functions beside it; scripts of older versions contain theirs.
-        name: of its jobs in the batch system, and of no others; older versions recorded none.
+        scheduler: the batch system.
+        cluster: name of the cluster in the site file.
+        script_sha256: hash of the submitted script.
+        functions_sha256: hash of the functions beside it; a script of an older version contains
+            its functions.
+        name: unique name of the jobs of this run; older versions recorded none.
     """
 
     scheduler: str
@@ -116,7 +123,7 @@ class JobRecord(BaseModel):
 
 
 class ResumptionRecord(BaseModel):
-    """When, where and by which revision a stopped run went on; `nodes` are the further ones."""
+    """One resumption of a run: time, revision and machines; `nodes` lists those besides `host`."""
 
     started: AwareDatetime
     trimaran: str
@@ -126,18 +133,21 @@ class ResumptionRecord(BaseModel):
 
 
 def as_list(data: object) -> object:
-    """Return the data sets of `run.json` or a bundle; version 1 had one, and not in a list."""
+    """Return the data sets of `run.json` or a bundle as a list; version 1 wrote a single one."""
     return [data] if isinstance(data, dict) else data
 
 
 class RunRecord(BaseModel):
-    """`run.json`: written when the run starts, completed when it ends.
+    """The content of `run.json`, which is written when the run starts and completed when it ends.
 
-    `seconds` are those of the training command: of all its parts, but for a part that was
-    killed together with the tool and could not tell. `files` has the SHA-256 of what the app
-    left, from the moment on when it ended. `nodes` are those besides `host`. `launch` is the
-    specification that `command` was rendered from. `site` is what the site file added. A run of
-    an older version has neither `launch` nor `site`.
+    Attributes:
+        launch: the launch specification that `command` was rendered from; older versions wrote
+            none.
+        site: the additions of the site file; older versions wrote none.
+        nodes: the machines besides `host`.
+        seconds: duration of the training command over all parts of the run, without a part that
+            was killed together with Trimaran.
+        files: SHA-256 of the files that the app has written; empty until the app has ended.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -165,11 +175,11 @@ class RunRecord(BaseModel):
 
     @property
     def hosts(self) -> list[HostFacts]:
-        """Every machine that the run was on."""
+        """All machines of the run, over all of its parts."""
         parts = ((self.host, self.nodes), *((part.host, part.nodes) for part in self.resumed))
         return [host for first, others in parts for host in (first, *others)]
 
     @property
     def site_changes(self) -> list[str]:
-        """What the site file changed of the experiment."""
+        """The additions of the site file that change the experiment."""
         return self.site.changes if self.site else []

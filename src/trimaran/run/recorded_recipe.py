@@ -1,4 +1,4 @@
-"""The recipe of a run and the card of its app, as the run directory keeps them."""
+"""Load the copies of recipe and app card in a run directory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from trimaran.run.record import RunRecord
 
 
 def recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
-    """Load the copies of recipe and card in the run directory, and check that they are untouched.
+    """Load the copies of recipe and app card in the run directory, and check their hashes.
 
-    A run of an older version has no card: it is judged by that of this checkout.
+    For a run of an older version, which has no copy of the card, the card of this checkout is used.
+
+    Raises:
+        UsageError: a copy cannot be read, or differs from its hash in `run.json`.
     """
-    said = record.recipe
-    recipe = _copy(directory / run_directory.RECIPE, "recipe", said.sha256)
-    if said.card_sha256 is None:
-        card = cards.load(said.name.partition("/")[0])
+    used = record.recipe
+    recipe = _copy(directory / run_directory.RECIPE, "recipe", used.sha256)
+    if used.card_sha256 is None:
+        card = cards.load(used.name.partition("/")[0])
     else:
-        copy = _copy(directory / run_directory.CARD, "card of the app", said.card_sha256)
+        copy = _copy(directory / run_directory.CARD, "app card", used.card_sha256)
         card = cards.load_copy(copy)
-    return library.on_nodes(library.load_copy(recipe, said.name, card), said.nodes)
+    return library.on_nodes(library.load_copy(recipe, used.name, card), used.nodes)
 
 
 def _copy(path: Path, what: str, digest: str) -> Path:
@@ -34,5 +37,6 @@ def _copy(path: Path, what: str, digest: str) -> Path:
     except OSError as error:
         raise unreadable(path, error) from error
     if found != digest:
-        raise UsageError(f"{path} is not the {what} that was run (run.json has another SHA-256)")
+        raise UsageError(f"{path} is not the {what} of the run: run.json has another SHA-256",
+                         code="run-changed", hint="use an undamaged copy of the run")
     return path

@@ -1,4 +1,4 @@
-"""A run that was stopped goes on: the same command once more, from its newest checkpoint."""
+"""Resume a stopped run: execute its command again, from the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ from trimaran.run.record import RunRecord
 from trimaran.site_file import Site
 
 OPTION = "--resume=auto"
-"""With it, an app goes on from its newest checkpoint, or begins where there is none."""
+"""Option with which an app resumes from its newest checkpoint, if there is one."""
 
 
 def resume(directory: Path, site: Site, reporter: Reporter) -> None:
-    """Continue the run in `directory` to its end.
+    """Resume the run in `directory`.
 
-    Recipe, data, image and what was added to it must be those of the run, by their hashes,
-    and the command must come out the same.
+    Recipe, data, image and additions to the image must have the hashes in `run.json`, and the
+    command must be the same.
 
     Raises:
-        UsageError: it is no run, has come to its end, is going on, or something is another.
-        RunError: image or data are gone, or the app failed again.
-        Interrupted: stopped by the user once more.
+        UsageError: `directory` is not a run directory, the run has completed or is running, or
+            something that it uses has changed.
+        RunError: the image or the data are missing, or the app failed again.
+        Interrupted: the user stopped the run again.
     """
     directory = directory.absolute()
-    run_directory.load(directory)  # before the lock, which would be made in any folder
+    run_directory.load(directory)  # before `alone`, which would make a lock in any folder
     with run_directory.alone(directory) as lock:
         record = run_directory.load(directory)
         if record.status == "completed":
             raise UsageError(
-                f"the run in {directory} has come to its end",
+                f"the run in {directory} has completed", code="run-completed",
                 hint=f"trimaran report {directory} judges it again",
             )
         run_directory.refuse_foreign(directory)
@@ -55,7 +56,7 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> None:
             _check_data(request, record, reporter)
         with reporter.step(2, STEPS, f"image: {record.image.name} ({record.image.engine})"):
             launch = _launch(request, record, directory, reporter)
-        with reporter.step(3, STEPS, f"training goes on: {record.recipe.name}"):
+        with reporter.step(3, STEPS, f"training resumes: {record.recipe.name}"):
             reporter.note(f"  {directory}")
             again = launch_spec.command(launch.with_arguments(OPTION))
             begun = run_directory.go_on(directory, record)
@@ -63,14 +64,21 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> None:
 
 
 def _request(directory: Path, record: RunRecord, site: Site) -> Request:
-    """Return what the user asked for when the run began, as `run.json` tells it."""
+    """Return the request with which the run began, from `run.json`.
+
+    Raises:
+        UsageError: something that the run uses has changed, or its app cannot resume.
+    """
     added = {one.kind: Path(one.path) for one in record.modified}
     extension = Extension(added.get("overlay"), added.get("venv"))
     if extension.modifications() != record.modified:
-        raise UsageError("what was added to the image (--overlay, --venv) has changed since")
+        raise UsageError("the additions to the image (--overlay, --venv) have changed: "
+                         + ", ".join(one.path for one in record.modified), code="run-changed",
+                         hint="restore them, or run the recipe again")
     first = Path(record.initial.path) if record.initial else None
     if first is not None and (not first.is_file() or initial.record(first) != record.initial):
-        raise UsageError(f"{first}, with which the run began, is gone or has changed since")
+        raise UsageError(f"{first}, from which the run started, is missing or has changed",
+                         code="run-changed", hint="restore the file, or run the recipe again")
     request = Request(
         recipe=recorded_recipe.recipe_as_run(directory, record), engine=select(record.image.engine),
         changes=record.recipe.changed, initial=first, site=site, extension=extension,
@@ -79,26 +87,29 @@ def _request(directory: Path, record: RunRecord, site: Site) -> Request:
     pipeline.check(request)
     recipe = request.recipe.recipe
     if fault := options.faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume"):
-        raise UsageError(f"a run of {record.recipe.name} cannot go on: {fault}",
+        raise UsageError(f"a run of {record.recipe.name} cannot be resumed: {fault}",
+                         code="run-not-resumable",
                          hint=f"run it again: trimaran run {record.recipe.name}")
     return request
 
 
 def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None:
+    """Prepare the data, and check that they are those of the run."""
     found = inputs.prepare(request.recipe, request.folders, offline=True, reporter=reporter)
     begun = {data.name: data.sha256 for data in record.data}
     for data in found:
         if data.sha256 != begun.get(data.name):
-            raise UsageError(f"{data.path} has other data than those the run began with")
+            raise UsageError(f"{data.path} has other data than the run", code="run-changed",
+                             hint="restore the data, or run the recipe again")
 
 
 def _launch(
     request: Request, record: RunRecord, directory: Path, reporter: Reporter
 ) -> LaunchSpec:
-    """Return the specification of the run, built again: the environment is today's.
+    """Return the specification of the run, built again with the environment of this process.
 
     Raises:
-        RunError: the image is gone, or the command would be another one.
+        RunError: the image is missing, or the command differs.
     """
     with reporter.bar(f"verifying {record.image.name}", None):
         built = _image(request, record)
@@ -107,22 +118,29 @@ def _launch(
     others = [word for word in exact.argv if word not in record.command.argv]
     if list(exact.argv) != record.command.argv:
         raise RunError(
-            f"the command would not be that of the run in {directory}"
+            f"the command would differ from that of the run in {directory}"
             + (f": {shlex.join(others)}" if others else ""),
-            hint="run directory, data, image and engine must be where they were, and the site file"
-            " must have the same binds; `command.shell` in run.json is the run's",
+            code="run-changed",
+            hint="run directory, data, image and engine must have the same paths, and the site file"
+            " the same binds; the command of the run is `command.shell` in run.json",
         )
     return launch
 
 
 def _image(request: Request, record: RunRecord) -> BuiltImage:
-    """Return the image of the run, whose bytes were checked."""
+    """Return the image of the run, after verifying it.
+
+    Raises:
+        RunError: the image is missing or damaged.
+    """
     used = record.image
-    back = f"a published one comes back with: trimaran pull {used.name} --digest DIGEST"
+    back = f"a published image can be pulled again: trimaran pull {used.name} --digest DIGEST"
     built = request.engine.find(request.image, used.digest)
     if built is None and (fault := request.engine.damage(request.image, used.digest)):
-        raise RunError(f"the run began with an image that has changed since: {fault}", hint=back)
+        raise RunError(f"the image of the run has changed: {fault}", code="image-damaged",
+                       hint=back)
     if built is None or (built.digest, built.inputs) != (used.digest, used.inputs):
-        raise RunError(f"{used.name} ({used.digest or 'inputs ' + used.inputs}), which the run"
-                       " began with, is not here any more", hint=back)
+        raise RunError(f"the image of the run is not on this machine any more: {used.name}"
+                       f" ({used.digest or 'inputs ' + used.inputs})", code="image-missing",
+                       hint=back)
     return built

@@ -1,4 +1,4 @@
-"""Run directories: one execution each, with its provenance in `run.json`."""
+"""Make, read and complete run directories; `run.json` in each records the run."""
 
 from __future__ import annotations
 
@@ -48,29 +48,32 @@ from trimaran.run.record import (
 from trimaran.run.site_settings import SiteSettings
 
 RUNS = "runs"
-"""The folder in which run directories are made, unless the user names one."""
+"""Folder in which run directories are made, unless the user names one."""
 
 LOCK = ".lock"
 
 RESERVE = ".reserve"
-"""Space in the run directory for its last words: where the disk is full, `run.json` still ends."""
+"""File that reserves space, so that `run.json` can be completed even if the disk is full."""
 
 _RESERVED_BYTES = 1 << 17
-_LEAST_BYTES = 1 << 24  # a run that begins on a fuller disk cannot even keep its log
+_LEAST_BYTES = 1 << 24  # with less free space a run could not even write its log
 METRICS, RESULT = "metrics.jsonl", "result.json"
-"""What an app leaves (app contract), and a verdict rests on."""
+"""Files that the app writes (app contract) and the verdict reads."""
 
 RECIPE, CARD = "recipe.yaml", "app.yaml"
-"""What a run is judged by: copies, for both may change."""
+"""Copies of recipe and app card, by which the run is judged, because the originals may change."""
 
 
 def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = None) -> Path:
-    """Return the path of a run directory that does not exist yet (or is empty); not created.
+    """Return the path of a new run directory, which is not created.
 
-    Without `out` it is one below `runs` in `place`, by default the working directory.
+    Args:
+        recipe: the recipe of the run.
+        out: the path, which must not exist or must be empty; None: a path below `runs` in `place`.
+        place: a folder; None: the working directory.
 
     Raises:
-        UsageError: `out` holds something: a run is never overwritten.
+        UsageError: `out` contains files.
     """
     if out is not None:
         refuse_used(out)
@@ -85,32 +88,32 @@ def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = Non
 
 
 def refuse_used(out: Path) -> None:
-    """Refuse a run directory that holds something.
+    """Check that the run directory `out` does not exist or is empty.
 
     Raises:
-        UsageError: a run is never overwritten.
+        UsageError: `out` contains files: a run is never overwritten.
     """
-    # The lock alone is what a run that was killed before it began has left.
+    # A run that was killed before it began has left only the lock.
     if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
         raise UsageError(
-            f"{out} exists and is not empty: a run is never overwritten",
+            f"{out} exists and is not empty: a run is never overwritten", code="run-not-empty",
             hint="choose another --out, or leave it out",
         )
 
 
 @contextmanager
 def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
-    """Make the run directory, and yield it with the descriptor of its lock, before anything else.
+    """Make the run directory and lock it; yield its path and the descriptor of its lock.
 
-    Where nothing was begun in it, it is gone again afterwards.
+    The directory is deleted afterwards if no run was started in it.
 
     Raises:
-        UsageError: `out` holds something, or another run has it.
-        RunError: it cannot be made.
+        UsageError: `out` contains files, or another run has locked it.
+        RunError: the directory cannot be made, or the space is too small.
     """
     directory, made = _made(recipe, out)
     with alone(directory) as lock:
-        refuse_used(directory)  # now that nobody else begins a run in it
+        refuse_used(directory)  # again, now that the directory is locked
         try:
             check_space(directory, _LEAST_BYTES, f"a run in {directory}", RunError,
                         hint="free some space there, or choose another --out")
@@ -124,7 +127,7 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
 
 
 def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
-    """Return the run directory, and whether it was made here: an empty `out` may be there."""
+    """Return the run directory, and whether this call has made it."""
     while True:
         directory = new_directory(recipe, out)
         with writing(f"make the run directory {directory}", directory, hint="choose another --out"):
@@ -134,8 +137,9 @@ def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
             except FileExistsError:
                 if out is not None and directory.is_dir():
                     return directory, False
-                if not directory.is_dir():  # a link to nowhere; else another run was faster
-                    raise RunError(f"cannot make the run directory {directory}") from None
+                if not directory.is_dir():  # a broken link; else another run was faster
+                    raise RunError(f"cannot make the run directory {directory}: it is a file",
+                                   code="file-exists", hint="choose another --out") from None
 
 
 def start(
@@ -150,12 +154,13 @@ def start(
     site: SiteSettings | None = None,
     job: JobRecord | None = None,
 ) -> RunRecord:
-    """Fill `directory` with recipe and card, and a `run.json` that says "running".
+    """Write recipe, app card and `run.json` with the status "running" into `directory`.
 
-    One for a batch system, `job`, says "queued".
+    The status is "queued" if `job` is given, for a batch system.
 
     Raises:
-        RunError: it cannot be written, or another run began there, on a file system without locks.
+        RunError: the directory cannot be written, or another run began in it, on a file system
+            without locks.
     """
     record = new_record(recipe, changed, image, data, launch, launch_spec.command(launch),
                         git_state(recipe.path.parent))
@@ -177,7 +182,7 @@ def new_record(
     recipe: RecipeFile, changed: dict[str, Argument], image: ImageRecord, data: list[DataRecord],
     launch: LaunchSpec, command: Command, git: GitRecord,
 ) -> RunRecord:
-    """Return the `run.json` of a run that begins here and now."""
+    """Return the record of a run that begins now on this machine."""
     return RunRecord(
         status="running", trimaran=__version__, recipe=recipe_record(recipe, changed),
         image=image, data=data, launch=launch, git=git, host=host_facts(),
@@ -189,7 +194,7 @@ def new_record(
 
 
 def recipe_record(recipe: RecipeFile, changed: dict[str, Argument]) -> RecipeRecord:
-    """Return which recipe is run, and with which changes."""
+    """Return the entry of the recipe and its changes in `run.json`."""
     return RecipeRecord(
         name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256, changed=changed,
         nodes=recipe.nodes,
@@ -203,7 +208,7 @@ def _copy(source: Path, to: Path) -> None:
 
 
 def go_on(directory: Path, record: RunRecord) -> RunRecord:
-    """Say "running" again in the `run.json` of a run that was stopped."""
+    """Write the status "running" into the `run.json` of a stopped run."""
     part = ResumptionRecord(
         started=datetime.now(timezone.utc), trimaran=__version__,
         git=git_state(paths.repository()), host=host_facts(),
@@ -220,40 +225,41 @@ def go_on(directory: Path, record: RunRecord) -> RunRecord:
 def _reserve(directory: Path) -> None:
     path = directory / RESERVE
     with named(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
-        file.write(os.urandom(_RESERVED_BYTES))  # zeros take no space on some file systems
+        file.write(os.urandom(_RESERVED_BYTES))  # some file systems store no zeros
         os.fsync(file.fileno())
 
 
 def alone(directory: Path) -> AbstractContextManager[int]:
     """Hold the lock of a run, and yield its descriptor.
 
-    An app that inherits it keeps the run locked when it outlives this process.
+    An app that inherits the descriptor keeps the run locked if this process ends first.
 
     Raises:
-        UsageError: another process has it.
+        UsageError: another process holds the lock.
     """
-    return locked(directory / LOCK, f"the run in {directory} is going on")
+    return locked(directory / LOCK, f"the run in {directory} is running")
 
 
 def refuse_foreign(directory: Path) -> None:
-    """Refuse a run directory in which the app would write or read what is not of the run.
+    """Check that the app would read and write only files in the run directory.
 
     Raises:
-        UsageError: it has a link that leads out of it, or what is neither file nor folder.
+        UsageError: a symbolic link leads out of the directory, or a path is neither a file nor a
+            folder.
     """
     if (path := leads_outside(directory)) is not None:
         raise UsageError(
-            f"{path} leads out of the run directory: it is not followed",
-            hint="put the file or folder itself there",
+            f"{path} leads out of the run directory: it is not followed", code="path-outside",
+            hint="replace it by the file or folder itself",
         )
     for path in sorted(job_chain.place(directory).glob("*")):
         if not stat.S_ISREG(path.lstat().st_mode):
-            raise UsageError(f"{path} is no plain file: the script of the job would write there",
-                             hint="remove it")
+            raise UsageError(f"{path} is not a plain file: the script of the job would write to it",
+                             code="path-outside", hint="remove it")
 
 
 def finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> RunRecord:
-    """Complete `run.json` with the end of the run and what the app said of its environment."""
+    """Complete `run.json` with the end of the run and the environment that the app reported."""
     ended = datetime.now(timezone.utc)
     begun = record.resumed[-1].started if record.resumed else record.started
     done = record.model_copy(update={
@@ -267,10 +273,10 @@ def finish(directory: Path, record: RunRecord, status: Status, exit_status: int)
 
 
 def hashes(directory: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file that a verdict rests on and the app has written."""
+    """Return the SHA-256 of each file that the app has written and the verdict reads."""
     found = {}
     for name in (METRICS, RESULT):
-        with suppress(OSError, UsageError):  # who judges the run says what is wrong with it
+        with suppress(OSError, UsageError):  # the verdict reports a fault of the file
             found[name] = hashlib.sha256(
                 read_plain(directory / name, LINES_BYTES)
             ).hexdigest()
@@ -278,33 +284,34 @@ def hashes(directory: Path) -> dict[str, str]:
 
 
 def load(directory: Path, *, chain: bool = True) -> RunRecord:
-    """Read `run.json` of a run directory; with `chain` also what its jobs have left.
+    """Read `run.json` of a run directory, and with `chain` the records of its jobs.
 
     Raises:
-        UsageError: `directory` is no run directory, or its `run.json` or a link is damaged.
+        UsageError: `directory` is not a run directory, or `run.json` or a link is damaged.
     """
     path = directory / "run.json"
     try:
-        # A folder's name may be no UTF-8; it is there to be read by people.
+        # The name of a folder may not be UTF-8; it is only shown to the user.
         record = RunRecord.model_validate_json(read_plain(path).decode(errors="replace"))
     except FileNotFoundError as error:
         raise UsageError(
-            f"{directory} is no run directory: it has no run.json",
-            hint="runs lie below runs/<app>/<recipe>/ unless --out named another place",
+            f"{directory} is not a run directory: it has no run.json", code="run-missing",
+            hint="runs are below runs/<app>/<recipe>/ unless --out named another place",
         ) from error
     except OSError as error:
         raise unreadable(path, error) from error
     except ValidationError as error:
-        raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+        raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}", code="run-damaged",
+                         hint="use an undamaged copy of the run") from error
     if chain:
         record = job_chain.fold(record, directory)
-    if record.environment is None:  # run.sh of a bundle cannot tell whether the file is JSON
+    if record.environment is None:  # run.sh of a bundle cannot check whether the file is JSON
         record = record.model_copy(update={"environment": _environment(directory)})
     return record
 
 
 def paste_line(command: Command) -> str:
-    """Return the shell line that gives the same run: an emptied environment, then the command."""
+    """Return the shell line of the command with exactly its environment."""
     assignments = [f"{key}={value}" for key, value in command.env.items()]
     return process.shell_line(["env", "-i", *assignments, *command.argv])
 
@@ -314,7 +321,7 @@ def _write(directory: Path, record: RunRecord) -> None:
 
 
 def _environment(directory: Path) -> dict[str, object] | None:
-    """Return what the app wrote about its own environment, if it came that far."""
+    """Return the content of `environment.json`, which the app writes, or None."""
     try:
         content = parse_json(read_plain(directory / "environment.json"))
     except (OSError, ValueError, UsageError):
@@ -323,7 +330,7 @@ def _environment(directory: Path) -> dict[str, object] | None:
 
 
 def git_state(folder: Path) -> GitRecord:
-    """Return the state of the checkout that holds `folder`; unknown where it is none."""
+    """Return the state of the checkout of `folder`; all None if `folder` is in no checkout."""
     head = commands.git(folder, "rev-parse", "HEAD")
     changes = commands.git(folder, "status", "--porcelain", "--untracked-files=no")
     return GitRecord(revision=head, dirty=None if head is None else bool(changes))

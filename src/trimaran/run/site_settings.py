@@ -1,8 +1,8 @@
-"""What a site file adds to the command of a run, and which of it changes the experiment.
+"""The additions of a site file to the command of a run, and whether they change the experiment.
 
-A site file is for the network, the devices and the folders of one machine. What it adds is written
-into `run.json`. Only what the lists here name is neutral: it decides how bytes travel and where
-threads run. Anything else could change what the app computes, as `--set` does.
+A site file describes network, devices and folders of one machine. Its additions are written into
+`run.json`. Only the flags and variables in the lists of this module are neutral: they decide how
+bytes are sent and where threads run. Any other addition could change the result, as `--set` does.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ FLAGS = frozenset({
     "--ipc", "--no-privs", "--nv", "--nvccli", "--pid", "--rocm", "--underlay", "--unsquash",
     "--userns", "--uts", "--writable-tmpfs",
 })
-"""Flags of Apptainer that show a GPU, or say how a container is started."""
+"""Flags of Apptainer that show a GPU or decide how a container is started."""
 
 LEFT_OUT = frozenset({"bind-paths", "cwd", "devpts", "home", "hostfs", "tmp"})
-"""What `--no-mount` may leave out: folders of the host."""
+"""Values of `--no-mount` that only leave out folders of the host."""
 
 BINDS = ("--bind", "--mount")
 
@@ -34,14 +34,14 @@ VARIABLES = re.compile(
     r"|STALL_CHECK_(DISABLE|TIME_SECONDS)|THREAD_AFFINITY)"
     r"|GOMP_CPU_AFFINITY|KMP_AFFINITY|OMP_(DISPLAY_AFFINITY|PLACES|PROC_BIND)"
 )
-"""Variables of network libraries, and those that place threads on cores.
+"""Variables of network libraries, and variables that place threads on cores.
 
-The launchers' own, such as `OMPI_COMM_WORLD_RANK` and `HOROVOD_RANK`, are not among them: apps
-read them.
+Variables of launchers, such as `OMPI_COMM_WORLD_RANK` and `HOROVOD_RANK`, are not included, because
+apps read them.
 """
 
 READ_ONLY = frozenset({"NCCL_GRAPH_FILE", "NCCL_TOPO_FILE", "NCCL_DEBUG_FILE"})
-"""Variables whose value may be a path: it names no code. A plugin's path does."""
+"""Variables whose value may be a path, because it does not name code, unlike that of a plugin."""
 
 _MOUNT = re.compile(r"type=bind,(?:source|src)=([^,]+),(?:destination|dst|target)=([^,]+)(?:,ro)?")
 
@@ -49,13 +49,13 @@ _PATH = re.compile(r"(^|[:;,= ])[.~]*/")
 
 
 class SiteSettings(BaseModel):
-    """What the site file added to a run: to the engine's command, and to the app's variables.
+    """The additions of the site file to a run.
 
     Attributes:
-        flags: of the engine, as they are in the command.
-        env: variables that reach the app; not those that the recipe sets, too, for those win.
-        binds: folders of the host, by where the container sees them.
-        devices: of the network, which jobs of several nodes show as themselves.
+        flags: flags of the engine, as in the command.
+        env: variables of the app, without those that the recipe sets, which take precedence.
+        binds: path in the container -> folder of the host.
+        devices: network devices that jobs on several nodes mount under the same path.
     """
 
     flags: list[str] = Field(default_factory=list)
@@ -66,7 +66,7 @@ class SiteSettings(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def changes(self) -> list[str]:
-        """What of it changes the experiment: by name, for values may be nobody's business."""
+        """The additions that change the experiment, without their values, which may be private."""
         return [
             *(f"the flag {_named(flag)}" for flag in self.flags if not _is_neutral(flag)),
             *(f"the variable {name}" for name, value in self.env.items()
@@ -76,14 +76,14 @@ class SiteSettings(BaseModel):
 
     @property
     def words(self) -> list[str]:
-        """All of it, for people."""
+        """All additions as text."""
         return [
             *self.flags, *(f"{name}={value}" for name, value in self.env.items()),
             *(f"{source} at {place}" for place, source in self.binds.items()), *self.devices,
         ]
 
     def private(self) -> dict[str, set[str] | set[int]]:
-        """Return what published evidence leaves out: folders, and values that nobody expects."""
+        """Return the parts that published evidence leaves out: folders, and unusual values."""
         return {
             "flags": {at for at, flag in enumerate(self.flags)
                       if not _is_neutral(flag) or "/" in flag},
@@ -94,7 +94,7 @@ class SiteSettings(BaseModel):
 
 
 def is_network(name: str, value: str) -> bool:
-    """Return whether a variable is one of `VARIABLES`, and loads no code from a path."""
+    """Return whether a variable is one of `VARIABLES` and its value loads no code from a path."""
     if VARIABLES.fullmatch(name) is None:
         return False
     return name in READ_ONLY or _PATH.search(value) is None
@@ -110,9 +110,9 @@ def _is_neutral(flag: str) -> bool:
 
 
 def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
-    """Yield source and target of each bind; a target of "" where the word cannot be understood."""
+    """Yield source and target of each bind; the target is "" if the bind cannot be parsed."""
     if name == "--mount":
-        # In this order only: nothing is guessed of other fields, and of quoted ones.
+        # Only this order of fields is parsed, without quotes.
         found = _MOUNT.fullmatch(value)
         yield (found[1], found[2]) if found else ("", "")
         return
@@ -123,7 +123,7 @@ def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
 
 
 def _shows_a_place(bind: tuple[str, str]) -> bool:
-    """Return whether a bind hides nothing of the container, or shows a device as itself."""
+    """Return whether a bind hides nothing of the container, or keeps the path of a device."""
     source, target = bind
     if target.startswith(DEVICES) and ".." not in target:
         return source == target
