@@ -1,4 +1,4 @@
-"""The tar of a bundle: whole or refused, whatever happened to it on its way."""
+"""Test that the tar file of a bundle is read completely or refused, whatever its damage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONTENT = {
 
 
 def members(place: Path) -> list[Member]:
-    """Return the members of a small bundle; one is text, the others lie in `place`."""
+    """Return the members of a small bundle: a text, and files in `place`."""
     found = [text_member("bundle.json", "{}\n", 7)]
     for name, content in list(CONTENT.items())[1:]:
         path = place / Path(name).name
@@ -147,7 +147,7 @@ def test_a_changed_byte_is_noticed_wherever_it_matters(bundle: Path, tmp_path: P
             check(bad)
         except RunError:
             noticed += 1
-        else:  # in the padding of a block: what comes out is still what was packed
+        else:  # the byte is in the padding of a block: the content is unchanged
             assert unpack(bad, tmp_path / f"out-{at}") == CONTENT
     assert noticed > sum(map(len, CONTENT.values())) // 131
 
@@ -200,7 +200,7 @@ def add(tar: tarfile.TarFile, name: str, content: bytes = b"", **facts: object) 
 def test_what_does_not_belong_is_refused(
     tmp_path: Path, name: str, facts: dict[str, object]
 ) -> None:
-    whole = "type" not in facts  # else it comes in place of the file that is listed
+    whole = "type" not in facts  # else it replaces the listed file
     file = craft(tmp_path / "b.tar", lambda tar: add(tar, name, **facts), whole=whole)
     with refused("bundle-unsafe", file, repr(name)):
         unpack(file, tmp_path / "out")

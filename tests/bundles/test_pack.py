@@ -1,4 +1,4 @@
-"""Bundles of a small recipe: what is in them, and what comes out on the other side."""
+"""Test the content of the bundle of a small recipe, and its unpacking."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHARDS = ["data/train-00000.tar", "data/train-00000.idx", "data/test-00000.tar",
 
 @pytest.fixture
 def request_(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
-    """A recipe on the small data set and an image that is built already."""
+    """The request of a recipe with a small data set and an image that exists."""
     return bundles.request(checkout, tmp_path, monkeypatch)
 
 
@@ -108,7 +108,7 @@ def test_an_image_that_changed_in_the_cache_is_not_packed(
 
 
 def spoil(request: Request):
-    """Return a preparation after which the file is another one."""
+    """Return a stand-in for `prepare_image` that changes the image afterwards."""
     def prepare(*_: object):
         built = request.engine.find(image())
         assert built is not None
@@ -131,7 +131,7 @@ def test_an_import_makes_image_and_data_those_of_run(
     monkeypatch.setenv("TRIMARAN_CACHE", str(tmp_path / "other"))
     shutil.rmtree(tmp_path / "sources")
     told = Silent()
-    for _ in range(2):  # again does no harm
+    for _ in range(2):  # a second time changes nothing
         unpack.take_in(folder, manifest, told)
     assert told.warnings == []
     found = request_.engine.find(image())

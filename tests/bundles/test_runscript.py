@@ -1,6 +1,6 @@
-"""`run.sh` of a bundle, run by the shell with a stand-in for Apptainer that writes down its words.
+"""Test `run.sh` of a bundle with a stand-in for Apptainer that records its arguments.
 
-Run as a script, this file writes the golden `run.sh` anew.
+Run as a script, this file writes the golden `run.sh` again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ echo "to the log"
 
 
 def contents(changes: dict[str, Argument], included: bool = False) -> Contents:
-    """Return what the quickstart's `run.sh` is made of, with fixed digests."""
+    """Return the content of the `run.sh` of the quickstart, with fixed digests."""
     recipe = library.load(RECIPE)
     recipe = replace(recipe, sha256="1" * 64, card=replace(recipe.card, sha256="6" * 64))
     built = BuiltImage(recipe.recipe.image.name, "apptainer", "/i.sif", "sha256:" + "2" * 64,
@@ -61,7 +61,7 @@ def contents(changes: dict[str, Argument], included: bool = False) -> Contents:
 
 @dataclass
 class Place:
-    """A bundle with a small stand-in of everything, and an `apptainer` beside it."""
+    """A folder with a bundle of small stand-ins, and an `apptainer` beside it."""
 
     root: Path
 
@@ -78,7 +78,7 @@ class Place:
         return self.root / "bin/apptainer"
 
     def run(self, *words: str, act: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
-        """Run `run.sh`; `act` is what the stand-in does in place of training."""
+        """Run `run.sh`; the stand-in executes the shell code `act` instead of training."""
         (self.root / "bin/act").write_text(act)
         path = f"{self.root / 'bin'}:/usr/bin:/bin"
         return subprocess.run(
@@ -282,7 +282,7 @@ def test_a_run_is_never_overwritten(place: Place) -> None:
     before = (out / "run.json").read_bytes()
     done = place.run("--data", place.data.name, "--out", "out")
     assert done.returncode == 73
-    assert "a run is never overwritten" in done.stderr
+    assert str(out) in done.stderr
     assert (out / "run.json").read_bytes() == before
 
 

@@ -1,4 +1,4 @@
-"""What the container engines would run, and the base they would build on: no engine needed."""
+"""Test the commands of the container engines and the choice of a base image, without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`extend`: what it refuses, what it leaves when pip fails, what it records."""
+"""Test `extend`: refused arguments, a failure of pip, and the record of the packages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUILT = BuiltImage("tiny", "apptainer", "tiny.sif", "sha256:" + "a" * 64, "b" * 
 
 @dataclass
 class Engine:
-    """An engine whose Python makes the folder, and then does `script`."""
+    """An engine whose Python makes the folder, and then runs `script`."""
 
     script: str = ""
     built: BuiltImage | None = BUILT

@@ -1,4 +1,4 @@
-"""Images for GPUs: the host's driver is shown to their containers, where there is one."""
+"""Test that containers of images for GPUs see the driver of the host, if it is loaded."""
 
 from __future__ import annotations
 

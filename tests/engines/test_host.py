@@ -1,4 +1,4 @@
-"""Environments of the host engine: whole or not there, whoever is killed, and made once."""
+"""Test that an environment of the host engine is complete or missing, and is made only once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MADE = "part-*/*/lib/python*/site-packages/*/module*.py"
 
 @pytest.fixture
 def view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A wheelhouse of one package, which every build sees."""
+    """A wheelhouse of one package, which every build uses."""
     folder = tmp_path / "view"
     wheels.write(folder / "wheels", "one", modules=9, script=True)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
@@ -54,7 +54,7 @@ def view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def long(view: Path) -> Path:
-    """The same with two packages more, which are unpacked by two processes."""
+    """A wheelhouse with two more packages, which two processes unpack."""
     for name in ("two", "three"):
         wheels.write(view / "wheels", name, modules=MODULES)
     return view
@@ -183,7 +183,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def test_without_tcmalloc_glibc_keeps_what_is_freed_for_the_next_step(
     view: Path, monkeypatch: pytest.MonkeyPatch, library: Path | None
 ) -> None:
-    """Memory that glibc gives back to the kernel comes again a page fault at a time."""
+    """Memory that glibc has returned to the kernel costs page faults when it is used again."""
     monkeypatch.setattr(host, "tcmalloc", lambda: library)
     build()
     built = Host().find(definition.read(TINY))

@@ -1,4 +1,4 @@
-"""Inventories: what the probe sees, what two of them differ in, what is kept of a built image."""
+"""Test inventories: the output of the probe, the differences of two images, the stored file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FACTS = {
 
 
 class Engine:
-    """Answers as a container engine does."""
+    """A stand-in for a container engine."""
 
     name = "apptainer"
     container = True

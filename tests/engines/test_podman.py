@@ -1,4 +1,4 @@
-"""What podman answers, without podman: `Podman` with a storage that only says what it is told."""
+"""Test how `Podman` handles answers of podman, which a stand-in supplies."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Storage(Podman):
 
 
 class World:
-    """Podman's answers, one after the other; then it removes what it is told to.
+    """A stand-in for podman: prints the given errors one after the other, and then succeeds.
 
     Attributes:
-        reasons: why it does not remove an image, time after time.
-        silences: why it does not say what it has, time after time.
-        waited: seconds, in all.
-        removed: names of images.
+        reasons: errors of the next attempts to remove an image.
+        silences: errors of the next attempts to inspect an image.
+        waited: sum of the seconds that were waited.
+        removed: names of the removed images.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class World:
         self.removed: list[str] = []
 
     def run(self, argv: Sequence[str], **_more: object) -> Result:
-        """Answer a command."""
+        """Return the result of a command."""
         if "inspect" in argv:
             if self.silences:
                 return Result(tuple(argv), 125, "", self.silences.pop(0))
@@ -58,7 +58,7 @@ class World:
         return Result(tuple(argv), 0, "", "")
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Count the seconds instead of waiting."""
         self.waited += seconds
 
 
@@ -98,7 +98,7 @@ def test_only_what_the_storage_has_is_present(
     other = replace(RECORD, reference="localhost/trimaran/tiny:2")
     changed = replace(RECORD, digest="sha256:2")
     assert Podman.present([RECORD, other, changed]) == [RECORD]
-    assert world.waited == 0.5  # for `other`, whose absence must be said twice
+    assert world.waited == 0.5  # `other` is inspected twice before it counts as missing
 
 
 def test_a_storage_that_another_process_changes_is_asked_again(

@@ -1,4 +1,4 @@
-"""The one list of engines: what is asked for, what is refused, and that one row adds an engine."""
+"""Test the choice of an engine by name, and that one row adds an engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_misspelt_engine_is_refused_with_the_nearest_name() -> None:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> barge.Barge:
-    """An engine that only its row makes known."""
+    """An engine that is added by its row only."""
     monkeypatch.setitem(selection.ENGINES, "barge", barge.ROW)
     monkeypatch.setattr(bases, "unreachable", lambda image: None)
     monkeypatch.setattr("trimaran.hostfacts.root_lacks_capabilities", lambda: False)
@@ -109,7 +109,7 @@ def test_a_dry_run_shows_the_words_of_a_new_engine(engine: barge.Barge) -> None:
 
 
 def finish(directory: Path, recipe: RecipeFile, engine: barge.Barge, *more: Mount) -> None:
-    """Make the directory of a run of `recipe` in an image of `engine`, as it would leave it."""
+    """Make the directory of a completed run of `recipe` in an image of `engine`."""
     built = build(engine)
     image = ImageRecord(name=recipe.recipe.image.name, engine=built.engine, inputs=built.inputs,
                         reference=built.reference, digest=built.digest)

@@ -1,4 +1,4 @@
-"""A SIF file: equal content becomes equal bytes, anything else is refused; its mode."""
+"""Test the header of a SIF file (equal content gives equal bytes) and its mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimaran.engines import sif
 
 
 def write(path: Path, *, date: int, identifier: bytes, size: int = 2 * 585) -> Path:
-    """Write a SIF with two places for descriptors, one of them used, and some data."""
+    """Write a SIF with two descriptors, of which one is used, and some data."""
     header = b"#!/usr/bin/env run-singularity\n\0" + b"SIF_MAGIC\0" + b"01\0" + b"02\0" + identifier
     header += struct.pack("<qqqqqqqq", date, date, 1, 2, 4096, size, 8192, 4)
     used = struct.pack("<IBIIIqqqqqqq", 0x4004, 1, 1, 1, 0, 8192, 4, 4, date, date, 0, 0)

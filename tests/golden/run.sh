@@ -277,7 +277,7 @@ check() {
     fi
 }
 
-# record STATUS ENDED SECONDS EXIT_STATUS FILES: write run.json, whole at every moment.
+# record STATUS ENDED SECONDS EXIT_STATUS FILES: write run.json, which is complete at every moment.
 record() {
     status=$1
     ended=$2
@@ -456,7 +456,7 @@ engine=$(find_engine)
 engine_folder=$(dirname -- "$engine")
 machine_flags
 
-# The exact command that `trimaran run` gives: first the whole environment, then the words.
+# The exact command of `trimaran run`: first the complete environment, then the arguments.
 set -- PATH="$engine_folder":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 if [ -n "${HOME+set}" ]; then set -- "$@" "HOME=$HOME"; fi
 if [ -n "${LANG+set}" ]; then set -- "$@" "LANG=$LANG"; fi
@@ -513,8 +513,8 @@ image_path=$(json "$image")
 data_path_0=$(json "$data")
 started="\"$(now)\""
 began=$(date +%s)
-# Without -p, so that of two that start in the same second only one gets the folder.
-# In one that is there and empty, it is who makes the file of the lock.
+# mkdir without -p: of two runs that start in the same second, only one makes the folder.
+# In an existing empty folder, the run that makes the lock file owns the folder.
 if ! { [ -d "$out" ] || { mkdir -p -- "$(dirname -- "$out")" && mkdir -- "$out"; }; } ||
     ! (set -C && : >"$out/.lock") ||
     ! cp -- "$bundle/recipe.yaml" "$bundle/app.yaml" "$out/"; then
@@ -524,7 +524,7 @@ record '"running"' null null null '{}'
 printf 'run directory %s\n' "$out" >&2
 
 cd -- "$out"
-: >log.txt # now: tail may be faster than the child
+: >log.txt # before the app: tail may start first
 env -i "$@" </dev/null >>log.txt 2>&1 &
 child=$!
 stopped=
@@ -534,7 +534,7 @@ while :; do
     signalled=
     code=0
     wait "$child" || code=$?
-    # A signal ends the waiting, not yet the child, which may write its checkpoint.
+    # A signal ends `wait`, but not the child, which may still write its checkpoint.
     if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
 done
 wait

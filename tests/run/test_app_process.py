@@ -1,4 +1,4 @@
-"""However the app ends, `run.json` says so, and the user is told what to do."""
+"""Test that `run.json` records every end of the app, and that the error names what to do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def begun(checkout: Path, out: Path) -> Iterator[tuple[RunRecord, int]]:
 
 
 def app(code: str) -> Command:
-    """Return the command of an app that does `code`."""
+    """Return the command of an app that executes `code`."""
     program = f"import os, signal, sys, time\n{code}"
     return Command((sys.executable, "-c", program), {"PATH": os.environ["PATH"]})
 
@@ -64,7 +64,7 @@ def test_the_exit_codes_are_those_of_the_app_contract() -> None:
     raised = {ast.literal_eval(node.value) for node in codes.body if isinstance(node, ast.Assign)}
     said = re.findall(r"^\| (\d+) \| ", (apps / "README.md").read_text(), re.MULTILINE)
     assert raised == set(map(int, said))
-    assert set(app_process.APP_ERRORS) == raised - {0, 130}  # done; Ctrl-C is the tool's own
+    assert set(app_process.APP_ERRORS) == raised - {0, 130}  # success, Ctrl-C
 
 
 def test_each_exit_code_of_the_contract_has_an_error_code(
@@ -118,7 +118,7 @@ def test_a_full_disk_is_named_and_does_not_leave_the_run_running(
     out: Path, begun: tuple[RunRecord, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_process, "LOG", "/dev/full")
-    monkeypatch.setattr("trimaran.process.open_plain", os.open)  # it is no plain file
+    monkeypatch.setattr("trimaran.process.open_plain", os.open)  # /dev/full is not a plain file
     error = failure(out, begun, "print(1, flush=True); time.sleep(60)")
     assert error.code == "file-unwritable"
     assert error.message.startswith(f"/dev/full: {os.strerror(errno.ENOSPC)} (")
@@ -141,7 +141,7 @@ def test_every_stop_is_recorded_and_the_run_can_go_on(
 def test_a_terminal_that_is_gone_does_not_keep_the_end_from_being_recorded(
     out: Path, begun: tuple[RunRecord, int]
 ) -> None:
-    """What a closed terminal means: SIGHUP, and then errors for each line that is printed."""
+    """A closed terminal sends SIGHUP, and then each printed line fails."""
     program = (
         "import sys\n"
         "from pathlib import Path\n"

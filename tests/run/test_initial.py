@@ -1,4 +1,4 @@
-"""A second stage begins with a checkpoint of the recipe that its own recipe names."""
+"""Test recipes that start from a checkpoint of another recipe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILE = "step-00007638.npz"
 
 @pytest.fixture
 def second(checkout: Path) -> RecipeFile:
-    """A recipe that begins with step 7638 of another one."""
+    """A recipe that starts from step 7638 of another recipe."""
     more: dict[str, Any] = {"initial": {"recipe": FIRST, "step": 7638}}
     for name, content in ((FIRST, GOOD), (SECOND, GOOD | more)):
         path = checkout / f"recipes/{name}.yaml"

@@ -1,4 +1,4 @@
-"""No data set, one or several: found, shown to the app, told in run.json, bundled."""
+"""Test recipes with no, one and several data sets: arguments, mounts, record, bundle."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SYNTHETIC = {"args": {**GOOD["args"], "synthetic": True}}
 
 
 def write(checkout: Path, names: list[str], sets: str, **more: Any) -> library.RecipeFile:
-    """Write the recipe GOOD for an app that reads `sets` data sets, with those called `names`.
+    """Write the recipe GOOD with the data sets `names`, for an app that reads `sets` data sets.
 
-    They are copies of Fashion-MNIST, unless they are there.
+    A data set without a contract gets a copy of that of Fashion-MNIST.
     """
     for name in names:
         contract = checkout / f"recipes/data/{name}.yaml"

@@ -1,4 +1,4 @@
-"""The way of a run: what is said on it."""
+"""Test the warnings of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stopped run goes on only as the run that it was; the app is a stand-in of one line."""
+"""Test that a run resumes only if nothing has changed; the app is a stand-in of a few lines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ write_outcome(Path(out), 0.95)
 
 
 class Engine:
-    """Runs the stand-in; its image may be gone or another one."""
+    """An engine that runs the stand-in; a test may remove or change its image."""
 
     name = "host"
     container = False
@@ -76,7 +76,7 @@ class Engine:
 
 
 def data(place: Path) -> DataRecord:
-    """What is read in a run below `place`."""
+    """Return the data of a run below `place`."""
     return DataRecord(name="fashion-mnist", path=str(place / "data"), sha256="cd" * 32)
 
 
@@ -94,7 +94,7 @@ def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def begin(engine: Engine, directory: Path, **more: Any) -> RunRecord:
-    """Begin a run in `directory`, which stops at once, with a checkpoint."""
+    """Start a run in `directory`, which stops at once with a checkpoint."""
     recipe = library.load("resnet-imagenet/cpu-smoke")
     request = pipeline.Request(recipe, engine, {"epochs": 2})  # type: ignore[arg-type]
     built = engine.find("image")  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def test_a_run_that_was_not_begun_leaves_nothing(recipe: RecipeFile, own_place: 
     assert [path for path in own_place.rglob("*") if not path.is_dir()] == []
     assert not (own_place / "new").exists()
     assert (own_place / "empty").is_dir()
-    # What a run that was killed here has left does not block the place.
+    # The lock of a killed run does not make the folder unusable.
     (own_place / "empty/.lock").touch()
     with run_directory.claim(recipe, own_place / "empty"):
         pass
@@ -126,7 +126,7 @@ def test_no_run_directory_is_a_clear_error(own_place: Path) -> None:
 def test_a_full_disk_does_not_leave_a_run_running(
     recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What `run.json` needs at the end is kept free for it from the start."""
+    """The space that `run.json` needs at the end is reserved at the start."""
     directory, write = own_place / "run", run_directory.write_atomic
     record = start(directory, recipe)
     reserve = directory / run_directory.RESERVE
