@@ -131,7 +131,7 @@ def read(directory: Path) -> list[Link]:
         except ValidationError as error:
             raise _damaged(path, error.errors()[0]["msg"]) from error
         if link.number != expected:
-            raise _damaged(path, f"its number is {link.number}")
+            raise _damaged(path, f"it describes link {link.number}")
         found.append(link.model_copy(update={"end": end}))
     return found
 
