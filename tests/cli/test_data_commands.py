@@ -67,7 +67,7 @@ def test_packing_onto_a_full_disk_says_so_and_goes_on_when_there_is_space(
         done = trimaran("pack", source, "-o", out, *words)
     assert done.returncode == 4
     assert f"cannot write into {out}: " in done.stderr
-    assert "run it again to go on" in done.stderr
+    assert "run the same command again to resume" in done.stderr
     assert "Traceback" not in done.stderr
     assert trimaran("pack", source, "-o", out, *words).returncode == 0
     assert trimaran("pack", source, "-o", whole, *words).returncode == 0
@@ -81,7 +81,7 @@ def test_mistakes_are_told_with_their_exit_codes(
 ) -> None:
     code, said = told("pack", tmp_path / "absent", "-o", tmp_path / "out")
     assert code == 2
-    assert "is no folder" in said
+    assert "[layout-invalid]" in said
     bad = source / "train/cat/bad.jpg"
     bad.write_bytes(b"")
     done = trimaran("pack", source, "-o", tmp_path / "out", "--workers", 1)
@@ -102,7 +102,7 @@ def test_a_wrong_name_is_refused_before_anything_is_done(
 ) -> None:
     code, said = told("pack", source, "-o", tmp_path / "out", f"--name={name}", "--workers", 1)
     assert code == 2, said
-    assert f"]: {name!r} cannot be the name of a data set" in said
+    assert f"]: {name!r}: invalid name" in said
     assert not (tmp_path / "out").exists()
 
 

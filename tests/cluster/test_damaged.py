@@ -225,5 +225,5 @@ def test_the_script_of_a_run_is_touched_through_no_link(run: Path) -> None:
     """What queues a run again refuses what the script would write through."""
     slurm(run, "FAILED")
     (run / "job/.step").symlink_to(run.parent / "precious")
-    with pytest.raises(UsageError, match=r"\.step (leads out|is no plain file)"):
+    with pytest.raises(UsageError, match=r"\.step (leads out|is not a plain file)"):
         run_directory.refuse_foreign(run)
