@@ -109,7 +109,7 @@ def test_an_image_of_ours_is_not_replaced_by_an_own_app_image_of_its_name(own: P
     ("nowhere", "nowhere does not exist", "the layout is"),
     ("mine/apps", "contains no recipes/", "the layout is"),
     ("mine/recipes", "contains no recipes/", "name the folder above it: "),
-    ("mi:ne", "cannot have ':'", None),
+    ("mi:ne", "must not contain ':'", None),
 ])
 def test_a_folder_that_is_none_is_refused(
     own: Path, folder: str, message: str, hint: str | None
