@@ -120,5 +120,5 @@ def test_the_packed_set_may_not_lie_in_its_source(
     before = sorted(source.rglob("*"))
     code, said = told("pack", source, "-o", source / below, "--workers", 1)
     assert code == 2, said
-    assert str(source / below) in said
+    assert "[arguments-conflict]" in said
     assert sorted(source.rglob("*")) == before

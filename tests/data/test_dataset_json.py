@@ -53,7 +53,6 @@ def test_what_is_written_is_read_again_and_has_no_defaults(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["recordio", "lmdb"])
 @pytest.mark.parametrize("kind", [Kind("multi"), Kind("none", "sequence")])
 def test_a_format_without_a_place_for_such_samples_says_so(name: FormatName, kind: Kind) -> None:
-    with refused("format-unsuitable", name) as caught:
+    with refused("format-unsuitable", name):
         dataset_json.check_format(name, kind)
-    assert "webdataset, tfrecord or hdf5" in str(caught.value.hint)
     dataset_json.check_format(name, Kind())

@@ -171,9 +171,8 @@ def test_a_class_without_images_in_train_is_refused(
     (source / "val/dog/0.jpg").write_bytes(photos.jpeg(5))
     for name in left:
         (source / "train/dog" / name).write_bytes(photos.jpeg(6))
-    with refused("class-empty", "train/dog") as caught:
+    with refused("class-empty", source / "train/dog"):
         listed(source, layout)
-    assert "from every split" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("layout", ["labels"], indirect=True)

@@ -71,7 +71,7 @@ def pack(
         )
     with (
         files.resumable(f"packing {folder}"),
-        files.writing(f"write into {folder}", folder, hint="run it again to go on"),
+        files.writing(f"write into {folder}", folder, hint="run the same command again to resume"),
     ):
         with _state(source, folder, options) as state:
             jobs = _jobs(source, folder, options, encoding, skip_bad)
