@@ -79,7 +79,6 @@ CODES = {
     "python-unsupported": "No wheels are locked for the version of Python.",
     "wheel-missing": "No package index offers a wheel with a locked hash.",
     "wheel-build-failed": "Building a package of this repository did not give one wheel.",
-    "offline-missing": "The cache lacks a file, and --offline forbids the download.",
     "base-unpinned": "An image definition has no digest of its base image, and none was given.",
     "base-unavailable": "The base image is not in the cache and cannot be pulled or assembled.",
     "apt-unexpected": "The answer of apt lacks a release file or names an unknown archive.",
