@@ -140,9 +140,9 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield from bad_jpegs()
     yield from bad_pngs()
     for form in ("GIF", "ICO"):
-        yield form, Case(saved(Image.fromarray(RGB).quantize(8), form), says="no JPEG")
-    yield "nothing", Case(b"", says="no JPEG")
-    yield "text", Case(b"no picture" * 30, says="no JPEG")
+        yield form, Case(saved(Image.fromarray(RGB).quantize(8), form), says="not a JPEG")
+    yield "nothing", Case(b"", says="not a JPEG")
+    yield "text", Case(b"no picture" * 30, says="not a JPEG")
 
 
 def good_jpegs() -> Iterator[tuple[str, Case]]:
@@ -228,7 +228,7 @@ def bad_jpegs() -> Iterator[tuple[str, Case]]:
     yield "jpeg progressive cut off", Case(jpeg(progressive=True)[:-200], says="truncated")
     yield "jpeg without its end", Case(jpeg()[:-2], says="truncated")
     yield "jpeg cut in its head", Case(jpeg()[:60], says="truncated")
-    yield "jpeg with more in front", Case(b"\0\0" + jpeg(), says="no JPEG")
+    yield "jpeg with more in front", Case(b"\0\0" + jpeg(), says="not a JPEG")
     yield "jpeg lossless", Case(framed(0xC3), says="SOF3")
     yield "jpeg of 12 bits", Case(framed(0xC1, 12), says="12 bits")
     yield "jpeg of no height", Case(framed(size=(0, 32)), says="32x0 pixels")

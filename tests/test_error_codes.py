@@ -6,9 +6,14 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from trimaran import error_codes, paths
 
 SOURCES = sorted((paths.repository() / "src/trimaran").rglob("*.py"))
+CLASSES = {"UsageError", "BuildError", "RunError"}
+"""The classes that have no code of their own."""
+
 CODE = re.compile(r"[a-z]+(-[a-z0-9]+)+|fault|stopped")
 
 
@@ -24,9 +29,35 @@ def literals(path: Path) -> set[str]:
     return {text for text in given if CODE.fullmatch(text)}
 
 
+def errors_without_code(path: Path) -> list[int]:
+    """Return the lines of a module that make an error without saying its code."""
+    return [
+        call.lineno for call in ast.walk(ast.parse(path.read_text())) if isinstance(call, ast.Call)
+        if ast.unparse(call.func) in CLASSES and not any(
+            keyword.arg in ("code", None) for keyword in call.keywords
+        )
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=str)
+def test_each_error_is_made_with_its_code(path: Path) -> None:
+    assert errors_without_code(path) == []
+
+
+def test_an_error_without_code_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text('raise UsageError("x")\nraise RunError("x", code="data-damaged")\n')
+    assert errors_without_code(path) == [1]
+
+
 def test_each_code_that_is_given_is_documented() -> None:
     for path in SOURCES:
         assert literals(path) <= error_codes.CODES.keys(), path
+
+
+def test_each_documented_code_is_used() -> None:
+    text = "\n".join(path.read_text() for path in SOURCES if path.name != "error_codes.py")
+    assert [code for code in error_codes.CODES if f'"{code}"' not in text] == []
 
 
 def test_codes_and_meanings_have_one_form() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from refusals import refused
 from trimaran import locks, paths
 from trimaran.reporting import Silent
 
@@ -43,7 +44,7 @@ def test_many_use_a_thing_and_nobody_removes_it_meanwhile(place: Path) -> None:
     told = Silent()
     with locks.using(place, told), locks.using(place, told):
         assert locks.user_of(place) is not None
-        with pytest.raises(locks.InUseError, match="uses it"), locks.removing(place):
+        with refused("in-use", kind=locks.InUseError), locks.removing(place):
             pass
     assert locks.user_of(place) is None
     with locks.removing(place):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from refusals import refused
 from trimaran import cli, paths, site_file
-from trimaran.errors import UsageError
 
 
 def test_a_relative_cache_and_checkout_are_made_absolute_at_once(
@@ -30,7 +30,7 @@ def test_a_checkout_comes_before_what_was_installed(
     assert paths.repository() != share
     monkeypatch.setattr(paths, "__file__", str(tmp_path / "lib/site-packages/trimaran/paths.py"))
     assert paths.repository() == share
-    with pytest.raises(UsageError, match="was installed with trimaran") as caught:
+    with refused("definition-installed", share / "containers/x") as caught:
         paths.refuse_installed(share / "containers/x")
     assert "TRIMARAN_ROOT" in str(caught.value.hint)
     paths.refuse_installed(tmp_path / "own")
@@ -77,8 +77,8 @@ def test_without_a_home_every_command_says_so(
     said = capsys.readouterr().err
     assert ended.value.code in ((0, 1, 2, 3, 4) if code is None else (code,)), said
     if code == 2:
-        assert "no home folder is known" in said
-        assert "set HOME" in said
+        assert "[home-unknown]" in said
+        assert "HOME" in said
     assert list(own_place.iterdir()) == []
 
 

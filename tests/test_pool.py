@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pytest
 
+from refusals import refused
 from trimaran import pool
 from trimaran.errors import RunError
 from trimaran.reporting import Advance
@@ -51,5 +52,5 @@ def test_a_fault_ends_all_and_keeps_its_hint() -> None:
 
 
 def test_a_killed_process_is_said() -> None:
-    with pytest.raises(RunError, match="a working process was killed"):
+    with refused("worker-killed"):
         list(pool.run(die, [1, 2], 2, lambda amount: None))

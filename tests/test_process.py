@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refusals import refused
 from trimaran import process
-from trimaran.errors import BuildError, Interrupted, UsageError
+from trimaran.errors import BuildError, Interrupted
 from trimaran.reporting import Silent
 
 FAMILY = """
@@ -29,14 +30,14 @@ time.sleep(60)
 def test_run_captures_output_and_checks_the_status() -> None:
     result = process.run([sys.executable, "-c", "print('out'); raise SystemExit(3)"])
     assert (result.returncode, result.stdout) == (3, "out\n")
-    with pytest.raises(BuildError, match="failed with status 3"):
+    with refused("program-failed", sys.executable, "status 3", kind=BuildError):
         process.run([sys.executable, "-c", "raise SystemExit(3)"], check=BuildError)
 
 
 def test_a_missing_program_is_a_clear_error() -> None:
-    with pytest.raises(UsageError, match="program not found: no-such-program"):
+    with refused("program-missing", "no-such-program"):
         process.run(["no-such-program"])
-    with pytest.raises(UsageError, match="program not found: no-such-program"):
+    with refused("program-missing", "no-such-program"):
         process.stream(["no-such-program"], None, Silent())
 
 

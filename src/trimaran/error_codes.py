@@ -1,6 +1,6 @@
-"""The codes of all expected failures, each with its meaning.
+"""The codes of all expected errors, each with its meaning.
 
-A message may be reworded at any time; its code stays. Scripts and tests rely on the code.
+The words of a message may change at any time, but its code stays. Scripts and tests use the code.
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ CODES = {
     "python-unsupported": "No wheels are locked for the version of Python.",
     "wheel-missing": "No package index offers a wheel with a locked hash.",
     "wheel-build-failed": "Building a package of this repository did not give one wheel.",
-    "offline-missing": "The cache lacks a file, and --offline forbids the download.",
     "base-unpinned": "An image definition has no digest of its base image, and none was given.",
     "base-unavailable": "The base image is not in the cache and cannot be pulled or assembled.",
     "apt-unexpected": "The answer of apt lacks a release file or names an unknown archive.",
@@ -139,5 +138,39 @@ CODES = {
     "runs-incomparable": "The runs have different apps, or no metric in common.",
     "run-repeated": "One run is named twice.",
     # evidence
+    # Ground modules
+    "file-not-plain": "A path is a link, a directory or a special file, not a plain file.",
+    "name-invalid": "A name contains characters that are not allowed.",
+    "definitions-missing": "A directory contains no recipes, or lacks the layout of a checkout.",
+    "definition-ambiguous": "Two definitions have the same name.",
+    "definition-installed": "A definition was installed with Trimaran and cannot be changed.",
+    "program-timeout": "A program did not end within its time limit.",
+    "worker-killed": "The operating system killed a worker process.",
+    "proxy-invalid": "An environment variable contains an invalid proxy address.",
+    "certificates-invalid": "A file contains no certificate in PEM format.",
+    # net
+    "download-failed": "No source provided the file.",
+    "download-offline": "A file is missing, and the offline mode forbids to download it.",
+    # data
+    "checksum-mismatch": "The content of a file does not match its published checksum.",
+    "licence-required": "The user has to accept a licence and download the files in person.",
+    "data-missing": "There is no packed data set at the given place.",
+    "data-mismatch": "The data set is not the one that the recipe or its contract requires.",
+    "data-outdated": "An earlier version of Trimaran packed the data set; it lacks checksums.",
+    "format-unsuitable": "The packed format cannot hold samples of this kind.",
+    "layout-invalid": "A directory does not have the layout that the reader requires.",
+    "split-missing": "The data set has no split to train on.",
+    "split-empty": "A split contains no samples.",
+    "class-unknown": "A class is not among the known classes.",
+    "class-empty": "A class has no images to train on.",
+    "class-ambiguous": "The name of a class may be several names, or a variant of another name.",
+    "patient-shared": "Images of one patient are in two splits.",
+    "table-invalid": "A CSV table has a faulty row or column.",
+    "images-missing": "Images that a table lists do not exist.",
+    "images-misplaced": "Images are at places from which they are not read.",
+    "images-mixed": "The images need --resize, because of their file formats.",
+    "image-undecodable": "An image or a video cannot be decoded.",
+    "source-changed": "A source file changed after it was listed.",
+    "packing-conflict": "The directory contains an unfinished packing of other files or options.",
 }
-"""Code -> one sentence: what went wrong."""
+"""Code -> one sentence that describes the error."""

@@ -1,8 +1,8 @@
-"""The user-facing error vocabulary: every expected failure is one of these.
+"""The classes of all expected errors.
 
-Each error says what is wrong (`message`, which names the place) and what to do
-about it (`hint`). `cli` prints both and exits with `exit_code`. What the system refuses
-becomes one of these by `of_system`; anything else that escapes is a fault of Trimaran.
+Each error contains what is wrong and where (`message`), a stable `code` for the kind of the
+failure, and what to do (`hint`). `cli` prints them and exits with `exit_code`. `of_system` converts
+errors of the operating system. Any other exception is a fault of Trimaran.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class ExitCode(IntEnum):
 
 
 class TrimaranError(Exception):
-    """Base of every expected failure.
+    """The base class of all expected errors.
 
     Args:
-        message: what is wrong and where, one sentence or a short list.
-        code: the kind of the failure, one of `error_codes.CODES`; it stays when words change.
-        hint: the way out, when there is one.
+        message: what is wrong and where; one sentence or a short list.
+        code: the kind of the failure, a key of `error_codes.CODES`; stable when messages change.
+        hint: what to do, if that is known.
     """
 
     exit_code: ExitCode = ExitCode.USAGE
@@ -63,36 +63,36 @@ class RunError(TrimaranError):
 
 
 class Fault(TrimaranError):  # noqa: N818 - the word that the user reads
-    """A fault of Trimaran itself, which nobody expected."""
+    """An unexpected fault of Trimaran itself."""
 
     code = "fault"
     exit_code = ExitCode.FAULT
 
 
 class Interrupted(TrimaranError):  # noqa: N818 - a wish of the user, no error
-    """The user stopped the command; nothing half-written is left behind."""
+    """The user stopped the command; no incomplete files are left."""
 
     exit_code = ExitCode.INTERRUPTED
     code = "stopped"
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
-    """Return which of the `known` names are meant by `name`, as far as one can tell; or all."""
+    """Return a hint with the `known` names that are similar to `name`, or else with all of them."""
     names = list(known)
     near = get_close_matches(name, names, n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for an unknown `kind` called `name`, suggesting the nearest of `known`."""
+    """Return the error for an unknown `name` of a `kind`, with a hint of similar `known` names."""
     names = sorted(known)
-    none = f"no {kind} is defined here; run inside a Trimaran checkout"
+    none = f"no {kind} is defined here; run the command in a Trimaran checkout"
     return UsageError(f"unknown {kind} '{name}'", code="name-unknown",
                       hint=nearest(name, names) if names else none)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error`, then what led to it, back to the first cause."""
+    """Yield `error` and its causes, back to the first one."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -100,35 +100,35 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 _WRONG_NAMES = {
-    errno.ENOENT: "check the name, and that nothing removes it meanwhile",
-    errno.ENOTDIR: "a part of the path is a file where a folder should be",
+    errno.ENOENT: "check the name, and that no other program removes the file",
+    errno.ENOTDIR: "a part of the path is a file, not a folder: correct the path",
     errno.EISDIR: "name a file, not a folder",
-    errno.EEXIST: "choose another name, or remove it",
-    errno.ENOTEMPTY: "choose another name, or remove it",
+    errno.EEXIST: "choose another name, or remove the existing file",
+    errno.ENOTEMPTY: "choose another name, or remove the existing folder",
     errno.ELOOP: "the link leads to itself: remove it, or name its target",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-"""What is wrong with a name that was given, and the way out."""
+"""Error number of the system -> hint, where a name that the user gave is wrong."""
 
 _REFUSALS = {
-    errno.EACCES: "check who may read and write there (`ls -ld`), or choose another place",
-    errno.EPERM: "check who may do that there (`ls -ld`), or choose another place",
-    errno.EROFS: "choose another place: this one is read-only",
-    errno.ENOSPC: "free some space there, or choose another place",
-    errno.EDQUOT: "your quota there is used up: free some space, or choose another place",
-    errno.EFBIG: "the file system or `ulimit -f` allows no file so large",
-    errno.EIO: "the disk or its network fails: try it again, or tell an administrator",
-    errno.ESTALE: "the network file system lost it: try it again",
-    errno.ETIMEDOUT: "the network file system does not answer: try it again",
+    errno.EACCES: "check the permissions (`ls -ld`), or choose another folder",
+    errno.EPERM: "check the permissions (`ls -ld`), or choose another folder",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.ENOSPC: "free some space on this disk, or choose another folder",
+    errno.EDQUOT: "your quota is used up: free some space, or choose another folder",
+    errno.EFBIG: "the file system or `ulimit -f` does not allow a file of this size",
+    errno.EIO: "the disk or its network fails: try again, or report it to an administrator",
+    errno.ESTALE: "the network file system lost the file: try again",
+    errno.ETIMEDOUT: "the network file system does not answer: try again",
     errno.EMFILE: "too many open files: see `ulimit -n`",
-    errno.ENFILE: "the machine has too many open files: try it later",
+    errno.ENFILE: "the machine has too many open files: try again later",
     errno.EAGAIN: "too many processes: see `ulimit -u`",
-    errno.ENOMEM: "the memory is used up: end other programs, or ask for more",
-    errno.ENOEXEC: "it is no program for this machine: install it anew",
-    errno.E2BIG: "give shorter arguments",
-    errno.ETXTBSY: "the file is being written: try it again",
+    errno.ENOMEM: "the memory is used up: end other programs, or request more memory",
+    errno.ENOEXEC: "the program is not for this machine: install it again",
+    errno.E2BIG: "use shorter arguments",
+    errno.ETXTBSY: "another program writes the file: try again",
 }
-"""What the system refuses for reasons that lie with the machine, and the way out."""
+"""Error number of the system -> hint, where the cause is the state of the machine."""
 
 
 _CODES = {
@@ -136,29 +136,34 @@ _CODES = {
     errno.EROFS: "file-unwritable", errno.ENOSPC: "disk-full", errno.EDQUOT: "disk-full",
     errno.EFBIG: "disk-full", errno.ENOMEM: "memory-full",
 }
-"""Refusal of the system -> code of the error; `system-refused` for the others."""
+"""Error number of the system -> code of the error."""
 
 
 def way_out(error: OSError) -> str | None:
-    """Return what to do about a refusal of the system, if that is known."""
+    """Return the hint for an error of the system, or None if there is none."""
     return (_WRONG_NAMES | _REFUSALS).get(error.errno or 0)
+
+
+def code_of(error: OSError, otherwise: str) -> str:
+    """Return the code for an error of the system; `otherwise` if it has no code of its own."""
+    return _CODES.get(error.errno or 0, otherwise)
 
 
 def unreadable(
     what: object, error: OSError, kind: type[TrimaranError] = UsageError
 ) -> TrimaranError:
-    """Return that `what` (a path) cannot be read, why, and what to do about it."""
-    return kind(f"cannot read {what}: {error.strerror or error}", code="file-unreadable",
-                hint=way_out(error))
+    """Return the error of the class `kind` for a file or directory `what` that cannot be read."""
+    code = "file-missing" if error.errno == errno.ENOENT else "file-unreadable"
+    return kind(f"cannot read {what}: {error.strerror or error}", code=code, hint=way_out(error))
 
 
 def of_system(error: OSError) -> TrimaranError | None:
-    """Return what the system's refusal is to the user; None: only a fault of Trimaran makes it."""
+    """Convert an error of the system; None if only a fault of Trimaran can cause it."""
     if error.errno in _WRONG_NAMES and error.filename is not None:
         code = "file-missing" if error.errno == errno.ENOENT else "argument-invalid"
         return UsageError(f"{error.filename}: {error.strerror}", code=code, hint=way_out(error))
     if error.errno in _REFUSALS:
-        place = error.filename or "cannot go on"
-        code = _CODES.get(error.errno or 0, "system-refused")
+        place = error.filename or "the system refused an operation"
+        code = code_of(error, "system-refused")
         return RunError(f"{place}: {error.strerror}", code=code, hint=way_out(error))
     return None

@@ -1,7 +1,7 @@
-"""Files that are whole at every moment: written aside, flushed to disk, then renamed; locks.
+"""Write files atomically, read plain files safely, lock and hash files.
 
-A folder may come from somebody else. A name in it that is a link could lead a writer to any
-file of the user, and a reader to one that is none of the folder's: neither follows it.
+A folder may come from another person. A link in it could make a writer overwrite any file of the
+user, and a reader disclose a file outside of the folder. Therefore neither follows links.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
+from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError, code_of, way_out
 from trimaran.reporting import Advance, Reporter
 
 SPARE_BYTES = 16 * 1024 * 1024
-"""Left free beyond what is written, so that a download never fills a disk to the last byte."""
+"""Bytes that must stay free after a file was written, so that no download fills the disk."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace `path`; a reader or a crash sees the old or the new file, never half of one."""
+    """Replace `path` so that a reader, also after a crash, gets the complete old or new file."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -42,27 +42,28 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def write_evidence(path: Path, content: str) -> None:
-    """Write a new file, and its folder.
+    """Write a new file with evidence, and create its folder.
 
     Raises:
-        UsageError: it exists.
+        UsageError: the file exists.
     """
     if path.exists():
-        raise UsageError(f"{path} exists: evidence is never overwritten")
+        raise UsageError(f"{path} exists already, and evidence is never overwritten",
+                         code="file-exists", hint="choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, content + "\n")
 
 
 def follow_umask(path: Path, *, program: bool = False) -> None:
-    """Give `path` the rights of any new file or folder: `tempfile` makes all for one user alone."""
-    # There is no other way to ask; what a thread makes meanwhile is too private, not too open.
+    """Give `path` the permissions of a new file or folder: `tempfile` makes it private."""
+    # Only os.umask returns the mask. A file that a thread creates meanwhile is private, not open.
     masked = os.umask(0o077)
     os.umask(masked)
     path.chmod((0o777 if program or path.is_dir() else 0o666) & ~masked)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make `target` a hard link to the file `source`, or a copy where the system allows none."""
+    """Make `target` a hard link to the file `source`, or a copy if links are not possible."""
     try:
         target.hardlink_to(source)
     except OSError:
@@ -70,7 +71,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename what is damaged to `<name>.damaged`, and return that: nothing is ever lost."""
+    """Rename a damaged file to `<name>.damaged` and return the new path; nothing is deleted."""
     aside, number = path.with_name(f"{path.name}.damaged"), 1
     while os.path.lexists(aside):
         number += 1
@@ -79,19 +80,19 @@ def set_aside(path: Path) -> Path:
 
 
 def make_folder(path: Path, reporter: Reporter) -> None:
-    """Make the folder `path`; what lies there and is none is set aside, and said."""
+    """Create the folder `path`; rename a file with this name, with a warning."""
     if os.path.lexists(path) and not path.is_dir():
-        reporter.warn(f"{path} is no folder; set aside as {set_aside(path).name}")
+        reporter.warn(f"{path} is not a folder; renamed to {set_aside(path).name}")
     path.mkdir(parents=True, exist_ok=True)
 
 
-IN_CACHE = "set TRIMARAN_CACHE to a folder with room where you may write"
-"""What to do where the cache cannot be written to."""
+IN_CACHE = "set TRIMARAN_CACHE to a writable folder with enough free space"
+"""The hint for a cache that cannot be written."""
 
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Have what the system refuses name `path`: of a full disk it names no file."""
+    """Add `path` to an OSError of the block without a file name, as for a full disk."""
     try:
         yield
     except OSError as error:
@@ -101,7 +102,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 def room(path: Path) -> str:
-    """Return which file system `path` is, or would be, on, and how much is free there."""
+    """Return the mount point of the file system of `path`, and its free space in MB, as text."""
     place = path.absolute()
     while not place.exists():
         place = place.parent
@@ -112,26 +113,37 @@ def room(path: Path) -> str:
 
 
 _LARGER = (
-    "free some space there (`trimaran cache prune`), or choose a folder on a larger disk:"
-    " TRIMARAN_CACHE, of a build also TMPDIR"
+    "free some space (`trimaran cache prune`), or choose a folder on a larger disk with"
+    " TRIMARAN_CACHE (for a build also TMPDIR)"
 )
 
 
 def check_space(
     folder: Path, needed: int, what: str, error: type[TrimaranError], hint: str = _LARGER
 ) -> None:
-    """Raise `error` when the existing `folder` has less than `needed` bytes free for `what`."""
+    """Check that the existing `folder` has at least `needed` bytes of free space.
+
+    Args:
+        folder: an existing folder on the file system.
+        needed: bytes.
+        what: the purpose, for the message.
+        error: the class of the error.
+        hint: the hint of the error.
+
+    Raises:
+        TrimaranError: of the class `error`: the free space is smaller.
+    """
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise error(
             f"no space for {what}: {needed / 1e6:,.0f} MB needed in {folder},"
             f" {free / 1e6:,.0f} MB free",
-            hint=hint,
+            code="disk-full", hint=hint,
         )
 
 
 def refusal(error: OSError, place: Path) -> str:
-    """Return why the system refused to write to `place`: of a full disk also which one it is."""
+    """Return the reason why `place` cannot be written; for a full disk with its mount point."""
     reason = error.strerror or str(error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"{reason} ({room(place)})" if full else reason
@@ -141,61 +153,65 @@ def refusal(error: OSError, place: Path) -> str:
 def writing(
     what: str, place: Path, *, hint: str | None = None, error: type[TrimaranError] = RunError
 ) -> Iterator[None]:
-    """Raise `error`, "cannot `what`", where the system refuses to write to `place`, and say why."""
+    """Turn an OSError of the block, which writes to `place`, into an `error` "cannot `what`"."""
     try:
         yield
     except OSError as problem:
-        raise error(f"cannot {what}: {refusal(problem, place)}", hint=hint) from problem
+        raise error(f"cannot {what}: {refusal(problem, place)}",
+                    code=code_of(problem, "file-unwritable"), hint=hint) from problem
 
 
 @contextmanager
 def resumable(doing: str) -> Iterator[None]:
-    """On Ctrl-C, say that `doing` was stopped, and how it goes on."""
+    """Turn Ctrl-C in the block into Interrupted, whose hint explains how to resume `doing`."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(f"stopped while {doing}", hint="run it again to go on") from None
+        raise Interrupted(f"stopped while {doing}",
+                          hint="run the same command again to resume") from None
 
 
 def open_plain(path: str | Path, flags: int) -> int:
     """Return a descriptor of the plain file `path`, opened with `flags` of `os.open`.
 
-    Made to be the `opener` of `open`, too.
+    The function can be the `opener` of `open`.
 
     Raises:
-        UsageError: it is a link, a folder or no file at all, or, to be written, has a second name.
-        OSError: it cannot be opened.
+        UsageError: `path` is a link, a folder or a special file, or it is opened for writing and
+            has another hard link.
+        OSError: the system cannot open the file.
     """
     try:
-        # NONBLOCK: a pipe without an other end would be waited for.
+        # Without NONBLOCK, opening a pipe would wait for its other end.
         found = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
         if Path(path).is_symlink():
             raise _foreign(path, "is a link, which is not followed") from error
         if Path(path).exists() and not Path(path).is_file():
-            raise _foreign(path, "is no plain file") from error
+            raise _foreign(path, "is not a plain file") from error
         raise
     facts = os.fstat(found)
     writes = flags & (os.O_WRONLY | os.O_RDWR)
     if not stat.S_ISREG(facts.st_mode) or (writes and facts.st_nlink > 1):
         os.close(found)
         plain = stat.S_ISREG(facts.st_mode)
-        raise _foreign(path, "is another file, too (a hard link)" if plain else "is no plain file")
+        raise _foreign(path, "has another hard link" if plain else "is not a plain file")
     return found
 
 
 PLAIN_BYTES = 64 * 1024 * 1024
-"""Size of a file that is read whole; those of the project's own have a hundredth of it."""
+"""Maximum size of a file that is read at once; Trimaran's own files have a hundredth of it."""
 
 LINES_BYTES = 1 << 30
-"""Size of a file of lines, such as metrics: some four million."""
+"""Maximum size of a file that is read by lines, such as metrics: about four million lines."""
 
 
 def read_plain(path: Path, limit: int = PLAIN_BYTES) -> bytes:
-    """Return the content of the plain file `path`, of at most `limit` bytes; see `open_plain`.
+    """Return the content of the plain file `path`, of at most `limit` bytes.
 
     Raises:
-        UsageError: it is larger, too.
+        UsageError: the file is larger, or not a plain file; see `open_plain`.
+        OSError: the system cannot read the file.
     """
     with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
         _check_size(file, path, limit)
@@ -203,10 +219,13 @@ def read_plain(path: Path, limit: int = PLAIN_BYTES) -> bytes:
 
 
 def open_lines(path: Path) -> IO[str]:
-    """Open a plain file to read its lines, of at most `LINES_BYTES`; bytes of no text are marked.
+    """Open a plain file of at most `LINES_BYTES` to read its lines.
+
+    Bytes that are not UTF-8 are replaced by U+FFFD.
 
     Raises:
-        UsageError: it is larger; or see `open_plain`.
+        UsageError: the file is larger, or not a plain file; see `open_plain`.
+        OSError: the system cannot read the file.
     """
     file = os.fdopen(open_plain(path, os.O_RDONLY), encoding="utf-8", errors="replace")
     try:
@@ -218,33 +237,34 @@ def open_lines(path: Path) -> IO[str]:
 
 
 def _check_size(file: IO[Any], path: Path, limit: int) -> None:
-    if os.fstat(file.fileno()).st_size > limit:  # zeros of a file with holes need no disk
-        raise UsageError(f"{path} is larger than {limit / 1e6:,.0f} MB",
-                         hint="more than Trimaran or an app writes; `tail` shows its end")
+    if os.fstat(file.fileno()).st_size > limit:  # a sparse file is huge without filling the disk
+        raise UsageError(f"{path} is larger than {limit / 1e6:,.0f} MB", code="file-too-large",
+                         hint="Trimaran and apps write smaller files; `tail` shows its end")
 
 
 def read_text(path: Path) -> str:
     """Return the text of a plain file; see `read_plain`.
 
     Raises:
-        UsageError: it is not UTF-8, too.
+        UsageError: the file is not UTF-8, is too large, or not a plain file.
+        OSError: the system cannot read the file.
     """
     try:
         return read_plain(path).decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text (byte {error.start})",
-                         hint="take an undamaged copy, or remove what is no text") from error
+        raise UsageError(f"{path} is not UTF-8 text (byte {error.start})", code="file-invalid",
+                         hint="use an undamaged copy, or remove these bytes") from error
 
 
 def read_end(path: Path, amount: int) -> bytes:
-    """Return the last `amount` bytes of a plain file, which may have any size."""
+    """Return the last `amount` bytes of a plain file of any size; see `open_plain`."""
     with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - amount))
         return file.read(amount)
 
 
 def add_line(path: Path, line: str) -> None:
-    """Add a line to a plain file, which is made where there is none; see `open_plain`."""
+    """Append a line to a plain file, which is created if needed; see `open_plain`."""
     with os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
         file.write(f"{line}\n".encode())
         file.flush()
@@ -252,12 +272,12 @@ def add_line(path: Path, line: str) -> None:
 
 
 def touch_plain(path: Path) -> None:
-    """Make an empty file where there is none; see `open_plain`."""
+    """Create an empty file unless it exists; see `open_plain`."""
     os.close(open_plain(path, os.O_WRONLY | os.O_CREAT))
 
 
 def leads_outside(folder: Path) -> Path | None:
-    """Return a link below `folder` that leads out of it, or something that is no file; or None."""
+    """Return a link below `folder` that leads out of it, or a special file below it; or None."""
     root = Path(os.path.realpath(folder))
     for place, folders, names in os.walk(folder):
         for name in (*folders, *names):
@@ -272,33 +292,38 @@ def leads_outside(folder: Path) -> Path | None:
 
 
 def _foreign(path: str | Path, what: str) -> UsageError:
-    return UsageError(f"{path} {what}", hint="remove it, or put a file of its own there")
+    return UsageError(f"{path} {what}", code="file-not-plain",
+                      hint="remove it, or replace it by a plain file")
 
 
 @contextmanager
 def locked(path: Path, taken: str) -> Iterator[int]:
-    """Hold the lock file `path`, and yield its descriptor: who inherits it holds the lock, too.
+    """Hold the lock file `path`, and yield its descriptor.
+
+    A child process that inherits the descriptor also holds the lock.
 
     Raises:
-        UsageError: with the text `taken`: another process has it; or see `open_plain`.
-        RunError: it cannot be written.
+        UsageError: another process holds the lock (the message is `taken`), or `path` is not a
+            plain file.
+        RunError: the lock file cannot be written.
     """
     try:
         opened = open_plain(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+        raise RunError(f"cannot write {path}: {error.strerror or error}",
+                       code=code_of(error, "file-unwritable"), hint=way_out(error)) from error
     with os.fdopen(opened, "r+b") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(taken) from None
+            raise UsageError(taken, code="in-use") from None
         except OSError:
             pass  # some parallel file systems have no locks
         yield lock.fileno()
 
 
 def is_still(file: IO[Any], path: Path) -> bool:
-    """Whether the open `file` still is what `path` names: another process may have moved it."""
+    """Return True if `path` is still the open `file`: another process may have renamed it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:
@@ -306,12 +331,12 @@ def is_still(file: IO[Any], path: Path) -> bool:
 
 
 def sha256(path: Path, advance: Advance = lambda amount: None) -> str:
-    """Return the SHA-256 of a file, in hexadecimal; `advance` gets the bytes that were read."""
+    """Return the SHA-256 of a file in hexadecimal; `advance` gets the number of bytes read."""
     return _hashed(hashlib.sha256(), path, advance)
 
 
 def md5(path: Path, advance: Advance = lambda amount: None) -> str:
-    """Return the MD5 of a file, for publishers that give no more; see `sha256`."""
+    """Return the MD5 of a file, for publishers that provide no better hash; see `sha256`."""
     return _hashed(hashlib.md5(usedforsecurity=False), path, advance)
 
 

@@ -1,4 +1,4 @@
-"""Facts of the machine that a run happens on, as far as the operating system tells them."""
+"""Facts of the machine on which a run happens, as reported by the operating system."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ FLAGS = {
     ),
     "aarch64": ("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
 }
-"""Architecture -> instruction sets that deep learning on CPUs profits from; others are not
-recorded. The names are those of /proc/cpuinfo: Linux, arch/x86/include/asm/cpufeatures.h and
-arch/arm64/kernel/cpuinfo.c."""
+"""Architecture -> recorded instruction sets, which speed up deep learning on CPUs.
+
+The names are those of /proc/cpuinfo (Linux, arch/x86/include/asm/cpufeatures.h and
+arch/arm64/kernel/cpuinfo.c).
+"""
 
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")
-"""Where the driver of AMD's GPUs describes them: Linux, drivers/gpu/drm/amd/amdkfd."""
+"""Folder in which the driver of AMD GPUs describes them (Linux, drivers/gpu/drm/amd/amdkfd)."""
 
 DRM = Path("/sys/class/drm")
-AMD = "4098"  # vendor in PCI's list, 0x1002
+AMD = "4098"  # PCI vendor ID 0x1002
 
 
 CAP_SYS_RESOURCE = 24
-"""Number of the capability that engines ask for as root, and that containers often lack."""
+"""Number of the capability that engines need as root; containers often lack it."""
 
 
 class HostFacts(BaseModel):
-    """What `run.json` records about the host.
+    """The facts of the host in `run.json`.
 
     Attributes:
-        cores: cores that this process may run on (its affinity mask).
-        memory_gib: total memory, in GiB.
-        accelerators: names of the GPUs that the drivers list, NVIDIA's, then AMD's.
-        python: of the tool; None where the run needed no tool (`run.sh` of a bundle).
+        cores: number of cores that this process may use (its affinity mask).
+        memory_gib: total memory in GiB.
+        cpu_flags: instruction sets from `FLAGS`.
+        accelerators: names of the GPUs from the drivers, first NVIDIA's, then AMD's.
+        python: version of the tool's Python; None if `run.sh` of a bundle wrote the file.
     """
 
     hostname: str
@@ -78,7 +81,7 @@ def host_facts() -> HostFacts:
 
 
 def root_lacks_capabilities() -> bool:
-    """Whether this is root in a container that withholds what engines want of it."""
+    """Return True if the user is root in a container without `CAP_SYS_RESOURCE`."""
     if os.geteuid() != 0:
         return False
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
@@ -93,7 +96,7 @@ def _processor() -> tuple[str, set[str]]:
         key, colon, value = line.partition(":")
         if colon:
             fields.setdefault(key.strip(), value.strip())
-    flags = fields.get("flags") or fields.get("Features") or ""  # of x86-64, of aarch64
+    flags = fields.get("flags") or fields.get("Features") or ""  # x86-64, aarch64
     return fields.get("model name", platform.processor()), set(flags.split())
 
 
@@ -109,16 +112,16 @@ def _nvidia() -> list[str]:
         return []
     try:
         result = process.ask(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 20)
-    except TrimaranError:  # its driver hangs: a fact of this machine, too, and no fault
+    except TrimaranError:  # the driver hangs: report no GPU instead of failing
         return []
     return result.stdout.split("\n")[:-1] if result.returncode == 0 else []
 
 
 def amd(kfd: Path = KFD, drm: Path = DRM) -> list[str]:
-    """Return the names of AMD's GPUs, in the order of the driver's topology.
+    """Return the names of AMD GPUs in the order of the driver's topology.
 
-    Each is the product's name, where the card tells one, and its instruction set: `AMD
-    Instinct MI250X (gfx90a)`. A node of the topology that is a processor has no compute units.
+    A name contains the product, if the card reports it, and the instruction set: `AMD Instinct
+    MI250X (gfx90a)`. Nodes without compute units are CPUs and are left out.
     """
     nodes = sorted(kfd.glob("[0-9]*"), key=lambda node: int(node.name))
     found = []
@@ -133,13 +136,13 @@ def amd(kfd: Path = KFD, drm: Path = DRM) -> list[str]:
 
 
 def _gfx(version: int) -> str:
-    """Return the name of an instruction set: 90010 is gfx90a (major, minor, step; the last hex)."""
+    """Return the name of an instruction set: 90010 is gfx90a (major 9, minor 0, step 10)."""
     major, minor, step = version // 10000, version // 100 % 100, version % 100
     return f"gfx{major}{minor:x}{step:x}"
 
 
 def _text(path: Path) -> str:
-    """Return what a file of the system says; "" where it does not."""
+    """Return the content of a system file; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,9 +1,9 @@
-"""Who works in the cache: one process makes or removes a thing there, many use it.
+"""Locks of the cache: one process creates or removes an item, or many processes use it.
 
-The lock of `images/X.sif` is the file `locks/images-X.sif`. Who makes or removes the thing
-holds it alone, who uses it shares it; so does a child that inherits the descriptor, as long as
-it lives. Locks are the kernel's, so that a killed process holds none. Where the file system
-has none, or the cache may not be written, everything goes on without.
+The lock of `images/X.sif` is the file `locks/images-X.sif`. A process that creates or removes the
+item holds the lock exclusively; processes that use the item share the lock. A child process that
+inherits the descriptor also holds the lock. The kernel releases the locks of a killed process. If
+the file system has no locks, or the cache is not writable, the work continues without locks.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from trimaran.files import is_still
 from trimaran.reporting import Reporter
 
 STALE_SECONDS = 24 * 3600
-"""Age at which a scratch folder without a lock is taken for abandoned: no build takes a day."""
+"""Age at which a scratch folder without a lock counts as abandoned: no build takes a day."""
 
 
 class InUseError(BuildError):
-    """Somebody works with the thing."""
+    """Another process uses the item."""
+
+    code = "in-use"
 
 
 @contextmanager
 def making(place: Path, reporter: Reporter) -> Iterator[None]:
-    """Hold the lock of `place` alone, after waiting for all others, and saying for whom."""
+    """Hold the lock of `place` exclusively; wait for other processes, with a note."""
     with _held(place, fcntl.LOCK_EX, reporter) as file:
         if file is not None:
             file.truncate(0)
@@ -45,17 +47,18 @@ def making(place: Path, reporter: Reporter) -> Iterator[None]:
 
 @contextmanager
 def using(place: Path, reporter: Reporter) -> Iterator[list[int]]:
-    """Share the lock of `place`; yield the descriptors that a child has to inherit."""
+    """Share the lock of `place`, and yield the descriptors that a child process must inherit."""
     with _held(place, fcntl.LOCK_SH, reporter) as file:
         yield [] if file is None else [file.fileno()]
 
 
 @contextmanager
 def removing(place: Path) -> Iterator[None]:
-    """Hold the lock of `place` alone.
+    """Hold the lock of `place` exclusively, without waiting.
 
     Raises:
-        InUseError: others have it, or a process runs from it; the message says which.
+        InUseError: another process holds the lock, or was started from `place`; the message
+            contains the process.
     """
     with _held(place, fcntl.LOCK_EX, None) as file:
         if users := processes(place):
@@ -66,7 +69,7 @@ def removing(place: Path) -> Iterator[None]:
 
 
 def user_of(place: Path) -> str | None:
-    """Return who uses or makes `place`, or None."""
+    """Return a description of a process that uses or creates `place`, or None."""
     if path_of(place).exists():
         try:
             with _held(place, fcntl.LOCK_EX, None):
@@ -78,10 +81,7 @@ def user_of(place: Path) -> str | None:
 
 @contextmanager
 def scratch(parent: Path, prefix: str) -> Iterator[Path]:
-    """Yield a new folder in `parent`, a folder of the cache; gone afterwards, whatever happens.
-
-    It is locked meanwhile: see `left_over`.
-    """
+    """Yield a new, locked folder in `parent`, a folder of the cache, and remove it afterwards."""
     parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     with _held(place, fcntl.LOCK_EX, None) as file:
@@ -94,9 +94,9 @@ def scratch(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def left_over(place: Path) -> bool:
-    """Whether nobody works in this folder of `scratch` any more."""
+    """Return True if no process uses this folder of `scratch` any more."""
     lock = path_of(place)
-    if not lock.exists():  # made where there are no locks, or a moment ago
+    if not lock.exists():  # the file system has no locks, or the folder is new
         return time.time() - place.lstat().st_mtime > STALE_SECONDS
     with lock.open("rb") as file:
         try:
@@ -114,9 +114,9 @@ def path_of(place: Path) -> Path:
 
 
 def processes(place: Path) -> list[str]:
-    """Return the processes here that were started from `place`, or have a file of it open.
+    """Return the processes of this host that were started from `place` or have its files open.
 
-    It finds those that hold no lock: a command that was pasted into a shell.
+    Some of them hold no lock, such as a command that the user pasted into a shell.
     """
     found = []
     names = {str(place), str(place.resolve())}
@@ -136,12 +136,12 @@ def _is_of(word: str, names: set[str]) -> bool:
 def _words(process: Path) -> list[str]:
     try:
         return (process / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return []
 
 
 def _files(process: Path) -> Iterator[str]:
-    """Yield what a process of the same user has open, or mapped into its memory."""
+    """Yield the files that a process of the same user has open or mapped into memory."""
     try:
         for line in (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
             yield line[line.find("/"):]
@@ -153,7 +153,7 @@ def _files(process: Path) -> Iterator[str]:
 
 @contextmanager
 def _held(place: Path, mode: int, reporter: Reporter | None) -> Iterator[IO[str] | None]:
-    """Hold the lock of `place`: after waiting with a reporter, else InUseError is raised."""
+    """Hold the lock of `place`; with a reporter wait for it, otherwise raise InUseError."""
     while (file := _open(place)) is not None:
         with file:
             try:
@@ -177,12 +177,12 @@ def _open(place: Path) -> IO[str] | None:
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         return lock.open("a+", encoding="utf-8")
-    except OSError:  # a cache that others have made: nobody removes anything there
+    except OSError:  # a read-only cache of another user: nothing in it is removed
         return None
 
 
 def _holder(place: Path, file: IO[str]) -> str:
-    """Return who has the lock: a process here, else what its last lone holder wrote."""
+    """Return the holder of the lock: a process of this host, or the text in the lock file."""
     if here := processes(path_of(place)):
         return here[0]
     file.seek(0)

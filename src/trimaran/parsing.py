@@ -1,7 +1,7 @@
-"""YAML and JSON within limits: text of any kind gives its content or one `Malformed`.
+"""Parse YAML and JSON with limits: any text gives its content or one `Malformed`.
 
-The one reader of both. YAML is written by hand, so it is small, and its faults have a line and a
-key; JSON is written by programs, of which some are not ours.
+People write YAML, so that the files are small and errors need a line and a key. Programs, also
+foreign ones, write JSON.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from trimaran.terminal_safety import excerpt
 Location = tuple[str | int, ...]
 
 YAML_BYTES = 1024 * 1024
-"""Size of a YAML file; the largest of the project has a fiftieth of it."""
+"""Maximum size of a YAML file; the largest of the project has a fiftieth of it."""
 
 JSON_BYTES = 64 * 1024 * 1024
-"""Size of a JSON file; of a data set with ten thousand shards it has four."""
+"""Maximum size of a JSON file; that of a data set with ten thousand shards has 4 MB."""
 
 NODES = 20_000
-"""Keys and values of a YAML file, with what its aliases stand for counted each time."""
+"""Maximum number of keys and values of a YAML file, with all expansions of aliases."""
 
 DEPTH = 32
-"""Levels of lists and mappings in each other."""
+"""Maximum number of nested levels of lists and mappings."""
 
 DIGITS = 100
-"""Length of a number."""
+"""Maximum length of a number."""
 
 
 class Malformed(ValueError):  # noqa: N818 - an outcome that the caller always handles
-    """The text is no YAML or JSON, or is beyond a limit.
+    """The text is not YAML or JSON, or exceeds a limit.
 
     Attributes:
-        line: where, from 1; None where it is not known.
+        line: the line of the problem, from 1 (None: unknown).
     """
 
     def __init__(self, problem: str, *, line: int | None = None, at: Location = ()) -> None:
@@ -47,7 +47,7 @@ class Malformed(ValueError):  # noqa: N818 - an outcome that the caller always h
 
 
 class NotYaml(Malformed):
-    """The text breaks YAML's grammar, as a word like `@a` does."""
+    """The text violates the grammar of YAML, as a word like `@a` does."""
 
 
 @dataclass(frozen=True)
@@ -59,23 +59,24 @@ class Document:
 
 
 def dotted(at: Location) -> str:
-    """Return the place of a value as messages name it: `layers.0.size`."""
+    """Return the key path of a value for messages, such as `layers.0.size`."""
     return ".".join(str(part) for part in at)
 
 
 def line_of(lines: dict[Location, int], at: Location) -> int:
-    """Return the line of the innermost part of `at` that the text has."""
-    # pydantic's location may hold names of union members, and an alias stands in one line only
+    """Return the line of the innermost part of `at` that occurs in the text."""
+    # A location of pydantic may contain names of union members, and an alias has one line only.
     while at and at not in lines:
         at = at[:-1]
     return lines.get(at, 1)
 
 
 def parse_yaml(text: str) -> Document:
-    """Return the content of `text`.
+    """Parse the YAML in `text`, and return its content and lines.
 
     Raises:
-        Malformed: no YAML, a key twice, a value that is not what its tag says, or too large.
+        Malformed: the text is not YAML, repeats a key, has a value that does not match its tag, or
+            exceeds a limit.
     """
     try:
         loader = _Loader(text)
@@ -86,20 +87,20 @@ def parse_yaml(text: str) -> Document:
         raise NotYaml(str(error.problem), line=line) from error
     except yaml.reader.ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
-        raise Malformed(f"no YAML: {error.reason}", line=line) from error
+        raise Malformed(f"not YAML: {error.reason}", line=line) from error
     except Malformed:
         raise
     except (OverflowError, ValueError) as error:
-        raise Malformed(f"no YAML: {error}") from error  # such as the escape "\\U99999999"
+        raise Malformed(f"not YAML: {error}") from error  # such as the escape "\\U99999999"
     _check_values(content, NODES, loader.lines)
     return Document(content, loader.lines)
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the content of `text`.
+    """Parse the JSON in `text`, and return its content.
 
     Raises:
-        Malformed: no JSON, a key twice, or too large.
+        Malformed: the text is not JSON, repeats a key, or exceeds a limit.
     """
     try:
         if isinstance(text, bytes):
@@ -117,22 +118,23 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _is_flat(text: str) -> bool:
-    """Return whether it is plain to see that a JSON text breaks no limit, as lines of metrics are.
+    """Return True if a JSON text surely exceeds no limit; this is a quick test for metrics.
 
-    It has too few brackets to nest too deep, and nothing that could be half of a character.
+    Such a text has too few brackets to be nested too deeply, and no escapes of half characters.
     """
     return text.isascii() and "\\u" not in text and text.count("[") + text.count("{") < DEPTH
 
 
 _HALVES = re.compile("[\ud800-\udfff]")
 
-_TOO_DEEP = f"nested in more than {DEPTH} levels"
+_TOO_DEEP = f"more than {DEPTH} nested levels"
 
 
 def _check_values(content: object, nodes: int, lines: dict[Location, int]) -> None:
-    """Raise Malformed for what no file can be meant to hold.
+    """Check nesting, number (with expanded aliases) and characters of all values.
 
-    Values that nest too deep or, by their aliases, are too many; text that cannot be written.
+    Raises:
+        Malformed: the content exceeds a limit, or has text that cannot be written as UTF-8.
     """
     def refused(problem: str) -> Malformed:
         return Malformed(problem, line=line_of(lines, at) if lines else None, at=at)
@@ -142,14 +144,14 @@ def _check_values(content: object, nodes: int, lines: dict[Location, int]) -> No
     while waiting:
         value, at = waiting.pop()
         if isinstance(value, str) and not value.isascii() and _HALVES.search(value):
-            raise refused(f"{excerpt(value)} holds half of a character")
-        if isinstance(value, str) and "\0" in value:  # it ends a name for the system
-            raise refused(f"{excerpt(value)} holds the character NUL")
+            raise refused(f"{excerpt(value)} contains half of a surrogate pair")
+        if isinstance(value, str) and "\0" in value:  # file names cannot contain it
+            raise refused(f"{excerpt(value)} contains the character NUL")
         if not isinstance(value, dict | list | set | tuple):
             continue
         count += len(value)
         if count > nodes:
-            raise refused(f"more than {nodes:,} keys and values, those of aliases included")
+            raise refused(f"more than {nodes:,} keys and values, including those of aliases")
         if len(at) == DEPTH:
             raise refused(_TOO_DEEP)
         if isinstance(value, dict):
@@ -169,7 +171,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise Malformed(f"key {excerpt(twice)} is given twice")
+        raise Malformed(f"key {excerpt(twice)} occurs twice")
     return found
 
 
@@ -177,10 +179,10 @@ _JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer)
 
 
 class _Loader(Composer, yaml.CSafeLoader):
-    """Safe YAML that knows the line and key of each node, and stops at the limits.
+    """Load safe YAML, record the line and key of each node, and enforce the limits.
 
-    It refuses a key given twice instead of keeping the last. libyaml reads, in C: a command reads
-    dozens of files, and most of its time would go there. What it reads is composed here.
+    A repeated key is an error. The C library libyaml scans the text, because a command reads dozens
+    of files and would spend most of its time there; the nodes are composed in Python.
     """
 
     def __init__(self, text: str) -> None:
@@ -192,7 +194,7 @@ class _Loader(Composer, yaml.CSafeLoader):
         self._nodes = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose what comes next: a value at `index`, or a mapping's key (None)."""
+        """Compose the next node: the value at `index`, or a key of a mapping (None)."""
         event: Any = self.peek_event()
         part = _part(index)
         if part is not None:
@@ -214,10 +216,10 @@ class _Loader(Composer, yaml.CSafeLoader):
 
     def _check_key(self, event: yaml.Event) -> None:
         if not isinstance(event, yaml.ScalarEvent):
-            raise Malformed("a key that is no word", line=_line(event), at=tuple(self._path))
+            raise Malformed("a key is not a word", line=_line(event), at=tuple(self._path))
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Construct the value of `node`, or say what is wrong with it."""
+        """Construct the value of `node`, or raise Malformed with its line and key."""
         try:
             return super().construct_object(node, deep=deep)
         except Malformed:
@@ -226,30 +228,30 @@ class _Loader(Composer, yaml.CSafeLoader):
             raise self._fault(str(error.problem), node) from error
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             kind = node.tag.rpartition(":")[2]
-            raise self._fault(f"{excerpt(node.value)} is no {kind}", node) from error
+            raise self._fault(f"{excerpt(node.value)} is not a valid {kind}", node) from error
 
     def unique_mapping(self, node: yaml.Node) -> dict[object, object]:
-        """Construct a mapping whose keys differ."""
+        """Construct a mapping, and check that no key occurs twice."""
         if not isinstance(node, yaml.MappingNode):
-            raise self._fault("is no mapping", node)
+            raise self._fault("is not a mapping", node)
         seen: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise self._fault(f"key {excerpt(key)} is given twice", key_node)
+                raise self._fault(f"key {excerpt(key)} occurs twice", key_node)
             seen.add(key)
         return self.construct_mapping(node, deep=True)
 
     def integer(self, node: yaml.ScalarNode) -> int:
-        """Construct a whole number that is not too long."""
+        """Construct an integer of at most `DIGITS` characters."""
         return int(self.construct_yaml_int(self._short(node)))
 
     def real(self, node: yaml.ScalarNode) -> float:
-        """Construct a number that is not too long."""
+        """Construct a float of at most `DIGITS` characters."""
         return float(self.construct_yaml_float(self._short(node)))
 
     def _short(self, node: yaml.ScalarNode) -> yaml.ScalarNode:
-        # Python takes long for longer ones, or refuses to print them.
+        # Python is slow with longer numbers, or refuses to print them.
         if len(node.value) > DIGITS:
             raise self._fault(f"a number of {len(node.value):,} digits", node)
         return node
@@ -263,10 +265,10 @@ def _line(where: yaml.Node | yaml.Event) -> int:
 
 
 def _part(index: Any) -> str | int | None:
-    """Return what `index` of a node adds to the place of its parent."""
+    """Return the key or index that `index` adds to the location of the parent node."""
     if isinstance(index, yaml.ScalarNode):
         text = str(index.value)
-        # As pydantic names the key of a mapping over whole numbers.
+        # pydantic uses an int for a key of a mapping with integer keys.
         return int(text) if text.isascii() and text.isdigit() and len(text) < DIGITS else text
     return index if isinstance(index, int) else None
 

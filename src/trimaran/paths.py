@@ -1,4 +1,4 @@
-"""Where things are: the definitions, of a checkout or of this installation, and the cache."""
+"""Paths of the definitions (in a checkout or in the installation) and of the cache."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from trimaran.errors import UsageError, unknown_name
 
 SHARE = Path(__file__).resolve().parent / "share"
-"""What a wheel carries of the checkout that it was made of: recipes, containers, apps, evidence."""
+"""Folder with the recipes, containers, apps and evidence that a wheel contains."""
 
 OWN = "TRIMARAN_RECIPES"
-"""Variable that names the user's own folders of definitions, in the form of PATH."""
+"""Variable with the user's own folders of definitions, separated as in PATH."""
 
 
 def repository() -> Path:
     """Return the folder with recipes, containers and apps.
 
-    That is `$TRIMARAN_ROOT`, else the checkout that this package lies in, else what was
-    installed with it.
+    It is `$TRIMARAN_ROOT`, or else the checkout of this package, or else the folder that was
+    installed with the package.
 
     Raises:
-        UsageError: there are none.
+        UsageError: the folder contains no recipes and containers.
     """
     named = os.environ.get("TRIMARAN_ROOT")
     places = [Path(named).absolute()] if named else [Path(__file__).resolve().parents[2], SHARE]
@@ -33,29 +33,30 @@ def repository() -> Path:
         if (root / "recipes").is_dir() and (root / "containers").is_dir():
             return root
     raise UsageError(
-        f"no recipes/ and containers/ in {places[0]}",
-        hint="install a wheel, or from a checkout (`make setup`), or set TRIMARAN_ROOT to one",
+        f"{places[0]} contains no recipes/ and containers/", code="definitions-missing",
+        hint="install a wheel or a checkout (`make setup`), or set TRIMARAN_ROOT to a checkout",
     )
 
 
 def use_own(folders: Sequence[Path], environ: MutableMapping[str, str]) -> None:
-    """Have definitions found in `folders`, too, by this process and those that it starts.
+    """Make this process and its child processes search definitions also in `folders`.
 
     Raises:
-        UsageError: a folder is not there, or not laid out as a checkout.
+        UsageError: a folder is missing or does not have the layout of a checkout.
     """
     for folder in folders:
         if os.pathsep in str(folder):
-            raise UsageError(f"{folder}: the name of such a folder cannot have '{os.pathsep}'")
+            raise UsageError(f"{folder}: the name of a folder of recipes must not contain"
+                             f" '{os.pathsep}'", code="name-invalid")
         _check_own(folder)
     environ[OWN] = os.pathsep.join(str(folder.absolute()) for folder in folders)
 
 
 def folders() -> list[Path]:
-    """Return the folders that hold definitions: Trimaran's, then the user's own.
+    """Return the folders with definitions: Trimaran's folder, then those of the user.
 
     Raises:
-        UsageError: one is not there, or not laid out as a checkout.
+        UsageError: a folder is missing or does not have the layout of a checkout.
     """
     found = {repository().resolve(): repository()}
     for word in filter(None, os.environ.get(OWN, "").split(os.pathsep)):
@@ -66,23 +67,24 @@ def folders() -> list[Path]:
 
 
 def _check_own(folder: Path) -> None:
-    layout = "it is laid out as Trimaran's: recipes/<app>/, recipes/targets/, apps/, containers/"
+    layout = "the layout is recipes/<app>/, recipes/targets/, apps/, containers/"
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder of recipes", hint=layout)
+        raise UsageError(f"the folder of recipes {folder} does not exist",
+                         code="definitions-missing", hint=layout)
     if not (folder / "recipes").is_dir():
         if folder.name == "recipes":
             layout = f"name the folder above it: {folder.absolute().parent}"
-        raise UsageError(f"no recipes/ in {folder}", hint=layout)
+        raise UsageError(f"{folder} contains no recipes/", code="definitions-missing", hint=layout)
 
 
 @dataclass(frozen=True)
 class Definitions:
-    """The files below any of `folders` that define the things of one kind.
+    """The definition files of one kind (recipes, targets, data sets, ...) in all `folders`.
 
     Attributes:
-        kind: what a message calls such a thing.
-        patterns: of paths below such a folder, such as `recipes/targets/*.yaml`.
-        name: what the thing in a file is called; None: the file is of another kind.
+        kind: the kind, for messages.
+        patterns: glob patterns below a folder, such as `recipes/targets/*.yaml`.
+        name: returns the name of the definition in a file (None: the file is of another kind).
     """
 
     kind: str
@@ -90,10 +92,10 @@ class Definitions:
     name: Callable[[Path], str | None] = lambda path: path.stem
 
     def files(self) -> dict[str, Path]:
-        """Return the files by name, sorted.
+        """Return name -> file, sorted by name.
 
         Raises:
-            UsageError: two files have one name: none is preferred in silence.
+            UsageError: two files define the same name; neither takes precedence.
         """
         named: dict[str, Path] = {}
         for folder, pattern in itertools.product(folders(), self.patterns):
@@ -102,8 +104,8 @@ class Definitions:
                     continue
                 if (other := named.setdefault(name, path)) != path:
                     raise UsageError(
-                        f"two definitions are called '{name}': {other} and {path}",
-                        hint="give your own one another name",
+                        f"two definitions have the name '{name}': {other} and {path}",
+                        code="definition-ambiguous", hint="rename your own definition",
                     )
         return dict(sorted(named.items()))
 
@@ -112,10 +114,10 @@ class Definitions:
         return list(self.files())
 
     def file_of(self, name: str) -> Path:
-        """Return the file of the one called `name`.
+        """Return the file that defines `name`.
 
         Raises:
-            UsageError: there is none; the nearest are named.
+            UsageError: no file defines it; the hint lists similar names.
         """
         files = self.files()
         if name not in files:
@@ -124,53 +126,55 @@ class Definitions:
 
 
 def of_folder(path: Path) -> str:
-    """Return the name of the folder that `path` lies in: of some `Definitions` the name."""
+    """Return the name of the folder of `path`, which is the name in some `Definitions`."""
     return path.parent.name
 
 
 def app(name: str) -> Path:
-    """Return the folder of the app `name`, wherever it is; Trimaran's where it is nowhere."""
+    """Return the folder of the app `name`; if none exists, the path in Trimaran's folder."""
     places = [folder / "apps" / name for folder in folders()]
     return next((place for place in places if place.is_dir()), places[0])
 
 
 def is_installed(path: Path) -> bool:
-    """Return whether `path` came with a wheel: it belongs to no checkout, and nobody edits it."""
+    """Return True if `path` was installed from a wheel, so that users must not edit it."""
     return path.resolve().is_relative_to(SHARE)
 
 
 def refuse_installed(path: Path) -> None:
-    """Refuse to change a definition that came with a wheel: an update would undo it.
+    """Check that `path` was not installed from a wheel: an update would undo the change.
 
     Raises:
-        UsageError: `path` is such a one.
+        UsageError: `path` was installed from a wheel.
     """
     if is_installed(path):
         raise UsageError(
-            f"{path} was installed with trimaran and is not to be changed",
-            hint="do this in a checkout, or set TRIMARAN_ROOT to one",
+            f"{path} was installed with Trimaran and must not be changed",
+            code="definition-installed",
+            hint="run the command in a checkout, or set TRIMARAN_ROOT to a checkout",
         )
 
 
 def cache(*parts: str) -> Path:
-    """Return a path under the cache (`$TRIMARAN_CACHE`, else the user's cache); not created.
+    """Return a path in the cache (`$TRIMARAN_CACHE`, or else the user's cache); it need not exist.
 
-    It is absolute: commands and records name it, and are used in other folders.
+    The path is absolute, because commands and records contain it and are used in other folders.
 
     Raises:
-        UsageError: nothing says where it is.
+        UsageError: neither the variable nor a home folder is known.
     """
     root = _cache()
     if root is None:
         raise UsageError(
-            "no home folder is known, and so no place for the cache",
-            hint="set HOME, or TRIMARAN_CACHE, to a folder by its absolute path",
+            "the home folder is unknown, so that there is no place for the cache",
+            code="home-unknown",
+            hint="set HOME or TRIMARAN_CACHE to the absolute path of a folder",
         )
     return root.absolute().joinpath(*parts)
 
 
 def has_cache() -> bool:
-    """Return whether a place for the cache is known; else nothing is in it."""
+    """Return True if the path of the cache is known."""
     return _cache() is not None
 
 
@@ -180,11 +184,11 @@ def _cache() -> Path | None:
 
 
 def of_user(variable: str, below: str) -> Path | None:
-    """Return the user's own folder `trimaran` of one kind; None: no home folder is known.
+    """Return the folder `trimaran` in an XDG base directory; None if no home folder is known.
 
     Args:
-        variable: of the XDG base directories, which counts if it is an absolute path.
-        below: the folder below the home folder where the variable says nothing.
+        variable: the XDG variable, which is used if it contains an absolute path.
+        below: the default folder below the home folder.
     """
     root = user_folder(variable, below)
     return root and root / "trimaran"
@@ -193,7 +197,7 @@ def of_user(variable: str, below: str) -> Path | None:
 def user_folder(variable: str, below: str) -> Path | None:
     """Return an XDG base directory of the user; see `of_user`.
 
-    Not platformdirs' way: without a home folder it returns `~`, or ends the program.
+    Without a home folder, platformdirs would return `~` or end the program.
     """
     named = os.environ.get(variable, "")
     if Path(named).is_absolute():
@@ -203,9 +207,9 @@ def user_folder(variable: str, below: str) -> Path | None:
 
 
 def home() -> Path | None:
-    """Return the home folder: $HOME if it is an absolute path, else that of the user database.
+    """Return $HOME if it is an absolute path, or else the home folder in the user database.
 
-    None: neither knows one, as for a user of a directory service that is not asked here.
+    None: both are missing, as for a user of a directory service that this host does not use.
     """
     named = os.environ.get("HOME", "")
     if Path(named).is_absolute():

@@ -1,4 +1,4 @@
-"""Work in several processes, with progress, that ends at once when it is stopped or killed."""
+"""Run tasks in several processes with progress; they end at once if the parent is stopped."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _POLL_SECONDS = 0.2
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def run(work: Work[T, R], tasks: Sequence[T], workers: int, advance: Advance) -> Iterator[R]:
-    """Yield `work(task, advance)` of each task, as they are finished.
+    """Yield the results of `work(task, advance)` for all tasks in the order of completion.
 
     Args:
-        work: a function of a module; it calls its second argument with the amount done.
-        tasks: picklable.
-        workers: processes; with one, or one task, the work is done in this process.
-        advance: gets what the work reports, from this process.
+        work: a function of a module; it calls its second argument with the amount of work done.
+        tasks: the tasks, which must be picklable.
+        workers: number of processes; with one process or one task, this process does the work.
+        advance: is called in this process with the amount of work done.
 
     Raises:
-        RunError: a process was killed.
-        Exception: what `work` raises; the other tasks are then given up.
+        RunError: a worker process was killed.
+        Exception: `work` raises it; the other tasks are cancelled.
     """
     workers = min(workers, len(tasks))
     if workers <= 1:
         yield from (work(task, advance) for task in tasks)
         return
-    # Not forked: a fork of a process with threads (a progress bar) may hang.
+    # A fork of a process with threads (such as a progress bar) may hang.
     context = multiprocessing.get_context("spawn")
     done, stop = context.Value("d", 0.0), context.Event()
     with ProcessPoolExecutor(
@@ -51,18 +51,19 @@ def run(work: Work[T, R], tasks: Sequence[T], workers: int, advance: Advance) ->
     ) as pool:
         try:
             waiting = {pool.submit(work, task, _advance) for task in tasks}
-            told = 0.0
+            reported = 0.0
             while waiting:
                 ended, waiting = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
                 now = done.value
-                advance(now - told)
-                told = now
+                advance(now - reported)
+                reported = now
                 for future in ended:
                     yield future.result()
-            advance(done.value - told)
+            advance(done.value - reported)
         except BrokenProcessPool:
             raise RunError(
-                "a working process was killed", hint="too little memory? Use fewer --workers"
+                "a worker process was killed", code="worker-killed",
+                hint="if the memory was too small, use fewer --workers",
             ) from None
         finally:
             stop.set()
@@ -70,22 +71,22 @@ def run(work: Work[T, R], tasks: Sequence[T], workers: int, advance: Advance) ->
 
 
 class _Stopped(BaseException):
-    """Ends the work of a process whose result nobody waits for any more."""
+    """Ends the task of a worker process after the pool was cancelled."""
 
 
 _shared: dict[str, Any] = {}
-"""Of a working process: `done`, the amount of work of all of them, and `stop`."""
+"""State of a worker process: `done` (work done by all workers) and `stop`, shared by all."""
 
 
 def _begin(done: Any, stop: Any) -> None:
     _shared.update(done=done, stop=stop)
-    # Ctrl-C goes to every process of the terminal; the parent decides.
+    # The terminal sends Ctrl-C to every process; the parent stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A killed parent cannot stop its children, and they would write on."""
+    """Exit when the parent ends: a killed parent cannot stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,7 @@
-"""The one gateway that starts processes: argument lists only, never a shell."""
+"""Start processes, always with an argument list and never with a shell.
+
+No other module of Trimaran starts processes.
+"""
 
 from __future__ import annotations
 
@@ -18,40 +21,41 @@ from typing import Any
 
 import psutil
 
-from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
+from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError, code_of, way_out
 from trimaran.files import named, open_plain
 from trimaran.reporting import Reporter
 
 GRACE_SECONDS = 30.0
-"""How long a stopped child may take to write its checkpoint before it is killed."""
+"""Time in which a stopped child process can write its checkpoint before it is killed."""
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends a command: Ctrl-C, the batch system, a terminal that was closed."""
+"""Signals that end a command: from Ctrl-C, the batch system, and a closed terminal."""
 
 _STEPS = (
-    (signal.SIGTERM, "stopping: it has {grace:.0f} s to bring what it does to an end;"
-                     " stop it again to interrupt that"),
-    (signal.SIGINT, "interrupting it; stop it once more to kill it"),
+    (signal.SIGTERM, "stopping: the program has {grace:.0f} s to end;"
+                     " stop it again to interrupt it"),
+    (signal.SIGINT, "interrupting the program; stop it once more to kill it"),
     (signal.SIGKILL, "killed"),
 )
-"""What a child gets for the first stop, the second, the third; and what the user is told."""
+"""Signals for a child process at the first, second and third stop, and the notes for the user."""
 
 _END = b"\0"  # no signal has this number
 
 Result = subprocess.CompletedProcess[str]
-"""What a finished process left: exit status and captured output."""
+"""Exit status and captured output of a finished process."""
 
 
 def shell_line(argv: Sequence[str]) -> str:
-    """Return `argv` as one line to paste into a POSIX shell."""
+    """Return `argv` as one line that can be pasted into a POSIX shell."""
     return " ".join(quoted(word) for word in argv)
 
 
 def quoted(word: str) -> str:
-    """Return `word` as a POSIX shell reads it, by characters that a terminal shows and takes.
+    """Return `word` quoted for a POSIX shell, with printable characters only.
 
-    A terminal and a pasting shell obey control characters; printf makes them anew (`$'...'` is
-    not known to every sh). A line break stays: harmless in quotes, and `$(...)` would drop it.
+    A terminal, or a shell into which the text is pasted, would obey control characters. Therefore
+    printf generates them (not every sh supports `$'...'`). A line break stays: it is harmless in
+    quotes, and `$(...)` would drop it.
     """
     if not word or all(char.isprintable() or char == "\n" for char in word):
         return shlex.quote(word)
@@ -67,14 +71,14 @@ def _octal(text: str) -> str:
 
 
 def in_utf8() -> None:
-    """Go on in Python's UTF-8 mode where the locale has another encoding.
+    """Restart the program in Python's UTF-8 mode if the locale has another encoding.
 
-    Names of files and classes are UTF-8: read as Latin-1, they would be stored as other ones.
-    The program is started anew, in its own process.
+    Names of files and classes are UTF-8: read as Latin-1, they would be stored as other names.
+    The program is restarted in the same process.
     """
     if sys.getfilesystemencoding().lower() != "utf-8":
         words = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
-        os.execv(sys.executable, words)  # noqa: S606 - itself, without a shell
+        os.execv(sys.executable, words)  # noqa: S606 - the same program, without a shell
 
 
 def run(
@@ -89,14 +93,19 @@ def run(
     """Run `argv` to its end and capture its output.
 
     Args:
-        argv: program and arguments; nothing is interpreted by a shell.
-        env: the whole environment of the child (None: inherited).
+        argv: program and arguments, which no shell interprets.
+        env: the complete environment of the child process (None: inherited).
         cwd: working directory.
-        stdin: what the child reads from its standard input (None: nothing); the one way for
-            a secret, which never shows in the list of processes or in an error.
-        timeout: seconds after which the child is killed and TimeoutExpired raised.
-        check: raise this error, with the last lines of output, on a non-zero exit, and
-            also instead of TimeoutExpired.
+        stdin: text for the standard input (None: empty). Secrets must be passed here, so that
+            they never appear in the list of processes or in an error.
+        timeout: seconds after which the child process is killed.
+        check: class of the error for a non-zero exit status (with the last lines of output) and
+            for a timeout (None: return the result, and raise TimeoutExpired).
+
+    Raises:
+        UsageError: the program is not installed.
+        TrimaranError: of the class `check`; see there.
+        TimeoutExpired: the time is over, and `check` is None.
     """
     try:
         done = subprocess.run(
@@ -109,10 +118,12 @@ def run(
     except subprocess.TimeoutExpired as error:
         if check is None:
             raise
-        raise check(f"`{shell_line(argv)}` did not end within {timeout:g} s") from error
+        raise check(f"`{shell_line(argv)}` did not end within {timeout:g} s",
+                    code="program-timeout") from error
     if check is not None and done.returncode != 0:
         tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
-        raise check(f"`{shell_line(argv)}` failed with status {done.returncode}:\n{tail}")
+        raise check(f"`{shell_line(argv)}` failed with status {done.returncode}:\n{tail}",
+                    code="program-failed")
     return done
 
 
@@ -125,17 +136,22 @@ def ask(
     stdin: str = "",
     keep_open: Sequence[int] = (),
 ) -> Result:
-    """Run a program that has `seconds` to answer, and capture what it says.
+    """Run a program that has to end within `seconds`, and capture its output.
 
-    It leads its own process group: Ctrl-C on the terminal stops only this process, and what the
-    program has started ends with it.
+    The program leads its own process group: Ctrl-C on the terminal stops only Trimaran, and the
+    child processes of the program end with it.
 
     Args:
-        keep_open: descriptors that it inherits, such as that of a lock which it is to hold.
+        argv: program and arguments.
+        seconds: time limit.
+        env: the complete environment of the program (None: inherited).
+        cwd: working directory.
+        stdin: text for the standard input.
+        keep_open: descriptors that the program inherits, such as that of a lock.
 
     Raises:
-        UsageError: there is no such program.
-        RunError: it cannot be started, or has not answered in time.
+        UsageError: the program is not installed.
+        RunError: the program cannot be started, or exceeds the time limit.
     """
     try:
         child = subprocess.Popen(
@@ -146,25 +162,27 @@ def ask(
     except FileNotFoundError as error:
         raise _not_found(argv) from error
     except OSError as error:
-        raise RunError(f"{argv[0]} cannot be started: {error.strerror or error}") from error
+        raise RunError(f"{argv[0]} cannot be started: {error.strerror or error}",
+                       code=code_of(error, "program-failed"), hint=way_out(error)) from error
     with child:
         try:
-            said, complained = child.communicate(stdin, timeout=seconds)
+            output, errors = child.communicate(stdin, timeout=seconds)
         except subprocess.TimeoutExpired as error:
-            raise RunError(f"{argv[0]} has not answered within {seconds:g} s") from error
+            raise RunError(f"{argv[0]} has not answered within {seconds:g} s",
+                           code="program-timeout") from error
         finally:
             if child.returncode is None:
                 with suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
-    return Result(child.args, child.returncode, said, complained)
+    return Result(child.args, child.returncode, output, errors)
 
 
 @contextmanager
 def put_off() -> Iterator[None]:
-    """Put off the first of `STOPS` until the block has ended; a second one interrupts it at once.
+    """Delay the first signal of `STOPS` to the end of the block; a second one interrupts it.
 
     Raises:
-        KeyboardInterrupt: it was stopped; not where the block itself fails.
+        KeyboardInterrupt: a signal arrived, and the block did not fail.
     """
     stops: list[int] = []
 
@@ -181,7 +199,7 @@ def put_off() -> Iterator[None]:
 
 @contextmanager
 def handling(handler: Any) -> Iterator[None]:
-    """Have `handler` called for `STOPS`, but for those that are ignored (nohup does that)."""
+    """Install `handler` for the signals of `STOPS` that are not ignored (as nohup does)."""
     previous = {
         number: signal.signal(number, handler)
         for number in STOPS
@@ -195,7 +213,7 @@ def handling(handler: Any) -> Iterator[None]:
 
 
 def interrupt(signum: int, frame: object) -> None:
-    """Handle a signal as Python handles Ctrl-C."""
+    """Raise KeyboardInterrupt, as Python does at Ctrl-C."""
     raise KeyboardInterrupt
 
 
@@ -210,24 +228,29 @@ def stream(
     on_line: Callable[[str], None] | None = None,
     keep_open: Sequence[int] = (),
 ) -> int:
-    """Run `argv` in a bar, and hand on each line of output; return the exit status.
+    """Run `argv` with a progress bar, pass on each line of output, and return the exit status.
 
-    The child leads its own process group. One of `STOPS` here sends SIGTERM to the whole
-    group, a second one SIGINT, a third one SIGKILL to it and to all that it has started, as do
-    `GRACE_SECONDS`. What the child says until its end is still handed on.
+    The child process leads its own process group. The first signal of `STOPS` sends SIGTERM to the
+    group, the second SIGINT, and the third, or `GRACE_SECONDS` without an end, SIGKILL to the group
+    and all descendants. The output is passed on until the child process has ended.
 
     Args:
-        title: of the bar that shows that it goes on (None: the caller has a better one).
-        log: file to append the output to.
-        on_line: gets each line of output (None: the bar shows the last one).
-        keep_open: descriptors that the child inherits, and no others but its output.
+        argv: program and arguments.
+        title: title of the bar (None: the caller shows a bar).
+        reporter: shows the bar and notes.
+        env: the complete environment of the program (None: inherited).
+        cwd: working directory.
+        log: file to which the output is appended.
+        on_line: gets each line of output (None: the bar shows the last line).
+        keep_open: descriptors that the child process inherits.
 
     Raises:
-        Interrupted: it was stopped, and has ended.
+        UsageError: the program is not installed.
+        Interrupted: the user stopped the program, and it has ended.
     """
     with (
         reporter.bar(title, None) if title else nullcontext(),
-        _Stopper(reporter.note) as stopper,  # first: a stop may come while the child starts
+        _Stopper(reporter.note) as stopper,  # before the child: a signal may arrive at its start
         _child(argv, env, cwd, keep_open) as child,
     ):
         stopper.watch(child)
@@ -253,7 +276,23 @@ def follow(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> None:
-    """`stream`, whose failure raises `check`: that `what` failed, with the last lines of output."""
+    """Run `stream`, and raise an error with the last lines of output if the program fails.
+
+    Args:
+        argv: program and arguments.
+        title: title of the bar.
+        reporter: shows the bar, notes and the last line of output.
+        what: the operation, for the message.
+        check: class of the error.
+        hint: hint of the error.
+        env: the complete environment of the program (None: inherited).
+        cwd: working directory.
+
+    Raises:
+        UsageError: the program is not installed.
+        TrimaranError: of the class `check`: the exit status is not 0.
+        Interrupted: the user stopped the program, and it has ended.
+    """
     last: deque[str] = deque(maxlen=20)
 
     def keep(line: str) -> None:
@@ -262,14 +301,15 @@ def follow(
 
     status = stream(argv, title, reporter, env=env, cwd=cwd, on_line=keep)
     if status != 0:
-        raise check("\n".join([f"{what} failed with status {status}:", *last]), hint=hint)
+        raise check("\n".join([f"{what} failed with status {status}:", *last]),
+                    code="program-failed", hint=hint)
 
 
 @contextmanager
 def _child(
     argv: Sequence[str], env: Mapping[str, str] | None, cwd: Path | None, keep_open: Sequence[int]
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start `argv` as the leader of a process group, with one pipe for all that it says."""
+    """Start `argv` as the leader of a process group, with one pipe for all output."""
     try:
         child = subprocess.Popen(
             list(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -285,7 +325,8 @@ def _child(
 
 
 def _not_found(argv: Sequence[str]) -> UsageError:
-    return UsageError(f"program not found: {argv[0]}", hint="see `trimaran doctor`")
+    return UsageError(f"program not found: {argv[0]}", code="program-missing",
+                      hint="`trimaran doctor` explains how to install it")
 
 
 def _pump(child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str], None]) -> int:
@@ -300,7 +341,7 @@ def _pump(child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str
 
 
 def _drain(child: subprocess.Popen[str]) -> None:
-    """Let a child that nobody listens to come to its end: a full pipe would hold it up."""
+    """Read the remaining output of a child process: a full pipe would block its end."""
     assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was asked for
     for _ in child.stdout:
         pass
@@ -308,13 +349,13 @@ def _drain(child: subprocess.Popen[str]) -> None:
 
 
 class _Stopper:
-    """Takes a child through `_STEPS`, one for each signal, in a thread: a handler may not wait.
+    """Executes the next of `_STEPS` for each signal, in a thread, as a handler must not wait.
 
-    Its pipe gets the number of each signal at once, whichever thread the system gives it to. The
-    main thread may hear of one only when it comes back from reading, at the child's own end.
+    Python writes the number of each signal to a pipe at once. The main thread would handle the
+    signal only when it returns from reading, at the end of the child process.
 
     Attributes:
-        stopped: whether anybody has asked for it.
+        stopped: whether a signal arrived, or `stop` was called.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -333,7 +374,7 @@ class _Stopper:
         return self
 
     def watch(self, child: subprocess.Popen[str]) -> None:
-        """Pass on to `child` what is asked for from now on, and what was before."""
+        """Stop `child` for signals from now on, and for those that arrived before."""
         self._child = child
         self._thread.start()
 
@@ -344,12 +385,12 @@ class _Stopper:
             os.write(self._ask, _END)
             self._thread.join()
             if self.stopped:
-                self._send(signal.SIGKILL)  # the leader is gone, a grandchild may still be there
+                self._send(signal.SIGKILL)  # the leader has ended, but a descendant may still run
         os.close(self._asked)
         os.close(self._ask)
 
     def stop(self) -> None:
-        """Take the next step."""
+        """Execute the next step."""
         self.stopped = True
         os.write(self._ask, bytes([signal.SIGTERM]))
 
@@ -366,7 +407,7 @@ class _Stopper:
                 if asked[0] not in STOPS:
                     continue
             else:
-                del steps[:-1]  # its time is up
+                del steps[:-1]  # the time limit is over: only SIGKILL is left
             self.stopped = True
             signum, text = steps.pop(0)
             self._send(signum)
@@ -374,7 +415,7 @@ class _Stopper:
             wait = GRACE_SECONDS
 
     def _send(self, signum: signal.Signals) -> None:
-        """Send `signum` to the group; SIGKILL also to what has left the group, as ranks do."""
+        """Send `signum` to the group; SIGKILL also to descendants outside of it, such as ranks."""
         assert self._child is not None  # noqa: S101 - narrows the type; `watch` gave it
         others: list[psutil.Process] = []
         if signum == signal.SIGKILL:

@@ -1,7 +1,7 @@
-"""How long work tells the user about itself, without printing: `terminal` implements this.
+"""The interface by which modules report progress and warnings without printing.
 
-Modules take a `Reporter` and stay silent by themselves, so that the same code
-serves the terminal, `--json` and the tests.
+Modules call a `Reporter` and print nothing, so that the same code serves the terminal (which
+`terminal` implements), `--json` and the tests.
 """
 
 from __future__ import annotations
@@ -15,34 +15,38 @@ Advance = Callable[[float], None]
 
 
 class Reporter(Protocol):
-    """Receives notes, warnings and progress of long work."""
+    """Receives notes, warnings and progress."""
 
     def note(self, text: str) -> None:
-        """Say one line that the user should see now."""
+        """Show a line of information."""
 
     def warn(self, text: str) -> None:
-        """Say one line about something that went wrong but was survived."""
+        """Show a warning: a problem that does not stop the command."""
 
     def line(self, text: str) -> None:
-        """Pass on one line of a child's output that stays readable (training log)."""
+        """Show a line of output of a child process permanently (such as a training log)."""
 
     def detail(self, text: str) -> None:
-        """Show one line of a child's output with the open bar, until the next one comes."""
+        """Show a line of output of a child process with the open bar until the next line."""
 
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
     ) -> AbstractContextManager[Advance]:
-        """Show a bar of `total` (unit "B": bytes; None: unknown); yields its advance function.
+        """Show a progress bar and yield its advance function; bars may be nested.
 
-        Whatever may take more than a few seconds stands in one; it may hold others.
+        Args:
+            description: title of the bar.
+            total: amount of work (None: unknown).
+            unit: unit of the amount; "B" means bytes.
+            done: amount that is done already.
         """
 
     def step(self, number: int, of: int, title: str) -> AbstractContextManager[None]:
-        """Frame one of the steps of a longer way; its wall time is shown at its end."""
+        """Show the title of step `number` of `of` steps, and its wall time at the end."""
 
 
 class Silent:
-    """A reporter that keeps what it was told: for tests and `--json`."""
+    """A reporter that stores notes and warnings, for tests and `--json`."""
 
     def __init__(self) -> None:
         self.bars: list[str] = []
@@ -51,29 +55,29 @@ class Silent:
         self.details: list[str] = []
 
     def note(self, text: str) -> None:
-        """Keep `text`."""
+        """Store `text`."""
         self.notes.append(text)
 
     def warn(self, text: str) -> None:
-        """Keep `text`."""
+        """Store `text`."""
         self.warnings.append(text)
 
     def line(self, text: str) -> None:
-        """Drop a child's output."""
+        """Ignore the output of a child process."""
 
     def detail(self, text: str) -> None:
-        """Keep `text`."""
+        """Store `text`."""
         self.details.append(text)
 
     @contextmanager
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
     ) -> Iterator[Advance]:
-        """Keep the description, and yield an advance function that does nothing."""
+        """Store the description, and yield an advance function that does nothing."""
         self.bars.append(description)
         yield lambda amount: None
 
     @contextmanager
     def step(self, number: int, of: int, title: str) -> Iterator[None]:
-        """Frame nothing."""
+        """Do nothing."""
         yield

@@ -1,7 +1,7 @@
-"""The site file: what holds on this machine for every run, such as its registry and proxy.
+"""The site file: settings of this machine for every run, such as its registry and proxy.
 
-It is the user's own file and no part of the checkout. The environment wins over it, and
-options of the command line win over both.
+It is a file of the user outside of the checkout. The environment overrides it, and options of the
+command line override both.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ OWN_PLACES = ("/.exec", "/.run", "/.shell", "/.singularity.d", "/.test", "/bin",
               "/environment", "/etc", "/initial", "/lib", "/lib32", "/lib64", "/libx32",
               "/opt/trimaran", "/opt/rocm", "/out", "/proc", "/root", "/sbin", "/singularity",
               "/sys", "/tmp", "/usr", "/var", "/venv")  # noqa: S108 - of the container
-"""Folders in a container that no bind may hide: the image's own, and those of every run."""
+"""Folders in a container that no bind may hide: those of the image and those of every run."""
 
 CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
-"""Variables that name the trusted certificates: for Trimaran's downloads, for the engines'."""
+"""Variables with the trusted certificates for downloads by Trimaran and by the engines."""
 
 PROXIES = ("http_proxy", "https_proxy")
 
 READ_PROXIES = (*PROXIES, "all_proxy")
-"""Variables that requests reads, in small or capital letters."""
+"""Variables that requests reads, in lower or upper case."""
 
 REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+$"
 """A registry and a namespace in it: `HOST[:PORT]/NAMESPACE`."""
 
 
 def _fingerprint(value: object) -> object:
-    # as gpg and `apptainer key list` print it: in groups, in any case
+    # gpg and `apptainer key list` print groups of digits, in upper or lower case
     return value.replace(" ", "").upper() if isinstance(value, str) else value
 
 
 def _split(address: str) -> SplitResult:
-    """Return the parts of the address of a proxy; ValueError: it has no host, or no good one."""
+    """Return the parts of the address of a proxy; raise ValueError if its host is invalid."""
     parts = urlsplit(address)
     host = parts.hostname or ""
     host.encode("idna")
     if parts.port == 0 or not re.fullmatch(r"[\w.:%-]+", host):
-        raise ValueError("no host, or no port")
+        raise ValueError("no valid host or port")
     return parts
 
 
@@ -71,24 +71,24 @@ def _proxy(value: str) -> str:
         raise ValueError(wrong)
     if parts.username or parts.password:
         raise PydanticCustomError(
-            strict.HIDDEN, "credentials do not belong in a file: set https_proxy instead"
+            strict.HIDDEN, "credentials must not be in a file: set https_proxy instead"
         )
     return value
 
 
 def hides(place: str) -> str | None:
-    """Return what a bind to `place` would hide of the container, or None.
+    """Return the folder of the container that a bind to `place` would hide, or None.
 
-    A place that is no absolute path below / hides all of it: "/".
+    If `place` is not an absolute path below /, the result is "/".
     """
     path = PurePosixPath(place)
     if not path.is_absolute() or ".." in path.parts or not path.name:
         return "/"
-    # Two slashes in front are a root of their own in POSIX, and one to the kernel.
+    # In POSIX two leading slashes are a separate root, but the kernel reads them as one slash.
     path = PurePosixPath("/", *path.parts[1:])
     return next((
         own for own in OWN_PLACES
-        # /initial.npz and /opt/rocm-6.2 are such places, too.
+        # /initial.npz and /opt/rocm-6.2 must not be hidden either.
         if path.is_relative_to(own) or PurePosixPath(own).is_relative_to(path)
         or str(path).startswith((f"{own}.", f"{own}-"))
     ), None)
@@ -106,7 +106,7 @@ def _outside(value: str) -> str:
 Fingerprint = Annotated[
     str, BeforeValidator(_fingerprint), Field(pattern=r"^[0-9A-F]{40}$")
 ]
-"""A PGP key's fingerprint: 40 hexadecimal digits, kept in capitals without spaces."""
+"""Fingerprint of a PGP key: 40 hexadecimal digits, stored in upper case without spaces."""
 
 _FINGERPRINT: TypeAdapter[str] = TypeAdapter(Fingerprint)
 
@@ -114,7 +114,7 @@ Inside = Annotated[str, AfterValidator(_outside)]
 
 
 class Signatures(strict.Model):
-    """Which signatures images must have before they are run."""
+    """The signatures that images must have before they are run."""
 
     required: bool = False
     keys: list[Fingerprint] = Field(default_factory=list, description="accepted signers")
@@ -122,7 +122,7 @@ class Signatures(strict.Model):
     @model_validator(mode="after")
     def _some_key(self) -> Signatures:
         if self.required and not self.keys:
-            raise ValueError("'required' needs the fingerprints that are accepted, in 'keys'")
+            raise ValueError("'required' needs the accepted fingerprints in 'keys'")
         return self
 
 
@@ -130,7 +130,7 @@ OWN_VARIABLES = re.compile(r"(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|TRIMARAN)_?|L
 """Variables that the batch system, the engine or Trimaran set."""
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]*$")]
-"""What a batch system calls a partition, an account, or a module: no blank, no quote."""
+"""Name of a partition or account in a batch system, without blanks and quotes."""
 
 Constraint = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:+&|*()\[\],=-]+$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -152,30 +152,31 @@ AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
 DEVICE = r"^/dev(/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)+$"
-"""A file or folder of devices: what the shell is given unquoted, for `*` is to be expanded."""
+"""Pattern of a device file or folder; the shell gets it unquoted, so that it expands `*`."""
 
 class Cluster(strict.Model):
-    """The facts of one cluster; nothing of them is in a recipe.
+    """The settings of one cluster, which recipes do not contain.
 
     Attributes:
-        scheduler: its batch system.
-        partition: where jobs are queued (PBS, LSF: the queue); the default one if left out.
-        account: whose hours are used.
+        scheduler: the batch system.
+        partition: partition for the jobs (PBS, LSF: the queue); the default one if left out.
+        account: account that is charged.
         qos: quality of service (LSF: the service class).
-        constraint: features that the nodes must have (PBS: more of the chunk, LSF: -R).
-        gres: what Slurm calls a GPU there, such as `gpu` or `gpu:a100`.
+        constraint: features that the nodes must have (PBS: added to the chunk, LSF: -R).
+        gres: Slurm's name of a GPU, such as `gpu` or `gpu:a100`.
         modules: environment modules that a job loads, such as Apptainer's.
-        apptainer: path of Apptainer on the nodes, if it is not on PATH there.
-        flags: options that Apptainer needs there beside those of every run.
-        mpi: what `srun --mpi=` needs for Open MPI; `srun --mpi=list` shows the choice.
-        devices: files of devices, below /dev, that jobs of several nodes show to the containers
-            beside those of known fabrics; `*` stands for any characters.
-        env: variables for the network, such as NCCL_SOCKET_IFNAME; they reach the ranks.
-        data: folder with packed data sets by name, taken where `--data` names no other.
-        scratch: folder in which run directories are made, on a file system that the nodes share.
-        local_storage: folder of a node's own disk, into which the image is copied.
+        apptainer: path of Apptainer on the nodes, if it is not on PATH.
+        flags: options that Apptainer needs there in addition to those of every run.
+        mpi: value of `srun --mpi=` for Open MPI; `srun --mpi=list` lists the choices.
+        devices: device files below /dev that jobs of several nodes pass to the containers, in
+            addition to those of known fabrics; `*` stands for any characters.
+        env: variables of the ranks for the network, such as NCCL_SOCKET_IFNAME.
+        data: folder with packed data sets by name, used without `--data`.
+        scratch: folder for run directories, on a file system that the nodes share.
+        local_storage: folder on the local disk of a node, into which the image is copied.
         stage_data: whether the data are copied there as well.
-        signal_seconds: how long before the time limit a run is told to write its checkpoint.
+        signal_seconds: time before the time limit at which a run gets the signal to write its
+            checkpoint.
     """
 
     scheduler: Literal["slurm", "pbs", "lsf"] = "slurm"
@@ -204,16 +205,16 @@ class Cluster(strict.Model):
 
 
 class Site(strict.Model):
-    """The facts of one site; every key may be left out.
+    """The settings of one site; every key is optional.
 
     Attributes:
-        registry: where images are pushed to and pulled from, `HOST[:PORT]/NAMESPACE`.
-        ca_bundle: PEM file with the certificates to trust, instead of the system's.
+        registry: registry to push and pull images, `HOST[:PORT]/NAMESPACE`.
+        ca_bundle: PEM file with the trusted certificates, which replace those of the system.
         proxy: address of the proxy for all downloads.
-        recipes: folders of the user's own recipes, targets, data sets, apps and images.
-        binds: folders of the host to show read-only in containers, and where inside.
-        clusters: clusters that `submit` can give jobs to, by name; the first is taken unless
-            `--cluster` names another.
+        signatures: the required signatures of images.
+        recipes: folders with the user's own recipes, targets, data sets, apps and images.
+        binds: folder of the host -> folder in containers, mounted read-only.
+        clusters: clusters for `submit`, by name; without `--cluster` the first one is used.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -229,29 +230,34 @@ class Site(strict.Model):
 
 
 def fingerprint(text: str) -> str:
-    """Return a fingerprint given on the command line as it is kept, or raise UsageError."""
+    """Return a fingerprint from the command line in upper case without spaces.
+
+    Raises:
+        UsageError: `text` is not a fingerprint.
+    """
     try:
         return _FINGERPRINT.validate_python(text)
     except ValidationError as error:
         raise UsageError(
-            f"'{text}' is no fingerprint: 40 hexadecimal digits",
-            hint="`apptainer key list` shows those of your keyring",
+            f"'{text}' is not a fingerprint of 40 hexadecimal digits", code="argument-invalid",
+            hint="`apptainer key list` lists the fingerprints of your keyring",
         ) from error
 
 
 def default_path() -> Path | None:
-    """Return where the site file lies unless another one is named; None: there is no home."""
+    """Return the default path of the site file; None if the home folder is unknown."""
     folder = paths.of_user("XDG_CONFIG_HOME", ".config")
     return folder and folder / "site.yaml"
 
 
 def load(path: Path | None) -> Site:
-    """Read the site file at `path`; None means the default place, where it may be missing.
+    """Read the site file at `path`; None means the default path, where the file may be missing.
 
-    Paths in it may begin with `~`; relative ones are relative to the file's folder.
+    Paths in the file may begin with `~`; relative paths start at the folder of the file.
 
     Raises:
-        UsageError: a named file is missing, or a file has faults; with file and line.
+        UsageError: the file at `path` is missing, or a file is invalid (the message contains file
+            and line).
     """
     if path is None:
         path = default_path()
@@ -267,21 +273,21 @@ def load(path: Path | None) -> Site:
 
 
 def _at_home(path: Path) -> Path:
-    # Not Path.expanduser: it fails for a user whom nobody knows, about whom the use tells better.
+    # Path.expanduser fails for an unknown user; opening the path later gives a better error.
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def apply(site: Site, ca_bundle: Path | None, environ: MutableMapping[str, str]) -> None:
-    """Make `environ` say how to reach the network: for requests, uv, Apptainer and buildah.
+    """Set the variables for certificates and proxies, which requests, uv, Apptainer, buildah read.
 
     Args:
-        site: its `ca_bundle` and `proxy` fill in what the environment leaves open.
-        ca_bundle: given on the command line: wins over the environment.
+        site: its `ca_bundle` and `proxy` are used for variables that are not set.
+        ca_bundle: file from the command line, which overrides the environment.
         environ: changed in place, usually `os.environ`.
 
     Raises:
-        UsageError: the certificates cannot be read, or are none; or a proxy of the environment
-            is no address.
+        UsageError: a file contains no certificates or cannot be read, or a variable contains an
+            invalid proxy address.
     """
     _check_proxies(environ)
     if ca_bundle is not None:
@@ -304,22 +310,26 @@ def _check_proxies(environ: Mapping[str, str]) -> None:
             if value:
                 _split(value if "://" in value else f"http://{value}")
         except ValueError:
-            # Not the value: it may hold a password.
+            # The message must not contain the value, which may include a password.
             raise UsageError(
-                f"the variable {name} is no address of a proxy",
+                f"the variable {name} is not the address of a proxy", code="proxy-invalid",
                 hint=f"set it to http://HOST[:PORT], or: unset {name}",
             ) from None
 
 
 def check_bundle(path: Path) -> Path:
-    """Return `path` if it is a PEM file with at least one certificate, else raise UsageError."""
+    """Return `path` if it is a PEM file with at least one certificate.
+
+    Raises:
+        UsageError: the file cannot be read or contains no certificate.
+    """
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except ssl.SSLError as error:
         raise UsageError(
-            f"{path} holds no certificate in PEM form",
+            f"{path} contains no certificate in PEM format", code="certificates-invalid",
             hint="a PEM file has blocks -----BEGIN CERTIFICATE-----;"
-            " `openssl x509 -inform der -in FILE` writes one from DER",
+            " `openssl x509 -inform der -in FILE` converts DER to PEM",
         ) from error
     except OSError as error:
         raise unreadable(f"the certificates {path}", error) from error

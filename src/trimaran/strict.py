@@ -1,7 +1,4 @@
-"""Strict files: every fault at once, each with its key and what is allowed.
-
-YAML is written by hand, JSON by programs; faults of both have lines where these can be told.
-"""
+"""Read YAML and JSON files into strict models; an error lists all faults with key and line."""
 
 from __future__ import annotations
 
@@ -19,32 +16,32 @@ from trimaran.terminal_safety import excerpt
 
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, Field(pattern=DIGEST)]
-"""What an image is called by in a registry, in a recipe, in a record."""
+"""Digest of an image in a registry, a recipe or a record."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Model(BaseModel):
-    """Base of all file models: unknown keys are errors, values are not coerced, frozen."""
+    """Base class of all models of files: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=False, populate_by_name=True,
-        defer_build=True,  # a command uses few of them
+        defer_build=True,  # a command uses few of the models
     )
 
 
 M = TypeVar("M", bound=Model)
 
 HIDDEN = "hidden"
-"""Type of a PydanticCustomError whose input is not to be repeated in the message."""
+"""Type of a PydanticCustomError whose message must not contain the input."""
 
 
 def load(model: type[M], path: Path) -> M:
     """Read `path` as YAML into `model`.
 
     Raises:
-        UsageError: the file is missing, is no YAML, or breaks the model; the message
-            has one line `file:line: key: problem` for each fault.
+        UsageError: the file is missing, is not YAML, or violates the model; the message has one
+            line `file:line: key: problem` for each fault.
     """
     return load_one(lambda content: model, path)
 
@@ -54,25 +51,35 @@ def load_one(choose: Callable[[object], type[M]], path: Path) -> M:
     try:
         document = parsing.parse_yaml(_read(path, parsing.YAML_BYTES))
     except parsing.Malformed as error:
-        raise UsageError(_at(path, error)) from error
+        raise UsageError(_at(path, error), code="file-invalid") from error
     return _validated(choose(document.content), document.content, document.lines, path)
 
 
 def refuse(path: Path, faults: Mapping[Location, str], hint: str | None = None) -> None:
-    """Raise UsageError if there are `faults`, by their places in the YAML file `path`, loaded."""
+    """Raise an error for faults that were found after the YAML file `path` was loaded.
+
+    Args:
+        path: the file.
+        faults: key path -> problem; no error is raised if it is empty.
+        hint: hint of the error.
+
+    Raises:
+        UsageError: `faults` is not empty; each line has file, line, key and problem.
+    """
     if faults:
         lines = parsing.parse_yaml(_read(path, parsing.YAML_BYTES)).lines
         raise UsageError("\n".join(
             f"{path}:{parsing.line_of(lines, where)}: {parsing.dotted(where)}: {fault}"
             for where, fault in faults.items()
-        ), hint=hint)
+        ), code="file-invalid", hint=hint)
 
 
 def load_json(model: type[M], path: Path) -> M:
-    """Read `path` as JSON into `model`; see `load`: a fault has its line if YAML reads the text.
+    """Read `path` as JSON into `model`; see `load`.
 
-    YAML reads most of JSON, but not all: a tab that indents, or some letters of names, are other
-    things to it. It is slow, too, and asked only where something is wrong.
+    The YAML parser determines the lines of faults, because JSON's parser does not provide them. It
+    is slow and cannot read every JSON text (for example tabs as indentation), so that it is used
+    for faulty files only, and a fault may lack its line.
     """
     content = read_json(path)
     try:
@@ -82,21 +89,26 @@ def load_json(model: type[M], path: Path) -> M:
 
 
 def read_json(path: Path) -> object:
-    """Return what the JSON file `path` holds.
+    """Return the content of the JSON file `path`.
 
     Raises:
-        UsageError: the file is missing, or is no JSON.
+        UsageError: the file is missing or is not JSON.
     """
     try:
         return parsing.parse_json(_read(path, parsing.JSON_BYTES))
     except parsing.Malformed as error:
-        raise UsageError(_at(path, error)) from error
+        raise UsageError(_at(path, error), code="file-invalid") from error
 
 
 def refuse_json(path: Path, faults: Sequence[tuple[Location, str]]) -> NoReturn:
-    """Raise UsageError with `faults`, by their places in the JSON file `path`, as `load_json`."""
+    """Raise an error for faults (key path and problem) of the JSON file `path`.
+
+    Raises:
+        UsageError: always; each line has file, key and problem, and the line if it is known.
+    """
     lines = _lines_of_json(path)
-    raise UsageError("\n".join(_line(path, lines, where, problem) for where, problem in faults))
+    raise UsageError("\n".join(_line(path, lines, where, problem) for where, problem in faults),
+                     code="file-invalid")
 
 
 def _lines_of_json(path: Path) -> dict[Location, int] | None:
@@ -115,12 +127,13 @@ def _read(path: Path, limit: int) -> str:
         with path.open("rb") as file:
             found = file.read(limit + 1)
         if len(found) > limit:
-            raise UsageError(f"{path} is larger than {limit / 1e6:,.0f} MB")
+            raise UsageError(f"{path} is larger than {limit / 1e6:,.0f} MB", code="file-too-large")
         return found.decode("utf-8")
     except OSError as error:
         raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text (byte {error.start})") from error
+        raise UsageError(f"{path} is not UTF-8 text (byte {error.start})",
+                         code="file-invalid") from error
 
 
 def _validated(model: type[M], content: object, lines: dict[Location, int] | None, path: Path) -> M:
@@ -128,7 +141,7 @@ def _validated(model: type[M], content: object, lines: dict[Location, int] | Non
         return model.model_validate(content)
     except ValidationError as error:
         faults = [_describe(path, lines, fault, model) for fault in error.errors()]
-        raise UsageError("\n".join(faults)) from error
+        raise UsageError("\n".join(faults), code="file-invalid") from error
 
 
 def _describe(
@@ -152,7 +165,7 @@ def _line(path: Path, lines: dict[Location, int] | None, where: Location, proble
 
 
 def _allowed_keys(model: type[Model], where: Location) -> list[str]:
-    """Return the keys that `model` allows at `where`, as far as plain nesting tells."""
+    """Return the keys that `model` allows at `where`; an empty list if the types are complex."""
     current: object = model
     for part in where:
         if not (isinstance(current, type) and issubclass(current, BaseModel)):
@@ -165,7 +178,7 @@ def _allowed_keys(model: type[Model], where: Location) -> list[str]:
 
 
 def _inner_model(annotation: object) -> object:
-    """Return the model inside `X | None`, `list[X]`, `dict[str, X]`, or the annotation itself."""
+    """Return the model X in `X | None`, `list[X]` or `dict[str, X]`, or the annotation itself."""
     arguments = getattr(annotation, "__args__", ())
     models = [a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)]
     return models[0] if len(models) == 1 else annotation

@@ -1,7 +1,7 @@
-"""Text that others wrote: what of it may reach a terminal, and how much.
+"""Make text from outside safe for a terminal: escape control characters, and limit its length.
 
-Names of files, values in YAML, answers of a registry and output of a container may hold codes
-that move the cursor, colour the screen, or write from right to left.
+File names, values in YAML, answers of a registry and output of a container may contain control
+codes that move the cursor, change colours, or write from right to left.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import reprlib
 import unicodedata
 
 LONGEST = 2000
-"""Characters of one line of a message; commands and paths are far shorter."""
+"""Maximum number of characters in a line of a message; commands and paths are far shorter."""
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode's categories of what is obeyed and not seen: controls, formats, halves, separators."""
+"""Unicode categories of invisible characters: controls, formats, surrogates, separators."""
 
 _EXCERPT = reprlib.Repr()
 _EXCERPT.maxstring = _EXCERPT.maxother = _EXCERPT.maxlong = 120
 
 
 def visible(text: str) -> str:
-    r"""Return `text` with each character that a terminal would obey written as `\u001b`.
+    r"""Return `text` with each control character in the form `\u001b`; line feeds and tabs stay.
 
-    Line feeds and tabs stay. It is the escape of JSON, so that JSON stays what it was.
+    This is the escape of JSON, so that JSON texts keep their meaning.
     """
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """Return `text` as a message may show it: visible, and no line of it overlong."""
+    """Return `text` for a message: with visible characters, and long lines shortened."""
     return "\n".join(
         line if len(line) <= LONGEST else f"{line[:LONGEST]}… ({len(line):,} characters)"
         for line in visible(text).split("\n")
@@ -41,7 +41,7 @@ def message(text: str) -> str:
 
 
 def excerpt(value: object) -> str:
-    """Return a short form of a value as a message quotes it."""
+    """Return a short representation of a value, for quoting in a message."""
     return _EXCERPT.repr(value)
 
 

@@ -83,7 +83,7 @@ def test_mistakes_are_told_with_their_exit_codes(
 ) -> None:
     code, said = told("pack", tmp_path / "absent", "-o", tmp_path / "out")
     assert code == 2
-    assert str(tmp_path / "absent") in said
+    assert "[layout-invalid]" in said
     bad = source / "train/cat/bad.jpg"
     bad.write_bytes(b"")
     done = trimaran("pack", source, "-o", tmp_path / "out", "--workers", 1)
@@ -120,5 +120,5 @@ def test_the_packed_set_may_not_lie_in_its_source(
     before = sorted(source.rglob("*"))
     code, said = told("pack", source, "-o", source / below, "--workers", 1)
     assert code == 2, said
-    assert str(source / below) in said
+    assert "[arguments-conflict]" in said
     assert sorted(source.rglob("*")) == before

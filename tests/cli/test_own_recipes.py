@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 import datasets
 import tinyapp
+from refusals import refused
 from trimaran import cli, paths, site_file
 from trimaran.data import contracts
-from trimaran.errors import TrimaranError, UsageError
+from trimaran.errors import TrimaranError
 from trimaran.images import definition, render
 from trimaran.recipes import library, targets
 
@@ -91,7 +92,7 @@ def test_a_name_that_is_ours_too_is_an_error_that_names_both_files(
     (own / ours).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / ours, own / ours)
     paths.use_own([own], os.environ)
-    with pytest.raises(UsageError) as caught:
+    with refused("definition-ambiguous") as caught:
         load()  # type: ignore[operator]
     assert str(ROOT / ours) in caught.value.message
     assert str(own / ours) in caught.value.message
@@ -100,7 +101,7 @@ def test_a_name_that_is_ours_too_is_an_error_that_names_both_files(
 def test_an_image_of_ours_is_not_replaced_by_an_own_app_image_of_its_name(own: Path) -> None:
     shutil.copytree(own / "containers/apps/hello-tiny", own / "containers/apps/torch-cpu")
     paths.use_own([own], os.environ)
-    with pytest.raises(UsageError, match="'torch-cpu'"):
+    with refused("definition-ambiguous", "'torch-cpu'"):
         definition.load("torch-cpu")
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import datasets
+from refusals import refused
 from trimaran.data import contracts
 from trimaran.data.origins import DebianSource, UrlSource
 from trimaran.data.packing import pictures
-from trimaran.errors import UsageError
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -41,29 +41,29 @@ def test_every_committed_contract_loads(name: str) -> None:
 
 
 def test_unknown_name_suggests_the_nearest() -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused("name-unknown", "fashion-minst") as caught:
         contracts.load("fashion-minst")
-    assert (caught.value.hint or "").startswith("did you mean fashion-mnist or ")
+    assert "fashion-mnist" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
     ("edit", "fault"),
     [
-        (lambda c: c.update(color=1), r"small\.yaml:\d+: color: unknown key"),
+        (lambda c: c.update(color=1), ": color: unknown key"),
         (lambda c: c.pop("licence"), "licence: is missing"),
         (lambda c: c.update(name="other"), "'other' must be 'small'"),
-        (lambda c: c.update(classes=["a", "a"]), "a class is named twice"),
+        (lambda c: c.update(classes=["a", "a"]), "a class is listed twice"),
         (lambda c: c["splits"].pop("train"), "'train' is missing"),
-        (lambda c: c["files"].pop("test-labels"), "names test-labels, which 'files' has not"),
-        (lambda c: c["sources"][1]["members"].update(more="x"), r"sources\.1: names more, which"),
+        (lambda c: c["files"].pop("test-labels"), "names test-labels, which"),
+        (lambda c: c["sources"][1]["members"].update(more="x"), "sources.1: names more, which"),
         (
             lambda c: (c["sources"].pop(), c["sources"][0]["files"].pop("test-labels"),
                        c["sources"][1]["members"].pop("test-labels")),
-            "sources: none has test-labels",
+            "sources: none provides test-labels",
         ),
-        (lambda c: c["sources"][0].update(base="https://example.org/x"), "sources.0.*base"),
-        (lambda c: c["sources"][1].update(path="../x.deb"), "must be a relative path without"),
-        (lambda c: c["sources"][1].update(path="/x.deb"), "must be a relative path without"),
+        (lambda c: c["sources"][0].update(base="https://example.org/x"), "base"),
+        (lambda c: c["sources"][1].update(path="../x.deb"), "sources.1"),
+        (lambda c: c["sources"][1].update(path="/x.deb"), "sources.1"),
         (lambda c: c["files"]["test-labels"].update(sha256="abc"), "sha256"),
         (lambda c: c["sources"][0].update(kind="ftp"), "ftp"),
     ],
@@ -72,7 +72,7 @@ def test_fault_is_named(checkout: Path, tmp_path: Path, edit: Edit, fault: str) 
     document = datasets.document(tmp_path)
     edit(document)
     datasets.write(checkout / "recipes/data/small.yaml", document)
-    with pytest.raises(UsageError, match=fault):
+    with refused("file-invalid", "small.yaml:", fault):
         contracts.load("small")
 
 

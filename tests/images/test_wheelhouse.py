@@ -81,7 +81,7 @@ def test_a_tampered_wheel_is_refused_before_any_build(monkeypatch: pytest.Monkey
 
 
 def test_offline_without_a_first_fetch_says_what_to_do() -> None:
-    with refused("offline-missing", "tiny", kind=BuildError) as caught:
+    with refused("download-offline", "tiny", kind=BuildError) as caught:
         wheelhouse.fetch(TINY, offline=True, reporter=Silent())
     assert "trimaran fetch tiny" in str(caught.value.hint)
 

@@ -170,4 +170,4 @@ def test_everything_goes_through_the_proxy_of_the_site(files: Path, tmp_path: Pa
 def test_a_file_without_certificates_is_a_mistake_of_usage(index: str, certificate: Path) -> None:
     done = fetch(index, "--ca-bundle", str(certificate.with_name("key.pem")))
     assert done.returncode == 2
-    assert "holds no certificate" in " ".join(done.stderr.split())
+    assert "[certificates-invalid]" in " ".join(done.stderr.split())

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.usefixtures("user_cache"), pytest.mark.timeout(600)]
 
 ROOT = paths.repository()
 KINDS = ("images", "recipes", "targets", "data", "apps")
-INSTALLED = "was installed with trimaran and is not to be changed"
+INSTALLED = "[definition-installed]"
 
 
 @pytest.fixture(scope="module")

@@ -141,7 +141,7 @@ def test_a_login_does_not_follow_to_another_host(
 def test_tls_is_not_given_up_on_the_way() -> None:
     assert web._target("http://a.example/x", "https://b.example/y") == "https://b.example/y"
     assert web._target("https://a.example/x", "../y") == "https://a.example/y"
-    with pytest.raises(requests.exceptions.InvalidURL, match="refused"):
+    with pytest.raises(requests.exceptions.InvalidURL, match=r"http://a\.example"):
         web._target("https://a.example/x", "http://a.example/y")
 
 

@@ -5,6 +5,7 @@ Never a traceback, never PASS on what differs, and nothing outside is touched.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -148,7 +149,7 @@ def test_what_no_verdict_rests_on_changes_nothing(
     directory, before = run
     damage(directory / name, outside)
     if name in WRITTEN and damage is folder:
-        with pytest.raises(RunError, match="cannot write the report"):
+        with pytest.raises(RunError, match=re.escape(str(directory))):
             report.write(directory)
         return
     _, verdict = report.write(directory)
@@ -258,7 +259,7 @@ def test_data_of_an_earlier_version_are_told_and_packed_anew(
     path = place / DATASET
     lines = [line for line in path.read_text().splitlines() if "index_sha256" not in line]
     path.write_text("\n".join(lines) + "\n")
-    assert "an earlier version of Trimaran packed it" in data_faults(place)
+    assert "an earlier version of Trimaran" in data_faults(place)
     contract = contracts.load("small")
     home = cache.folder(contract).parent
     shutil.copytree(world.data.parent, home)

@@ -1,10 +1,14 @@
-"""Data sets in the cache: got (downloaded, verified, packed), verified again, described.
+"""Download, verify and pack data sets in the cache, and verify them again.
 
-A data set lies in `cache("data", NAME)`: `raw/` holds the verified files of the
-contract, `packed/` the shards for training, `download/` what is under way. One that needs
-a licence has no `raw/`: its files stay where the user put them; `replaced/` is its packed
-set with a fault, while a new one is made; `unpacked/` has what a packing needs from archives.
-In another format than the contract's own it lies beside them (`places.Place`).
+A data set has the folder `cache("data", NAME)`, which contains:
+
+- `raw/`: the verified files of the contract. A data set that needs a licence has no `raw/`: its
+  files stay where the user put them.
+- `download/`: unfinished downloads.
+- `unpacked/`: files from archives that a packing needs.
+- `packed/`: the shards for training. Those in another format than the one in the contract have
+  their own folder (`places.Place`).
+- `replaced/`: a damaged packed data set, kept until its replacement is complete.
 """
 
 from __future__ import annotations
@@ -29,25 +33,28 @@ State = Literal["absent", "downloaded", "packed", "damaged"]
 
 
 def folder(contract: AnyContract, form: FormatName | None = None) -> Path:
-    """Return where the packed data set lies, whether or not it is there.
+    """Return the folder of the packed data set in the format `form`; it need not exist.
 
-    `form` is its format; None: the contract's own.
+    None means the format in the contract.
     """
     return Place.of(contract, form).packed
 
 
 def formats_here(contract: AnyContract) -> list[FormatName]:
-    """Return the formats in which the data set is here, by sizes; the contract's own first."""
+    """Return the formats in which the data set is complete, judged by file sizes.
+
+    The format in the contract comes first.
+    """
     return [place.form for place in Place.every(contract) if _is_complete(place)]
 
 
 def damaged(contract: AnyContract) -> list[FormatName]:
-    """Return the formats in which `verify` has found a fault that was not mended since."""
+    """Return the formats in which `verify` found a fault that was not repaired since."""
     return [place.form for place in Place.every(contract) if os.path.lexists(place.damaged)]
 
 
 def state(contract: AnyContract) -> State:
-    """Return how much of the data set is here, by sizes and by what `verify` has found."""
+    """Return the state of the data set, judged by file sizes and the last result of `verify`."""
     here = formats_here(contract)
     if here:
         return "damaged" if set(here) & set(damaged(contract)) else "packed"
@@ -63,21 +70,28 @@ def get(
     contract: AnyContract, *, offline: bool, reporter: Reporter, source: Path | None = None,
     form: FormatName | None = None,
 ) -> Path:
-    """Return the folder of the packed data set, every shard verified by its hash.
+    """Return the folder of the packed data set, after the hash of every shard was verified.
 
-    What is lacking or damaged is downloaded, verified and packed; `source` is the folder with the
-    files of a data set that needs a licence, `form` a format (None: the contract's own).
+    Missing or damaged files are downloaded, verified and packed.
+
+    Args:
+        contract: the data set.
+        offline: forbid downloads.
+        reporter: shows progress and warnings.
+        source: folder with the files of a data set that needs a licence.
+        form: the format of the shards (None: the format in the contract).
 
     Raises:
-        UsageError: `source` is given for a data set that is downloaded, or the format cannot hold
-            such samples.
-        RunError: no source gives the data, or there is no space for them.
-        Interrupted: on Ctrl-C; downloads resume, and nothing half-packed stays.
+        UsageError: `source` is given for a data set without a licence to accept, or the format
+            cannot hold samples of this kind.
+        RunError: no source provides the data, or the disk has too little free space.
+        Interrupted: the user pressed Ctrl-C; the next call resumes the downloads.
     """
     if source is not None and isinstance(contract, Contract):
         raise UsageError(
-            f"{contract.name} is downloaded, --from is for what needs a licence",
-            hint="leave out --from",
+            f"--from: Trimaran downloads {contract.name} itself",
+            code="arguments-conflict",
+            hint="leave out --from: it is for data sets whose licence the user has to accept",
         )
     place = Place.of(contract, form)
     if form not in (None, contract.own_format):
@@ -89,14 +103,18 @@ def get(
         again = any(map(os.path.lexists, (place.damaged, place.replaced)))
         if again or _faults(place, reporter):
             make_folder(place.home, reporter)
-            # One lock for all formats: they are made of the same downloads.
+            # All formats share one lock, because they are made from the same downloads.
             with locks.making(folder(contract), reporter):
                 _mend(place, offline, reporter, source)
     return place.packed
 
 
 def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
-    """Get what is lacking or has a fault: another process may have done so meanwhile."""
+    """Download and pack again whatever is missing or damaged.
+
+    The check is repeated here, because another process may have done the work while this one
+    waited for the lock.
+    """
     thorough = os.path.lexists(place.damaged)
     faults = _faults(place, reporter, records=thorough)
     if faults:
@@ -112,7 +130,10 @@ def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) 
 
 
 def _mend_raw(place: Place, offline: bool, reporter: Reporter) -> bool:
-    """Get the files anew that the packed data set was made of; a run does not need them."""
+    """Download damaged raw files again; return whether all of them are intact.
+
+    A failure is only a warning, because a run reads the packed data set and not the raw files.
+    """
     from trimaran.data.sources import fetch_raw
 
     contract, home = place.contract, place.home
@@ -121,14 +142,14 @@ def _mend_raw(place: Place, offline: bool, reporter: Reporter) -> bool:
     try:
         fetch_raw(contract, home / "raw", home / "download", offline=offline, reporter=reporter)
     except RunError as error:
-        reporter.warn(f"{error.message}\n{place.packed}, which a run reads, is whole")
+        reporter.warn(f"{error.message}\n{place.packed}, which a run reads, is complete")
         return False
     shutil.rmtree(home / "download", ignore_errors=True)
     return True
 
 
 def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
-    # Needed here only, and slow to import (Pillow, requests).
+    # These modules are slow to import (Pillow, requests).
     from trimaran import pool
     from trimaran.data import licensed
     from trimaran.data.packing import arrays, packer, plan
@@ -155,27 +176,33 @@ def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -
 
 
 def _set_aside(place: Place, reporter: Reporter) -> None:
-    """Make room for packing anew, or for going on with it; the old set stays until the end."""
+    """Rename a complete old packed data set, which is kept until the new one is complete.
+
+    An unfinished packing stays in place, so that it can be resumed.
+    """
     from trimaran.data.packing import packer
 
     if os.path.lexists(place.packed) and not packer.is_under_way(place.packed):
         shutil.rmtree(place.replaced, ignore_errors=True)
         place.packed.rename(place.replaced)
         reporter.note(
-            f"{place.contract.name} is packed anew; until then {place.replaced} is kept"
+            f"{place.contract.name} is packed again; {place.replaced} is kept until the end"
         )
 
 
 def verify(contract: AnyContract, *, reporter: Reporter, workers: int | None = None) -> list[str]:
-    """Check every file, record and image of the data set; return each fault found by name.
+    """Check every file, record and image of the data set, and return its faults.
 
-    Every format that is here is checked. What is found is remembered: the next `get` makes the
-    packed data anew.
+    All existing formats are checked. The faults are also written to a file, from which the next
+    `get` learns that it has to pack the data again.
+
+    Returns:
+        One line for each fault, which names the file.
     """
     here = [place for place in Place.every(contract)
             if (place.packed / DATASET).is_file()]
     if not here:
-        return [f"{contract.name} is not here ({folder(contract)})"]
+        return [f"{contract.name} is not in the cache ({folder(contract)})"]
     raw = here[0].home / "raw"
     common = _raw_faults(contract, raw) if isinstance(contract, Contract) else []
     found = list(common)
@@ -193,8 +220,8 @@ def _remember(place: Place, faults: list[str], reporter: Reporter) -> None:
     try:
         place.damaged.write_text("\n".join(faults) + "\n", encoding="utf-8")
     except OSError as error:
-        reporter.warn(f"{place.damaged} cannot be written, so that `data get` does not see"
-                      f" the faults: {error.strerror}")
+        reporter.warn(f"{place.damaged} cannot be written: {error.strerror}; `data get` will not"
+                      " repair the faults")
 
 
 def _raw_faults(contract: Contract, raw: Path) -> list[str]:
@@ -205,7 +232,7 @@ def _raw_faults(contract: Contract, raw: Path) -> list[str]:
             if not path.is_file():
                 faults.append(f"{path} is missing")
             elif not content.is_in(path):
-                faults.append(f"{path} is damaged: its content is not that of the contract")
+                faults.append(f"{path} is damaged: its SHA-256 is not the one in the contract")
         except OSError as error:
             faults.append(f"{path} cannot be read: {error.strerror}")
     return faults
@@ -215,14 +242,19 @@ def verify_folder(
     contract: AnyContract | None, place: Path, *, records: bool, reporter: Reporter,
     workers: int | None = None,
 ) -> list[str]:
-    """Hash the shards of the packed data set in the folder `place`; return each fault found.
+    """Hash the shards of the packed data set in the folder `place`, and return its faults.
 
     Args:
-        contract: the data set that it must be (None: any).
+        contract: the expected data set (None: any).
+        place: the folder with `dataset.json`.
         records: also read every record and decode every image.
-        workers: processes (None: one for each core).
+        reporter: shows progress.
+        workers: number of processes (None: one for each core).
+
+    Returns:
+        One line for each fault, which names the file.
     """
-    from trimaran import pool  # this and Pillow are slow to import
+    from trimaran import pool  # slow to import, as is Pillow
     from trimaran.data.packing import verification
 
     try:
@@ -236,24 +268,28 @@ def verify_folder(
     found = [f"{place}: {fault}" for fault in own] + verification.faults(
         place, dataset, records=records, workers=workers or pool.cores(), reporter=reporter
     )
-    return list(dict.fromkeys(found))  # both add up the samples
+    return list(dict.fromkeys(found))  # both checks count the samples and report the same fault
 
 
 def check(
     contract: AnyContract, place: Path, samples: Mapping[str, int], form: FormatName,
     kinds: Collection[SampleWord],
 ) -> str:
-    """Check quickly, without hashing, that `place` holds what a run needs.
+    """Check quickly, without hashing shards, that `place` contains the data that a run needs.
 
-    It is a folder of the user, a SquashFS image of one, or the folder in the cache. The recipe
-    says `samples`, by split, and `form`, the app which `kinds` it reads.
+    Args:
+        contract: the expected data set.
+        place: a folder of the user, a SquashFS image of a folder, or the folder in the cache.
+        samples: number of samples of each split, from the recipe.
+        form: the format that the recipe requires.
+        kinds: the kinds of samples that the app reads.
 
     Returns:
         The SHA-256 of `dataset.json`.
 
     Raises:
-        RunError: it holds something else, or less; every fault is named.
-        UsageError: there is no packed data set.
+        RunError: the data set is another one or incomplete; the message lists every fault.
+        UsageError: `place` contains no packed data set.
     """
     if is_image(place):
         inside = squashfs.look_into(place)
@@ -265,36 +301,37 @@ def check(
         faults = dataset.missing_files(place)
     faults = [*dataset_json.mismatches(contract, dataset, samples),
               *_unpinned(contract, dataset, digest), *faults]
-    hint = f"`{getting(contract, form)}` makes it"
+    hint = f"run `{getting(contract, form)}`"
     if dataset.kind.word not in kinds:
         faults.append(f"its samples are '{dataset.kind.word}', the app reads {', '.join(kinds)}")
     if dataset.format != form:
         faults.insert(0, f"its format is {dataset.format}, the recipe needs {form}")
         hint += (
-            f" in the cache, where a run takes it without --data; `trimaran data pack SOURCE -o"
-            f" PACKED --format {form}` makes it of a source of your own, `--data PACKED` takes it"
+            f" and leave out --data; or pack your own source with `trimaran data pack SOURCE -o"
+            f" PACKED --format {form}` and pass `--data PACKED`"
         )
     if faults:
         raise RunError(
-            "\n".join([f"{place} is not the data set that is needed:", *faults]), hint=hint
+            "\n".join([f"{place} is not the required data set:", *faults]),
+            code="data-mismatch", hint=hint,
         )
     return digest
 
 
 def is_image(place: Path) -> bool:
-    """Return True if `place` is a file, and so a SquashFS image of a packed data set."""
+    """Return True if `place` is a file: a packed data set is a folder or a SquashFS image."""
     return place.is_file()
 
 
 def _unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
-    """Return what `dataset_json.unpinned` does; of another format nothing is pinned."""
+    """Return the faults of `dataset_json.unpinned`; a contract pins its own format only."""
     if dataset.format != contract.own_format:
         return []
     return dataset_json.unpinned(contract, digest)
 
 
 def _is_complete(place: Place) -> bool:
-    """Return True if the packed data set is here, by sizes, and made from these contents."""
+    """Return True if all shards have their sizes and were made from the files of the contract."""
     try:
         dataset = dataset_json.read(place.packed)
     except UsageError:
@@ -308,7 +345,7 @@ def _is_complete(place: Place) -> bool:
 
 
 def _faults(place: Place, reporter: Reporter, *, records: bool = False) -> list[str]:
-    """Return the faults of the packed data set in the cache, whose every shard is hashed."""
+    """Return the faults of the packed data set in the cache, after hashing every shard."""
     if not os.path.lexists(place.packed):
         return [f"{place.packed} is missing"]
     try:
@@ -316,7 +353,7 @@ def _faults(place: Place, reporter: Reporter, *, records: bool = False) -> list[
     except UsageError as error:
         return error.message.splitlines()
     if not _is_made_from(place.contract, dataset):
-        return [f"{place.packed} was made from other files than {place.contract.name} has now"]
+        return [f"{place.packed} was made from other files than those of {place.contract.name}"]
     if dataset.format != place.form:
         return [f"{place.packed} is in the format {dataset.format}, not {place.form}"]
     return verify_folder(place.contract, place.packed, records=records, reporter=reporter)

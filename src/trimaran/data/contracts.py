@@ -1,10 +1,10 @@
-"""Data contracts: what a data set is, who may use it, where it comes from, how it is verified.
+"""Data contracts: the licence, sources, checksums and splits of a data set.
 
-`recipes/data/<name>.yaml` names each file by the SHA-256 of its *content*, after
-unpacking: mirrors often compress the same content anew, and then no hash of the
-compressed file holds for all of them. Each source adds the hash of what it sends,
-which is checked first. `reader` says what is in the files: a row of `READERS` names the module that
-has the model of such contracts and reads the files.
+`recipes/data/<name>.yaml` lists each file with the SHA-256 of its *content* after decompression.
+Mirrors often compress the same content again, so that their compressed files have different
+hashes. Each source also lists the hash of the file that it sends, which is checked first. The key
+`reader` selects the module (see `READERS`) that reads the files and contains the model of the
+contract.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ READERS = {
     "idx": "labelled_idx", "moving": "moving_reader", "video": "video_reader", "zip": "zip_reader",
     "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti_reader", "chestxray14": "chestxray",
 }
-"""Reader -> its module below `packing`, whose `MODEL` is that of its contracts."""
+"""Reader -> module in the package `packing`; the constant `MODEL` there is the contract's model."""
 
 
 class Common(Described):
-    """What all contracts have, whatever their reader."""
+    """The keys of every contract, independent of its reader."""
 
     kind: ClassVar[Kind] = Kind()
     splits: Mapping[Name, Split]
@@ -44,7 +44,7 @@ class Common(Described):
     if TYPE_CHECKING:
         @property
         def classes(self) -> list[str]:
-            """Their names, by their numbers."""
+            """The names of the classes; a label is an index into this list."""
 
     @property
     def own_format(self) -> FormatName:
@@ -53,18 +53,18 @@ class Common(Described):
 
 
 class OfSequences(Common):
-    """Of those whose samples are sequences, without classes."""
+    """A contract whose samples are sequences of images without classes."""
 
     kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
 
     @property
     def classes(self) -> list[str]:
-        """None."""
+        """An empty list: sequences have no classes."""
         return []
 
 
 class Packing(strict.Model):
-    """How the data set is packed: format, size as of `Options`, JPEG quality."""
+    """How the data set is packed: format, image size (see `plan.Options`), JPEG quality."""
 
     format: FormatName
     resize: Size | tuple[Size, Size]
@@ -72,7 +72,7 @@ class Packing(strict.Model):
 
 
 class OfFiles(Common):
-    """Of those whose samples are listed first, and then packed from image files or videos."""
+    """A contract whose samples are image files or videos; they are listed, then packed."""
 
     packing: Packing
 
@@ -86,22 +86,22 @@ class OfFiles(Common):
         """List the samples in the verified files in `folder`.
 
         Args:
-            folder: of the files.
-            unpacked: a folder for what cannot be read where it is.
+            folder: the folder of the files.
+            unpacked: a folder for files that must be unpacked before they are read.
             reporter: shows progress.
 
         Raises:
-            RunError: the files are not as the contract says.
+            RunError: the files differ from the contract.
         """
 
 
 class Contract(Common, Obtainable):
-    """One data set that anybody may download: licence, origin, hashes and splits."""
+    """A data set that Trimaran downloads: licence, sources, hashes and splits."""
 
     packed: Made | None = None
 
     def used(self) -> set[str]:
-        """Return the names of the files that the splits are made of: all, unless they name some."""
+        """Return the names of the files that the splits are made of (by default all files)."""
         return set(self.files)
 
     @model_validator(mode="after")
@@ -113,43 +113,45 @@ class Contract(Common, Obtainable):
                 faults.append(_difference(f"sources.{number}", source.gives | given, given))
         anywhere = set().union(*(source.gives for source in self.sources))
         if given - anywhere:
-            faults.append(f"sources: none has {', '.join(sorted(given - anywhere))}")
+            faults.append(f"sources: none provides {', '.join(sorted(given - anywhere))}")
         if "train" not in self.splits:
-            faults.append("splits: 'train' is missing (mean and deviation are taken from it)")
+            faults.append("splits: 'train' is missing (mean and deviation are computed from it)")
         if faults:
             raise ValueError("; ".join(faults))
         return self
 
 
 class OfArrays(Contract):
-    """Of those whose samples are read from arrays, and packed as PNG files."""
+    """A contract whose samples are read from arrays and packed as PNG files."""
 
     @abstractmethod
     def read(self, raw: Path, split: str) -> Samples:
         """Read one split from the verified files in `raw`.
 
         Raises:
-            RunError: a file is not as the contract says.
+            RunError: a file differs from the contract.
         """
 
 
 class Published(strict.Model):
-    """A file as its publisher describes it."""
+    """The checksum of a file that its publisher provides."""
 
-    md5: Annotated[Md5 | None, Field(description="null: it publishes none")] = None
+    md5: Annotated[Md5 | None, Field(description="null: no checksum is published")] = None
 
 
 class Licensed(OfFiles):
-    """One data set that its users get themselves, because they have to agree to a licence.
+    """A data set that users download themselves, because they have to accept its licence.
 
-    `instructions` say how; `files` are what they then have.
+    Attributes:
+        instructions: how to get the files; shown where they are missing.
+        files: the files that the user then has, with their published checksums.
     """
 
     instructions: str
     files: dict[FileName, Published] = Field(min_length=1)
 
     def needed(self, source: Path) -> list[str]:
-        """Return the names of the files that have to be in `source`: all of them."""
+        """Return the names of the files that must exist in `source`: all files."""
         return list(self.files)
 
 
@@ -164,7 +166,7 @@ def _known(reader: str) -> str:
 
 
 class _Unknown(strict.Model, extra="ignore"):
-    """A contract whose reader is none of these: says so."""
+    """The model for a contract with an unknown reader: its validation reports the reader."""
 
     reader: Annotated[str, AfterValidator(_known)]
 
@@ -177,7 +179,8 @@ def load(name: str) -> AnyContract:
     """Load the contract called `name`.
 
     Raises:
-        UsageError: no such contract (the nearest are named) or faults in its file.
+        UsageError: no contract has this name (the hint lists similar names), or its file is
+            invalid.
     """
     return origins.load(_model, file_of(name))
 
@@ -196,5 +199,5 @@ def _difference(where: str, given: set[str], wanted: set[str]) -> str:
     if wanted - given:
         parts.append(f"lacks {', '.join(sorted(wanted - given))}")
     if given - wanted:
-        parts.append(f"names {', '.join(sorted(given - wanted))}, which 'files' has not")
+        parts.append(f"names {', '.join(sorted(given - wanted))}, which is not in 'files'")
     return f"{where}: {' and '.join(parts)}"

@@ -1,4 +1,4 @@
-"""`dataset.json` of a packed data set, read with the tool's errors and compared with contracts."""
+"""Read and write `dataset.json` of a packed data set, and compare it with a contract."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def read(folder: Path) -> Dataset:
     """Read `dataset.json` of `folder`.
 
     Raises:
-        UsageError: it is missing or malformed, or lists indexes without their hashes.
+        UsageError: the file is missing or invalid, or lists index files without their hashes.
     """
     path = folder / DATASET
     if not path.is_file():
         raise UsageError(
-            f"{folder} holds no packed data set (no {DATASET})",
-            hint="give the folder that `trimaran data get` or `data pack` made",
+            f"{folder} contains no packed data set (no {DATASET})", code="data-missing",
+            hint="name a folder that `trimaran data get` or `trimaran data pack` wrote",
         )
     try:
         dataset = description.parse(strict.read_json(path), strict=True)
@@ -34,10 +34,11 @@ def read(folder: Path) -> Dataset:
             (fault.where, fault.problem + f" (found: {excerpt(fault.value)})" * fault.told)
             for fault in error.faults
         ])
-    # A reader finds images and classes by the index: another one gives other labels.
+    # A reader finds images and classes by the index, so that a wrong index gives wrong labels.
     if any(one.index is not None and one.index_sha256 is None for one in dataset.shards):
         raise UsageError(
-            f"{path} lists no hashes of the indexes: an earlier version of Trimaran packed it",
+            f"{path} lists no hashes of the index files: an earlier version of Trimaran wrote it",
+            code="data-outdated",
             hint=f"pack it again: `trimaran data get {dataset.name} --format {dataset.format}`, or"
             " `trimaran data pack` into a new folder",
         )
@@ -45,28 +46,28 @@ def read(folder: Path) -> Dataset:
 
 
 def write(folder: Path, dataset: Dataset) -> None:
-    """Write `dataset.json`, after everything that it lists."""
+    """Write `dataset.json`; the files that it lists must exist already."""
     write_atomic(folder / DATASET, description.text(dataset))
 
 
 def check_format(name: FormatName, kind: Kind) -> None:
-    """Refuse samples that the format has no place for.
+    """Check that the packed format can hold samples of this kind.
 
     Raises:
-        UsageError: its published layout holds one image of one class.
+        UsageError: a record of the format holds one image of one class only.
     """
     if not formats.can_hold(name, kind):
         raise UsageError(
-            f"{name} holds one image of one class in a record: no sequences, and not any number"
-            " of classes",
-            hint="choose --format webdataset, tfrecord or hdf5",
+            f"a record of the format {name} holds one image with one class: it cannot hold"
+            " sequences, or images with any number of classes",
+            code="format-unsuitable", hint="choose --format webdataset, tfrecord or hdf5",
         )
 
 
 def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, int]) -> list[str]:
-    """Return how `dataset` differs from `contract` and from the `samples` needed per split."""
+    """Return the differences of `dataset` from `contract` and from the `samples` of each split."""
     if dataset.name != contract.name:
-        return [f"it holds '{dataset.name}', not '{contract.name}'"]
+        return [f"it is the data set '{dataset.name}', not '{contract.name}'"]
     faults = []
     if dataset.kind != contract.kind:
         faults.append(f"its samples are '{dataset.kind.word}', not '{contract.kind.word}'")
@@ -92,5 +93,5 @@ def unpinned(contract: AnyContract, digest: str) -> list[str]:
         return []
     return [
         f"its {DATASET} has the SHA-256 {digest}, the contract pins {pinned.sha256}: it was"
-        " changed, or packed by another version of Trimaran"
+        " changed, or another version of Trimaran wrote it"
     ]

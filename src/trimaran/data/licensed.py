@@ -1,4 +1,4 @@
-"""Data sets that need a licence: the files that their users got are checked and listed."""
+"""Check and list the files of a data set whose licence the user has to accept."""
 
 from __future__ import annotations
 
@@ -16,35 +16,41 @@ from trimaran.reporting import Advance, Reporter
 def checked(
     contract: Licensed, source: Path | None, unpacked: Path, reporter: Reporter
 ) -> Listing:
-    """Return what is in the files in `source`, after comparing them with the contract.
+    """List the samples of the files in `source`, after comparing the files with the contract.
 
-    `unpacked` is a folder for what cannot be read where it is.
+    Args:
+        contract: the data set.
+        source: the folder with the user's files (None: not given).
+        unpacked: a folder for files that must be unpacked before they are read.
+        reporter: shows progress.
 
     Raises:
-        RunError: there is no `source` (the way to get the files is explained), or a file
-            is missing, damaged or not what the publisher describes.
+        RunError: `source` is None (the hint explains how to get the files), or a file is missing,
+            damaged or has not the published checksum.
     """
     explained = contract.instructions.rstrip()
     if source is None:
         raise RunError(
-            f"{contract.name} cannot be downloaded for you: {contract.licence.holder} gives it"
-            f" to those who agree to its terms ({contract.licence.url})", hint=explained,
+            f"{contract.name} cannot be downloaded automatically: {contract.licence.holder}"
+            f" requires that you accept its terms ({contract.licence.url})",
+            code="licence-required", hint=explained,
         )
     names = contract.needed(source)
     missing = [name for name in names if not (source / name).is_file()]
     if missing:
-        raise RunError(f"{source} lacks {', '.join(missing)}", hint=explained)
+        raise RunError(f"{source} lacks {', '.join(missing)}", code="file-missing", hint=explained)
     _check(contract, source, names, reporter)
     listing = contract.listing(source, unpacked, reporter)
     for split, wanted in contract.splits.items():
         found = len(listing.splits.get(split, ()))
         if wanted.samples is not None and found != wanted.samples:
-            raise RunError(f"{source}: split {split} has {found:,} samples, not {wanted.samples:,}")
+            raise RunError(f"{source}: split {split} has {found:,} samples, not {wanted.samples:,}",
+                           code="data-mismatch")
     return listing
 
 
 def _check(contract: Licensed, source: Path, names: Collection[str], reporter: Reporter) -> None:
-    """Compare the MD5 of those files with the publisher's, where it gives one."""
+    """Compare the MD5 of the named files with the published MD5, where there is one."""
     tasks = [source / name for name in names if contract.files[name].md5]
     if not tasks:
         return
@@ -53,12 +59,13 @@ def _check(contract: Licensed, source: Path, names: Collection[str], reporter: R
     with reporter.bar(f"verifying the files of {contract.name}", total, unit="B") as advance:
         found = dict(pool.run(_with_md5, tasks, workers, advance))
     wrong = [
-        f"{path} has the MD5 {found[path]}, the publisher's is {contract.files[path.name].md5}"
+        f"{path} has the MD5 {found[path]}, published is {contract.files[path.name].md5}"
         for path in tasks
         if found[path] != contract.files[path.name].md5
     ]
     if wrong:
-        raise RunError("\n".join(wrong), hint="download it again; the transfer was damaged")
+        raise RunError("\n".join(wrong), code="checksum-mismatch",
+                       hint="download them again; the transfer was damaged")
 
 
 def _with_md5(path: Path, advance: Advance) -> tuple[Path, str]:

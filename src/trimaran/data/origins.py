@@ -1,4 +1,4 @@
-"""Where a data set comes from: its licence, its files by hash, and the sources that give them."""
+"""The origin of a data set: its licence, the hashes of its files, and its download sources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Size = Annotated[int, Field(gt=0)]
 
 
 class Licence(strict.Model):
-    """Under which terms the data may be used."""
+    """The terms of use of the data."""
 
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+-]+$", description="SPDX identifier")]
     url: Url
@@ -38,31 +38,31 @@ class Licence(strict.Model):
 
 
 class Content(strict.Model):
-    """A file as it is read, after unpacking."""
+    """The SHA-256 and size in bytes of a file after decompression."""
 
     sha256: Sha256
     size: Size
 
     def is_in(self, path: Path) -> bool:
-        """Return True if the file at `path` holds exactly this."""
+        """Return True if the file at `path` exists and has this size and SHA-256."""
         return (
             path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
         )
 
 
 class Sent(strict.Model):
-    """A file as a server sends it, `.gz` if its path says so."""
+    """A file as a server sends it; compressed if its path ends with `.gz`."""
 
     path: RelativePath
     sha256: Sha256
     size: Size
-    md5: Annotated[Md5 | None, Field(description="the publisher's own, where it gives no more")] = (
+    md5: Annotated[Md5 | None, Field(description="published MD5, if no SHA-256 is")] = (
         None
     )
 
 
 class UrlSource(strict.Model):
-    """Single files below one URL."""
+    """A web server with single files below one URL."""
 
     kind: Literal["url"]
     base: Annotated[Url, Field(pattern=r"/$")]
@@ -80,7 +80,7 @@ class UrlSource(strict.Model):
 
 
 class Archive(strict.Model):
-    """One archive whose `folder` holds the files; `members` maps each file to its path there."""
+    """An archive with the files in its `folder`; `members` maps each file to its path there."""
 
     publisher: ClassVar[str]
 
@@ -104,7 +104,7 @@ class Archive(strict.Model):
 
 
 class DebianSource(Archive):
-    """A package of Debian; `path` is its place in the archive (`pool/…`)."""
+    """A Debian package; `path` is its path on a Debian mirror (`pool/…`)."""
 
     publisher = "Debian"
 
@@ -113,7 +113,7 @@ class DebianSource(Archive):
 
 
 class PypiSource(Archive):
-    """A wheel on PyPI; `path` is its place on the file server (`ab/cd/…/name.whl`)."""
+    """A wheel on PyPI; `path` is its path on the file server (`ab/cd/…/name.whl`)."""
 
     publisher = "PyPI"
 
@@ -124,7 +124,7 @@ Source = UrlSource | DebianSource | PypiSource
 
 
 class Described(strict.Model):
-    """What each file below `recipes/data/` begins with: whose it is, and on which terms."""
+    """The keys of every file below `recipes/data/`: name, licence, citation and homepage."""
 
     schema_: Literal[1] = Field(alias="schema")
     name: Name
@@ -135,7 +135,7 @@ class Described(strict.Model):
 
 
 class Obtainable(Described):
-    """What is made of files that have sources, which are tried in their order."""
+    """Data that Trimaran can download; the sources are tried in the given order."""
 
     files: dict[FileName, Content] = Field(min_length=1)
     sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
@@ -150,23 +150,25 @@ D = TypeVar("D", bound=Described)
 
 
 def load(choose: Callable[[object], type[D]], path: Path) -> D:
-    """Load the file of a data set, or of weights; see `strict.load_one`.
+    """Load the YAML file of a data set or of weights; see `strict.load_one`.
 
     Raises:
-        UsageError: it has faults, or is not called as what it describes.
+        UsageError: the file is invalid, or its name differs from its key `name`.
     """
     found = strict.load_one(choose, path)
     if found.name != path.stem:
         raise UsageError(
-            f"{path}: name: '{found.name}' must be '{path.stem}', as the file is called"
+            f"{path}: name: '{found.name}' must be '{path.stem}', the name of the file",
+            code="file-invalid",
         )
     return found
 
 
 class Made(strict.Model):
-    """What packing makes of the contents on every machine: SHA-256 of its `dataset.json`.
+    """The SHA-256 of the `dataset.json` that packing writes on every machine.
 
-    `earlier` are those of older versions of Trimaran, whose runs are still judged.
+    Attributes:
+        earlier: the hashes from older versions of Trimaran, whose runs still get a verdict.
     """
 
     sha256: Sha256
@@ -174,5 +176,5 @@ class Made(strict.Model):
 
     @property
     def known(self) -> list[str]:
-        """The present one and the earlier ones."""
+        """The hashes of the present and of the earlier versions."""
         return [self.sha256, *self.earlier]

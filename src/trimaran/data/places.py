@@ -1,6 +1,6 @@
-"""Where a data set lies in the cache, in each of its formats, and the command that gets it there.
+"""The folder of a data set in the cache for each format, and the command that fills it.
 
-The format that the contract says lies in `packed`, another one beside it in `packed-FORMAT`.
+The format in the contract has the folder `packed`; every other format has `packed-FORMAT`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trimaran.data.contracts import AnyContract, Licensed
 
 
 def getting(contract: AnyContract, form: FormatName) -> str:
-    """Return the whole command that gets a data set in a format; DIR is the reader's own."""
+    """Return the command that makes a data set in a format; the user replaces DIR."""
     words = ["trimaran data get", contract.name]
     words += [] if form == contract.own_format else ["--format", form]
     words += ["--from DIR"] if isinstance(contract, Licensed) else []
@@ -31,34 +31,34 @@ class Place:
 
     @classmethod
     def of(cls, contract: AnyContract, form: FormatName | None) -> Place:
-        """Return the place of a format; None: of the contract's own."""
+        """Return the place of a format (None: the format in the contract)."""
         return cls(contract, form or contract.own_format)
 
     @classmethod
     def every(cls, contract: AnyContract) -> list[Place]:
-        """Return the places of all formats, the contract's own first."""
+        """Return the places of all formats; the format in the contract comes first."""
         forms: tuple[FormatName, ...] = get_args(FormatName)
         own = contract.own_format
         return [cls(contract, form) for form in sorted(forms, key=lambda form: form != own)]
 
     @property
     def home(self) -> Path:
-        """The folder of the data set in all formats."""
+        """The folder of the data set, common to all formats."""
         return paths.cache("data", self.contract.name)
 
     @property
     def packed(self) -> Path:
-        """The shards, whether or not they are there."""
+        """The folder of the shards; it need not exist."""
         return self.home / f"packed{self._suffix}"
 
     @property
     def damaged(self) -> Path:
-        """Left by `verify` when it found something, so that the next `get` looks as thoroughly."""
+        """The file that `verify` writes if it finds a fault; the next `get` then checks records."""
         return self.home / f".damaged{self._suffix}"
 
     @property
     def replaced(self) -> Path:
-        """The packed set with a fault, kept until the new one is whole."""
+        """The folder of a damaged packed data set, kept until its replacement is complete."""
         return self.home / f"replaced{self._suffix}"
 
     @property

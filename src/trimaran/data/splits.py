@@ -1,4 +1,4 @@
-"""What every contract says of a split; each reader adds which samples are in it."""
+"""The keys of a split that all contracts share; each reader adds how its samples are chosen."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Percent = Annotated[int, Field(ge=0, le=100)]
 
 
 class Split(strict.Model):
-    """Which samples a split has; `samples` says how many, None where it is not known before."""
+    """One split of a data set."""
 
     if TYPE_CHECKING:
         @property
         def samples(self) -> int | None:
-            """How many samples it has."""
+            """The number of samples (None: unknown before the files are read)."""
 
 
 class Counted(Split):
-    """How many samples a split has."""
+    """A split whose number of samples is in the contract."""
 
     samples: Size

@@ -1,7 +1,7 @@
-"""A packed data set as one SquashFS image: one file for a parallel file system, bound by Apptainer.
+"""Write and read a packed data set as one SquashFS image, which Apptainer can bind-mount.
 
-The shards are not compressed once more: images are compressed already, and a reader maps
-shards into memory.
+One large file is faster on a parallel file system than many files. The image is not compressed,
+because pictures are compressed already and a reader maps the shards into memory.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from trimaran.reporting import Advance, Reporter
 
 OPTIONS = (
     "-noI", "-noD", "-noF", "-noX",  # no compression of inodes, data, fragments, attributes
-    "-no-fragments",  # else the ends of two files share a block, which both reads decode
+    "-no-fragments",  # otherwise the ends of two files share one block
     "-no-xattrs",
-    "-all-root",  # not the numbers of who has made it
-    "-mkfs-time", "0", "-all-time", "0",  # the same data, the same bytes
+    "-all-root",  # do not store the user and group IDs of the author
+    "-mkfs-time", "0", "-all-time", "0",  # the same data give the same bytes
     "-noappend",
     "-no-progress",
 )
@@ -38,7 +38,12 @@ _LINE = re.compile(r"^-\S+\s+\S+\s+(\d+)\s+\S+\s+\S+\s+squashfs-root/(.*)$")
 
 @dataclass(frozen=True)
 class Inside:
-    """What an image holds: `sizes` in bytes by path; `sha256` is that of `dataset.json`."""
+    """The content of an image.
+
+    Attributes:
+        sha256: of `dataset.json`.
+        sizes: path of each file -> bytes.
+    """
 
     dataset: Dataset
     sha256: str
@@ -49,19 +54,23 @@ def make(folder: Path, image: Path, reporter: Reporter) -> None:
     """Write the packed data set in `folder` into the new file `image`.
 
     Raises:
-        UsageError: `image` exists, or `folder` is no packed data set.
-        RunError: a shard is missing, is a link or has a wrong size, or there is no space.
+        UsageError: `image` exists, or `folder` contains no packed data set.
+        RunError: a shard is missing, is a link or has a wrong size, or the disk has too little
+            free space.
     """
-    # mksquashfs stores a link as a link, and takes what begins with '-' for an option.
+    # mksquashfs stores a link as a link, and reads an argument that begins with '-' as an option.
     folder, image = Path(os.path.realpath(folder)), image.absolute()
     dataset = dataset_json.read(folder)
     if image.exists():
-        raise UsageError(f"{image} exists", hint="choose another file, or remove it")
+        raise UsageError(f"{image} exists already", code="file-exists",
+                         hint="choose another file, or remove it")
     if not image.parent.is_dir():
-        raise UsageError(f"{image}: there is no folder {image.parent}", hint="make it first")
+        raise UsageError(f"{image}: the folder {image.parent} does not exist",
+                         code="file-missing", hint="create it first")
     faults = dataset.missing_files(folder)
     if faults:
-        raise RunError("\n".join(faults), hint=f"`trimaran data verify {folder}` tells more")
+        raise RunError("\n".join(faults), code="data-damaged",
+                       hint=f"`trimaran data verify {folder}` lists all faults")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     check_space(image.parent, size + SPARE_BYTES, f"the image {image.name}", RunError)
     part = image.with_name(f".{image.name}.{os.getpid()}")
@@ -79,7 +88,7 @@ def make(folder: Path, image: Path, reporter: Reporter) -> None:
 
 
 def _write(folder: Path, part: Path, reporter: Reporter) -> None:
-    # Two ways to set the time would be an error, and OPTIONS set it.
+    # mksquashfs refuses this variable together with the time options in OPTIONS.
     env = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
     output: list[str] = []
     status = process.stream(
@@ -88,29 +97,34 @@ def _write(folder: Path, part: Path, reporter: Reporter) -> None:
     )
     if status != 0:
         tail = "\n".join(output[-10:])
-        raise RunError(f"mksquashfs failed with status {status}:\n{tail}")
+        raise RunError(f"mksquashfs failed with status {status}:\n{tail}", code="program-failed")
 
 
 def _check(part: Path, image: Path, folder: Path, dataset: Dataset) -> None:
-    """Raise RunError unless `part`, made of `folder` to become `image`, holds all of `dataset`."""
+    """Check that the unfinished image `part` of `folder` contains all files of `dataset`.
+
+    Raises:
+        RunError: a file is missing or has a wrong size; the message names it below `image`.
+    """
     sizes = _sizes(part)
     faults = dataset.wrong_sizes(image, sizes)
     if DATASET not in sizes:
         faults.insert(0, f"{image / DATASET} is missing")
     if faults:
         raise RunError(
-            "\n".join([f"the image of {folder} would lack something:", *faults]),
-            hint=f"links are stored as links; `cp -rL {process.quoted(str(folder))} COPY` makes"
-            " files of them, give that",
+            "\n".join([f"the image of {folder} would be incomplete:", *faults]),
+            code="data-damaged",
+            hint="links in the folder stay links in the image: replace them by files with"
+            f" `cp -rL {process.quoted(str(folder))} COPY`, and use COPY",
         )
 
 
 def look_into(image: Path) -> Inside:
-    """Return what the SquashFS image `image` holds.
+    """Return the content of the SquashFS image `image`.
 
     Raises:
-        RunError: it is no SquashFS image, or cut off.
-        UsageError: there is no packed data set in it.
+        RunError: the file is not a SquashFS image, or truncated.
+        UsageError: the image contains no packed data set.
     """
     with tempfile.TemporaryDirectory() as name:
         place = Path(name, "root")
@@ -121,13 +135,15 @@ def look_into(image: Path) -> Inside:
         )
         described = place / DATASET
         if not described.is_file() or described.is_symlink():
-            raise UsageError(f"{image} holds no packed data set (no {DATASET})")
+            raise UsageError(f"{image} contains no packed data set (no {DATASET})",
+                             code="data-missing",
+                             hint="make the image with `trimaran data squashfs`")
         dataset, digest = dataset_json.read(place), sha256(described)
     return Inside(dataset, digest, _sizes(image))
 
 
 def _sizes(image: Path) -> dict[str, int]:
-    """Return the size of each file in `image`, by path; links are none."""
+    """Return the size in bytes of each file in `image`, by path; links are left out."""
     listed = process.run(
         [_program("unsquashfs"), "-lln", str(image.absolute())], check=RunError
     ).stdout
@@ -137,15 +153,15 @@ def _sizes(image: Path) -> dict[str, int]:
 
 @contextmanager
 def _grows(file: Path, advance: Advance) -> Iterator[None]:
-    """Tell `advance` how much of `file` another process has written."""
+    """Report to `advance` how many bytes of `file` another process has written."""
     ended = threading.Event()
 
     def watch() -> None:
-        told = 0
+        reported = 0
         while not ended.wait(_POLL_SECONDS):
             size = file.stat().st_size if file.exists() else 0
-            advance(size - told)
-            told = size
+            advance(size - reported)
+            reported = size
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -157,9 +173,10 @@ def _grows(file: Path, advance: Advance) -> Iterator[None]:
 
 
 def _program(name: str) -> str:
-    """Return the path of a program of squashfs-tools: from PATH, else what came with Apptainer."""
+    """Return the path of a program of squashfs-tools, from PATH or from Trimaran's Apptainer."""
     own = paths.cache("apptainer", "current", "usr", "bin", name)
     found = shutil.which(name) or (str(own) if own.is_file() else None)
     if found is None:
-        raise UsageError(f"{name} is not installed", hint="it is in the package squashfs-tools")
+        raise UsageError(f"{name} is not installed", code="program-missing",
+                         hint="install the package squashfs-tools")
     return found

@@ -1,7 +1,7 @@
-"""Published weights that a training begins with: one file, by its hash, from the first source.
+"""Download published weights from which a training starts: one file, verified by its hash.
 
-`recipes/data/weights/NAME.yaml` says whose they are and where they come from. They lie in
-`cache("data", NAME)`, as the files of a data set do.
+`recipes/data/weights/NAME.yaml` contains their licence and sources. The file is stored in
+`cache("data", NAME)`, as the files of a data set are.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Weights(Obtainable):
     def _given(self) -> Weights:
         for number, source in enumerate(self.sources):
             if source.gives != set(self.files):
-                raise ValueError(f"sources.{number}: must give {', '.join(self.files)} alone")
+                raise ValueError(f"sources.{number}: must provide only {', '.join(self.files)}")
         return self
 
     @property
     def getting(self) -> str:
-        """A command that gets the file."""
+        """A command that downloads the file."""
         return "trimaran run RECIPE"
 
     @property
     def content(self) -> Content:
-        """The file's hash and size."""
+        """The hash and size of the file."""
         return next(iter(self.files.values()))
 
 
@@ -48,22 +48,22 @@ def load(name: str) -> Weights:
     """Load the description of the weights called `name`.
 
     Raises:
-        UsageError: there is none, or it has faults.
+        UsageError: no weights have this name, or the description is invalid.
     """
     return origins.load(lambda content: Weights, file_of(name))
 
 
 def place(weights: Weights) -> Path:
-    """Return where the file lies, whether or not it is there."""
+    """Return the path of the file in the cache; it need not exist."""
     return paths.cache("data", weights.name, "raw", next(iter(weights.files)))
 
 
 def get(weights: Weights, *, offline: bool, reporter: Reporter) -> Path:
-    """Return the file, verified by its hash; it is downloaded where it is lacking or damaged.
+    """Return the path of the file, after verifying its hash and, if needed, downloading it.
 
     Raises:
-        RunError: no source gives it, or there is no space.
-        Interrupted: on Ctrl-C; the download resumes.
+        RunError: no source provides the file, or the disk has too little free space.
+        Interrupted: the user pressed Ctrl-C; the next call resumes the download.
     """
     from trimaran.data.sources import fetch_raw  # slow to import (requests)
 

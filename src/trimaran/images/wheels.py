@@ -72,7 +72,7 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
     if offline:
         raise BuildError(
             f"the cache has no wheels of {image.name}, and --offline was given",
-            code="offline-missing", hint=f"run `trimaran fetch {image.name}` with a network",
+            code="download-offline", hint=f"run `trimaran fetch {image.name}` with a network",
         )
     items = _select(wanted, python, reporter)
     make_folder(known.parent, reporter)

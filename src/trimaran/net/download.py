@@ -1,11 +1,11 @@
-"""Get one file whose SHA-256 is known: resumed, verified before use, from the first good source.
+"""Download one file with a known SHA-256 from the first source that works, and verify it.
 
-The bytes grow in `<name>.part` beside the destination and are renamed onto it
-only when their hash is right, so a file under its own name is always whole. A
-`.part` outlives Ctrl-C, a dropped connection and a killed process, and the next
-call goes on from it, from whichever source. No ETag has to outlive the process:
-the hash pins the content, and a resumed file that turns out wrong is fetched
-once more from its first byte before the source is blamed.
+The bytes are written to `<name>.part` beside the destination, which is renamed to
+the destination only if its hash is right. A file with its final name is therefore
+always complete. A `.part` stays after Ctrl-C, a dropped connection or a killed
+process, and the next call resumes it, from any source. ETags are not stored,
+because the hash pins the content: if a resumed file turns out to be wrong, it is
+downloaded once more from its first byte before the source is given up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trimaran.net.transfer import SourceFailed, SourceSilent, ask_again, is_remo
 from trimaran.reporting import Reporter
 
 PATIENCE = (5.0, 15.0)
-"""Seconds to wait before all sources are asked again, where one was silent: a network recovers."""
+"""Seconds to wait before all sources are tried again, if one of them did not answer."""
 
 
 def fetch(
@@ -51,21 +51,22 @@ def fetch(
     error: type[TrimaranError] = RunError,
     session: requests.Session | None = None,
 ) -> Path:
-    """Return `destination`, holding the file with this `sha256`; get it if it is not there.
+    """Download the file with this `sha256` to `destination`, unless it exists; return its path.
 
     Args:
         urls: http(s) and file URLs or plain paths, tried in order.
-        destination: where the file shall lie; its folder is made.
-        sha256: the expected hash, in hex.
-        size: the expected size in bytes, if known: lets space be checked beforehand.
-        offline: use only what is there and local sources; never touch the network.
-        reporter: is shown a bar, and warned of each source that fails.
-        error: what to raise when no source gives the file.
-        session: asks the sources, where they want a login.
+        destination: path of the file; its folder is created.
+        sha256: the expected hash, in hexadecimal.
+        size: the expected size in bytes (None: unknown); the free space is checked with it.
+        offline: use only an existing file and local sources, and never the network.
+        reporter: shows a bar, and gets a warning for each source that fails.
+        error: the class of the errors.
+        session: sends the requests, for sources that need a login (None: a new session).
 
     Raises:
-        TrimaranError: of class `error`; says what each source did wrong and what to do.
-        Interrupted: on Ctrl-C; the `.part` is kept.
+        TrimaranError: of the class `error`: no source provides the file; the message contains the
+            reason of each source.
+        Interrupted: the user pressed Ctrl-C; the `.part` is kept.
     """
     job = _Job(destination, sha256.lower(), size, reporter, error, session)
     with (
@@ -80,7 +81,7 @@ def fetch(
 
 @dataclass(frozen=True)
 class _Job:
-    """One file to get."""
+    """One file to download."""
 
     destination: Path
     sha256: str
@@ -98,7 +99,7 @@ class _Job:
         return self.destination.with_name(f"{self.name}.part")
 
     def is_there(self) -> bool:
-        """Return True if the destination is right; a wrong file there is moved aside."""
+        """Return True if the destination has the right hash; rename a wrong file."""
         if not self.destination.is_file():
             self._clear(self.destination)
             return False
@@ -109,7 +110,7 @@ class _Job:
         return True
 
     def get(self, urls: Sequence[str], offline: bool) -> None:
-        """Complete the `.part` from the first of `urls` that can, and rename it."""
+        """Complete the `.part` from the first of `urls` that works, and rename it."""
         if self._finished_by_now():
             return
         usable = [url for url in urls if not (offline and is_remote(url))]
@@ -119,24 +120,25 @@ class _Job:
                 return
             if pause is None or not any(isinstance(one, SourceSilent) for one in failed):
                 break
-            self.reporter.note(f"{self.name}: asking again in {pause:g} s")
+            self.reporter.note(f"{self.name}: trying again in {pause:g} s")
             time.sleep(pause)
             ask_again()
         failures = [f"  {url}\n    {one}" for url, one in zip(usable, failed, strict=True)]
         where = next((url for url in urls if is_remote(url)), None)
-        by_hand = f"put {where or self.name} at {self.destination} (SHA-256 {self.sha256})"
+        by_hand = f"copy {where or self.name} to {self.destination} (SHA-256 {self.sha256})"
         if offline:
             raise self.error(
-                "\n".join([f"{self.name} is missing, and offline forbids the network", *failures]),
-                hint=f"run it once with the network, or {by_hand}",
+                "\n".join([f"{self.name} is missing, and --offline forbids downloads", *failures]),
+                code="download-offline",
+                hint=f"run the command once with network access, or {by_hand}",
             )
         raise self.error(
-            "\n".join([f"no source gives {self.name}:", *failures]),
+            "\n".join([f"no source provides {self.name}:", *failures]), code="download-failed",
             hint=f"check the network (HTTPS_PROXY, REQUESTS_CA_BUNDLE), or {by_hand}",
         )
 
     def _from_any(self, urls: Sequence[str], failed: list[SourceFailed]) -> bool:
-        """Return whether one of `urls` gave the file; `failed` gets why each did not."""
+        """Return True if one of `urls` provided the file; add the failures to `failed`."""
         for number, url in enumerate(urls, start=1):
             try:
                 if self._from(url):
@@ -150,7 +152,7 @@ class _Job:
         return False
 
     def _finished_by_now(self) -> bool:
-        """Return True if an earlier call left a whole `.part`, or another process has just won."""
+        """Return True if the `.part` is complete, or another process has finished the file."""
         if not self.part.exists():
             return False
         with self._partial() as part:
@@ -168,7 +170,7 @@ class _Job:
             old_bytes = self._transfer(url, part)
             found = self._rename_if_right(part)
             if found and old_bytes:
-                self.reporter.note(f"{self.name}: what was resumed is wrong, starting anew")
+                self.reporter.note(f"{self.name}: the resumed file is wrong, starting again")
                 part.truncate(0)
                 self._transfer(url, part)
                 found = self._rename_if_right(part)
@@ -183,7 +185,7 @@ class _Job:
         )
 
     def _rename_if_right(self, part: IO[bytes]) -> str | None:
-        """Rename a right `.part` onto the destination; return the hash of a wrong one."""
+        """Rename a right `.part` to the destination and return None; or return the wrong hash."""
         part.flush()
         os.fsync(part.fileno())
         found = sha256_of(self.part)
@@ -196,33 +198,32 @@ class _Job:
         aside = self.destination.with_name(f"{self.name}.refused-{found[:8]}")
         path.replace(aside)
         return (
-            f"wrong SHA-256, refused: expected {self.sha256}, found {found}"
-            f" (kept aside as {aside.name})"
+            f"wrong SHA-256: expected {self.sha256}, found {found} (renamed to {aside.name})"
         )
 
     def _clear(self, path: Path) -> None:
-        """Set aside what is no file: a folder, or a link that leads nowhere.
+        """Rename a folder or a broken link that has the name of the file.
 
-        A file may have come there in between, from another process.
+        The path may be missing, or another process may have written a file meanwhile.
         """
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(path.lstat().st_mode):
-                self.reporter.warn(f"{path} is no file; set aside as {set_aside(path).name}")
+                self.reporter.warn(f"{path} is not a file; renamed to {set_aside(path).name}")
 
     @contextlib.contextmanager
     def _partial(self) -> Iterator[IO[bytes]]:
-        """Open the `.part` for this process alone, after waiting for one that is filling it."""
+        """Open the `.part` for this process alone, after waiting for another process."""
         while True:
             self._clear(self.part)
             with self.part.open("ab") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    self.reporter.note(f"{self.name}: another process is getting it; waiting")
+                    self.reporter.note(f"{self.name}: waiting for the download by another process")
                     fcntl.flock(file, fcntl.LOCK_EX)
                 except OSError:
-                    pass  # a file system without locks: the hash still guards
-                if is_still(file, self.part):  # and was not renamed by the other process
+                    pass  # the file system has no locks; the hash still protects the file
+                if is_still(file, self.part):  # the other process has not renamed it
                     try:
                         yield file
                     finally:

@@ -1,5 +1,5 @@
-"""Where Debian is: the mirror that answers near by, and the one that forgets nothing."""
+"""Addresses of Debian: the mirror network, and the archive of all package versions."""
 
 DEBIAN = "http://deb.debian.org"
 SNAPSHOT = "https://snapshot.debian.org/archive"
-"""Below both is a folder for each archive (`debian`, `debian-security`)."""
+"""Both contain a folder for each archive (`debian`, `debian-security`)."""

@@ -1,6 +1,6 @@
-"""Bring the bytes of one URL into an open file, resuming; give a dead source up within seconds.
+"""Transfer the bytes of one URL into an open file, resume it, and give up dead hosts in seconds.
 
-Nothing here knows what the bytes should be: `download` checks them.
+The module does not check the bytes; `download` does.
 """
 
 from __future__ import annotations
@@ -23,42 +23,41 @@ from trimaran.reporting import Advance, Reporter
 from trimaran.terminal_safety import excerpt
 
 ATTEMPTS = 4
-"""Fruitless attempts in a row (less than one chunk gained) before a source is given up."""
+"""Number of consecutive attempts with less than one chunk before a source is given up."""
 
 REMEMBER_SECONDS = 60.0
-"""How long a host that did not answer is not asked again, so that sixty files do not wait each."""
+"""Time for which a failed host is not tried again, so that sixty files do not wait one by one."""
 
 CHUNK = 64 * 1024
-EXCESS = 1024 * 1024  # a source that sends this much more than the known size is cut off
-
+EXCESS = 1024 * 1024  # a source that exceeds the known size by this many bytes is given up
 
 
 class SourceFailed(Exception):  # noqa: N818 - an outcome that the caller always handles
-    """This source cannot give the file; the message says why."""
+    """This source cannot provide the file; the message is the reason."""
 
 
 class SourceSilent(SourceFailed):
-    """Its host did not answer at all, which may pass."""
+    """The host of the source did not answer; the problem may be temporary."""
 
 
 _dead_hosts: dict[tuple[str, int], tuple[float, SourceFailed]] = {}
 
 
 class _Broken(Exception):  # noqa: N818 - as above
-    """The transfer broke off; trying again may help."""
+    """The transfer was interrupted; another attempt may succeed."""
 
 
 class _Stale(_Broken):
-    """What was there is of another file; no mishap of the server, so it costs no attempt."""
+    """The existing bytes belong to another file; this does not count as a failed attempt."""
 
 
 def is_remote(url: str) -> bool:
-    """Return True if reading `url` needs the network."""
+    """Return True if reading `url` requires the network."""
     return urlsplit(url).scheme in ("http", "https")
 
 
 def place(url: str) -> str:
-    """Return the host of `url`, or the path of a local one: how messages name a source."""
+    """Return the name of a source for messages: the host of `url`, or the path of a local file."""
     return urlsplit(url).netloc.rpartition("@")[2] if is_remote(url) else str(_local(url))
 
 
@@ -71,16 +70,24 @@ def transfer(
     reporter: Reporter,
     session: requests.Session | None = None,
 ) -> bool:
-    """Append to `part` (opened "ab") what it lacks of the file at `url`.
+    """Append the missing bytes of the file at `url` to `part`, which is opened with mode "ab".
 
-    `session` knows how to log in where that is needed; a plain one does without it.
+    If a server ignores the range, or its file changed between two attempts, the transfer
+    starts again from the first byte.
 
-    A server that ignores the range, or whose file has changed between two attempts,
-    makes the file start anew. Returns True if `part` still holds bytes that were there
-    before the call.
+    Args:
+        url: http(s) or file URL, or plain path.
+        part: the open file.
+        name: name of the file in messages.
+        size: size of the whole file in bytes (None: unknown).
+        reporter: shows a bar, and a note for each interruption.
+        session: sends the requests, for servers that need a login (None: a new session).
+
+    Returns:
+        True if `part` still contains bytes from before the call.
 
     Raises:
-        SourceFailed: this source does not give the file.
+        SourceFailed: the source does not provide the file.
     """
     attempt = _Attempt(url, part, name, size, reporter)
     if not is_remote(url):
@@ -122,7 +129,7 @@ class _Attempt:
         self.kept_old_bytes = _length(part) > 0
 
     def copy(self) -> None:
-        """Copy a local file; quick enough to start anew each time."""
+        """Copy a local file from its first byte; a copy is too fast to be worth resuming."""
         try:
             with _local(self.url).open("rb") as source:
                 self._start_anew()
@@ -137,7 +144,7 @@ class _Attempt:
         self.part.flush()
 
     def receive(self, session: requests.Session) -> None:
-        """Ask for the missing bytes once and write what comes."""
+        """Request the missing bytes once, and write the bytes that arrive."""
         offset = _length(self.part)
         with self._open(session, offset) as response:
             offset = self._accept(response, offset)
@@ -146,7 +153,7 @@ class _Attempt:
             total = self.size or (None if announced is None else offset + announced)
             try:
                 with self.reporter.bar(self.name, total, unit="B", done=offset) as advance:
-                    # read1 gives what has come, so that a stall loses none of it.
+                    # read1 returns the bytes received so far, so that a stall loses none.
                     while chunk := response.raw.read1(CHUNK, decode_content=False):
                         self._write(chunk, advance)
             except ReadTimeoutError as problem:
@@ -158,7 +165,7 @@ class _Attempt:
                 raise _Broken("the connection ended early")
 
     def _open(self, session: requests.Session, offset: int) -> requests.Response:
-        headers = {"Accept-Encoding": "identity"}  # a .gz must not be unpacked on the way
+        headers = {"Accept-Encoding": "identity"}  # a .gz must not be decompressed on the way
         if offset:
             headers["Range"] = f"bytes={offset}-"
             if self.validator:
@@ -168,7 +175,7 @@ class _Attempt:
         except requests.exceptions.SSLError as problem:
             raise SourceFailed(
                 f"its certificate is not trusted ({innermost(problem)});"
-                " name your site's certificates with --ca-bundle FILE or in the site file"
+                " pass the certificates of your site with --ca-bundle FILE or in the site file"
             ) from problem
         except requests.exceptions.ConnectTimeout as problem:
             raise SourceSilent(innermost(problem)) from problem
@@ -182,7 +189,7 @@ class _Attempt:
             raise SourceFailed(innermost(problem)) from problem
 
     def _accept(self, response: requests.Response, offset: int) -> int:
-        """Judge the status; return the offset at which the body starts."""
+        """Check the HTTP status, and return the offset at which the body starts."""
         status = response.status_code
         if status == 206 and response.headers.get("Content-Range", "").startswith(
             f"bytes {offset}-"
@@ -193,7 +200,7 @@ class _Attempt:
             return 0
         if status in (206, 416) and offset:
             self._start_anew()
-            raise _Stale("the server's file has another length, starting anew")
+            raise _Stale("the file on the server has another length, starting again")
         if status in (408, 429) or status >= 500:
             raise _Broken(web.phrase(response))
         raise SourceFailed(web.phrase(response))
@@ -206,7 +213,7 @@ class _Attempt:
         self.part.write(chunk)
         advance(len(chunk))
         if self.size is not None and self.part.tell() > self.size + EXCESS:
-            raise SourceFailed(f"sends more than the {self.size:,} bytes that the file has")
+            raise SourceFailed(f"sends more than the expected {self.size:,} bytes")
 
 
 def _length(part: IO[bytes]) -> int:
@@ -222,23 +229,23 @@ def _local(url: str) -> Path:
 
 
 def _validator(response: requests.Response) -> str | None:
-    """Return what If-Range may name: a strong ETag, else the date (RFC 9110, 13.1.5)."""
+    """Return a strong ETag or else the date, for the header If-Range (RFC 9110, 13.1.5)."""
     tag = response.headers.get("ETag", "")
     return tag if tag.startswith('"') else response.headers.get("Last-Modified")
 
 
 def innermost(problem: BaseException) -> str:
-    """Return what the first cause of `problem` says: the libraries wrap it several times."""
+    """Return the message of the first cause of `problem`, which libraries wrap several times."""
     *_, first = causes(problem)
     return (first.strerror if isinstance(first, OSError) else None) or str(first)
 
 
 def _require_answer(url: str) -> None:
-    """Raise SourceFailed unless the host (or the proxy in front of it) takes a connection.
+    """Raise SourceFailed unless the host (or the proxy in front of it) accepts a connection.
 
-    A socket's timeout counts for each address of a name and not for resolving it, so
+    The timeout of a socket applies to each address of a name, and not to its resolution:
     eight dead addresses, or a name server behind a closed firewall, would take half a
-    minute and more. `web.within` bounds both together.
+    minute and more. `web.within` limits both together.
     """
     proxy = select_proxy(url, get_environ_proxies(url, no_proxy=None))
     door = url if not proxy else proxy if "://" in proxy else f"http://{proxy}"
@@ -248,7 +255,7 @@ def _require_answer(url: str) -> None:
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError as problem:
         what = f"the proxy {excerpt(proxy)}" if proxy else excerpt(url)
-        raise SourceFailed(f"{what} is no address: {problem}") from problem
+        raise SourceFailed(f"{what} is not an address: {problem}") from problem
     when, before = _dead_hosts.get((host, port), (float("-inf"), SourceFailed()))
     if time.monotonic() - when < REMEMBER_SECONDS:
         raise type(before)(f"{before} (a moment ago)")
@@ -269,7 +276,7 @@ def _require_answer(url: str) -> None:
 
 
 def ask_again() -> None:
-    """Forget which hosts were silent."""
+    """Allow that hosts which did not answer are tried again at once."""
     for door, (_when, failure) in list(_dead_hosts.items()):
         if isinstance(failure, SourceSilent):
             _dead_hosts.pop(door, None)

@@ -1,7 +1,7 @@
-"""HTTP within limits: whom to trust, where a redirect may lead, how much and how long to listen.
+"""HTTP requests with limits for trust, redirects, size and time.
 
-The servers are others' and may be anything. Whatever one does becomes an answer or a
-`requests.RequestException`, within a time that is known beforehand.
+Any server may be faulty or hostile. Each request ends with an answer or a
+`requests.RequestException` within a known time.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from urllib3.exceptions import HTTPError
 from trimaran import __version__
 from trimaran.terminal_safety import excerpt
 
-CONNECT_SECONDS = 6.0  # a resolver asks a second time after 5 s, when a packet was lost
-"""For resolving a name and connecting, together."""
+CONNECT_SECONDS = 6.0  # a resolver repeats its request after 5 s if a packet was lost
+"""Time limit for resolving a name and connecting, together."""
 
 READ_SECONDS = 15.0
-"""Without one byte, after which a transfer counts as stalled."""
+"""Time without a byte after which a transfer counts as stalled."""
 
 ANSWER_SECONDS = 60.0
-"""For a whole answer, redirects and logins included, or for the head of a download."""
+"""Time limit for a complete answer with redirects and logins, or for the head of a download."""
 
 REDIRECTS = 5
-"""How many in a row are followed."""
+"""Maximum number of redirects in a row."""
 
 NAMED = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Variables that name the certificates to trust instead of the usual ones."""
+"""Variables with the file of trusted certificates, which replaces those of the system."""
 
 _LONGEST_NUMBER = 15  # digits: a petabyte
 _CHUNK = 64 * 1024
@@ -48,10 +48,10 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer that has been read to its end.
+    """A complete answer.
 
     Attributes:
-        url: which address gave it, after redirects.
+        url: the address after all redirects.
     """
 
     url: str
@@ -62,31 +62,31 @@ class Answer:
 
 
 class _System(HTTPAdapter):
-    """Trusts what the system trusts (its store, or $SSL_CERT_FILE), and certifi's certificates."""
+    """Trusts the certificates of the system (its store, or $SSL_CERT_FILE) and of certifi."""
 
     def __init__(self) -> None:
         self.context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         super().__init__()
 
     def init_poolmanager(self, *words: Any, **options: Any) -> Any:
-        """Hand the context to direct connections."""
+        """Pass the TLS context to direct connections."""
         return super().init_poolmanager(*words, ssl_context=self.context, **options)
 
     def proxy_manager_for(self, proxy: Any, **options: Any) -> Any:
-        """Hand the context to connections through a proxy."""
+        """Pass the TLS context to connections through a proxy."""
         return super().proxy_manager_for(proxy, ssl_context=self.context, **options)
 
 
 class _Session(requests.Session):
-    """Leaves redirects alone: requests reads the body of each, however long, and any scheme."""
+    """Does not follow redirects: requests would read their bodies of any size, and any scheme."""
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Return None: `_follow` follows them."""
+        """Return None, because `_follow` follows redirects."""
         return None
 
 
 def session() -> requests.Session:
-    """Return a session that trusts whom pip trusts: the system, or the certificates named."""
+    """Return a session that trusts the system, or the certificates in a variable of `NAMED`."""
     opened = _Session()
     opened.headers["User-Agent"] = f"trimaran/{__version__}"
     if not any(os.environ.get(name) for name in NAMED):
@@ -95,10 +95,10 @@ def session() -> requests.Session:
 
 
 def ask(asking: requests.Session, url: str, headers: dict[str, str]) -> requests.Response:
-    """Return the answer whose head has come; its body is still to be read.
+    """Send a GET request and return the answer after its head has arrived.
 
     Raises:
-        RequestException: there is none, or a redirect leads where none may.
+        RequestException: there is no answer, or a redirect leads to a forbidden address.
     """
     return within(ANSWER_SECONDS, lambda: _follow(asking, "GET", url, headers, None, None))
 
@@ -114,11 +114,20 @@ def answer(
     auth: Any = None,
     seconds: float = ANSWER_SECONDS,
 ) -> Answer:
-    """Return the whole answer, asked for by `asking` or a session of its own.
+    """Send a request and return the complete answer.
+
+    Args:
+        url: the address.
+        most: maximum size of the decompressed body in bytes.
+        asking: the session (None: a new session).
+        method: the HTTP method.
+        headers: additional headers.
+        params: parameters of the query.
+        auth: the login, as for requests.
+        seconds: time limit.
 
     Raises:
-        RequestException: there is none, it is longer than `most` bytes when unpacked, or takes
-            longer than `seconds`.
+        RequestException: there is no answer, or it exceeds `most` or `seconds`.
     """
     def read() -> Answer:
         with (
@@ -141,31 +150,31 @@ def answer(
 
 
 def length(headers: requests.structures.CaseInsensitiveDict[str]) -> int | None:
-    """Return what `Content-Length` says, if it is a number that a file can have."""
+    """Return the number of bytes in `Content-Length`, or None if it is not a valid number."""
     digits = headers.get("Content-Length", "")
     sound = digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_NUMBER
     return int(digits) if sound else None
 
 
 def phrase(response: requests.Response) -> str:
-    """Return the status as messages name it: `HTTP 404 Not Found`."""
+    """Return the HTTP status for a message, such as `HTTP 404 Not Found`."""
     return f"HTTP {response.status_code} {(response.reason or '')[:80]}".rstrip()
 
 
 def origin(url: str) -> tuple[str, str]:
-    """Return whom a login for `url` is meant for: scheme and host with port."""
+    """Return the scheme, and the host with port, to which a login for `url` may be sent."""
     parts = urlsplit(url)
     return parts.scheme, parts.netloc
 
 
 def within(seconds: float, work: Callable[[], Found]) -> Found:
-    """Return what `work` returns; a thread that takes too long is left behind.
+    """Return the result of `work`, which runs in a thread; a late thread is abandoned.
 
-    The timeouts of a socket begin anew with each byte, so that a server could go on for ever.
+    The timeout of a socket restarts with each byte, so that a slow server could answer for ever.
 
     Raises:
-        ReadTimeout: it takes longer than `seconds`.
-        Exception: what `work` raises.
+        ReadTimeout: `work` takes longer than `seconds`.
+        Exception: `work` raises it.
     """
     outcome: Future[Found] = Future()
 
@@ -175,15 +184,15 @@ def within(seconds: float, work: Callable[[], Found]) -> Found:
         except BaseException as error:
             outcome.set_exception(error)
 
-    # No executor: Python would wait for its threads at the end.
+    # Python would wait for the threads of an executor at its end.
     threading.Thread(target=run, daemon=True).start()
     if not wait([outcome], seconds).done:
-        raise requests.ReadTimeout(f"no whole answer within {seconds:g} s")
+        raise requests.ReadTimeout(f"no complete answer within {seconds:g} s")
     return outcome.result()
 
 
 class _Nobody(AuthBase):
-    """Sends no login; without any, requests would look into ~/.netrc."""
+    """Sends no login; without an `auth`, requests would read ~/.netrc."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         return request
@@ -211,11 +220,11 @@ def _follow(
                 return response
             response.close()
             url, params = _target(str(response.url), response.headers["Location"]), None
-            if origin(url) != first:  # the login is none of another host's business
+            if origin(url) != first:  # never send the login to another host
                 auth = NOBODY
     except requests.RequestException:
         raise
-    except (HTTPError, OSError, ValueError) as error:  # such as an address that is none
+    except (HTTPError, OSError, ValueError) as error:  # for example an invalid address
         raise requests.exceptions.InvalidURL(str(error)) from error
     raise requests.TooManyRedirects(f"redirects more than {REDIRECTS} times")
 
@@ -224,5 +233,7 @@ def _target(url: str, location: str) -> str:
     target = urljoin(url, location)
     scheme, host = origin(target)
     if scheme not in ("https", origin(url)[0]) or not host:
-        raise requests.exceptions.InvalidURL(f"redirects to {excerpt(location)}, which is refused")
+        raise requests.exceptions.InvalidURL(
+            f"redirects to {excerpt(location)}, which is not allowed"
+        )
     return target

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import datasets
+from refusals import refused
 from shards import formats
 from shards.kinds import Kind
 from trimaran.data import dataset_json
 from trimaran.data.packing import arrays, idx, labelled_idx, verification
 from trimaran.data.packing.labelled_idx import Images
-from trimaran.errors import RunError
 from trimaran.reporting import Advance, Silent
 
 
@@ -142,21 +142,22 @@ def test_shuffle_mixes_a_source_that_is_sorted_by_class() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "fault"),
+    ("name", "content", "code", "fault"),
     [
-        ("train-labels", datasets.idx_bytes((22,), bytes(22)), "has 22 samples, not 23"),
-        ("train-labels", datasets.idx_bytes((23,), bytes(22) + b"\3"), "record 22 has class 3"),
-        ("test-images", datasets.idx_bytes((5, 0, 4), b""), "images without pixels"),
-        ("test-images", b"\0\0\x08\x03\0\0\0\5", "cut off"),
+        ("train-labels", datasets.idx_bytes((22,), bytes(22)), "data-mismatch", "22"),
+        ("train-labels", datasets.idx_bytes((23,), bytes(22) + b"\3"),
+         "data-mismatch", "record 22 has class 3"),
+        ("test-images", datasets.idx_bytes((5, 0, 4), b""), "data-damaged", "(5, 0, 4)"),
+        ("test-images", b"\0\0\x08\x03\0\0\0\5", "data-damaged", "8 of 16"),
     ],
 )
 def test_faulty_source_is_named_and_leaves_nothing(
-    contract: Images, raw: Path, tmp_path: Path, name: str, content: bytes, fault: str
+    contract: Images, raw: Path, tmp_path: Path, name: str, content: bytes, code: str,
+    fault: str,
 ) -> None:
     (raw / name).write_bytes(content)
-    with pytest.raises(RunError, match=fault) as caught:
+    with refused(code, raw / name, fault):
         arrays.pack(contract, raw, tmp_path / "out/packed", Silent())
-    assert str(raw / name) in caught.value.message
     assert not (tmp_path / "out").exists()
 
 
@@ -189,7 +190,7 @@ def test_no_space_is_said_before_anything_is_written(
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
     place = tmp_path / "out"
     place.mkdir()
-    with pytest.raises(RunError, match="no space for packing small"):
+    with refused("disk-full", "packing small"):
         arrays.pack(contract, raw, place / "packed", Silent())
     assert list(place.iterdir()) == []
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets import idx_bytes
+from refusals import refused
 from trimaran.data.packing import idx
 from trimaran.errors import RunError
 
@@ -25,26 +26,25 @@ def test_array_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "it begins with nothing"),
-        (b"\x1f\x8b\x08\x00" + GOOD, "is not an IDX file: it begins with 1f8b0800"),
-        (b"\0\0\x0d\x03" + GOOD[4:], "holds floats, unsigned bytes are needed"),
-        (b"\0\0\x07\x03" + GOOD[4:], "values of unknown type 0x07"),
-        (idx_bytes((2,), b"ab"), "has 1 dimensions, 3 are needed"),
-        (GOOD[:9], r"cut off inside its header \(9 of 16 bytes\)"),
-        (GOOD[:-1], "is cut off: 27 bytes, its header says 28"),
-        (GOOD + b"x", "has bytes after its end: 29 bytes, its header says 28"),
+        (b"", "begins with nothing"),
+        (b"\x1f\x8b\x08\x00" + GOOD, "begins with 1f8b0800"),
+        (b"\0\0\x0d\x03" + GOOD[4:], "floats"),
+        (b"\0\0\x07\x03" + GOOD[4:], "0x07"),
+        (idx_bytes((2,), b"ab"), "1 dimensions, 3"),
+        (GOOD[:9], "(9 of 16 bytes)"),
+        (GOOD[:-1], ": 27 bytes, by its header 28"),
+        (GOOD + b"x", ": 29 bytes, by its header 28"),
     ],
 )
 def test_fault_names_file_and_what_is_wrong(tmp_path: Path, content: bytes, fault: str) -> None:
     path = tmp_path / "images"
     path.write_bytes(content)
-    with pytest.raises(RunError, match=fault) as caught:
+    with refused("data-damaged", path, fault):
         idx.read(path, dimensions=3)
-    assert str(path) in caught.value.message
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="No such file"):
+    with refused("file-missing", tmp_path / "absent"):
         idx.read(tmp_path / "absent", dimensions=1)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import photos
+from refusals import refused
 from shards import formats
 from shards.kinds import Kind
 from trimaran import paths
@@ -16,7 +17,7 @@ from trimaran.data import cache, contracts, dataset_json
 from trimaran.data.contracts import Contract
 from trimaran.data.packing import ilsvrc, image_folders, listing, pictures
 from trimaran.data.packing.ilsvrc import ImageNet
-from trimaran.errors import Interrupted, RunError, UsageError
+from trimaran.errors import Interrupted, RunError
 from trimaran.reporting import Silent
 
 
@@ -77,7 +78,7 @@ def test_the_committed_order_is_that_of_the_development_kit() -> None:
 
 def test_get_explains_without_the_files(contract: ImageNet) -> None:
     assert cache.state(contract) == "absent"
-    with pytest.raises(RunError, match="those who agree to its terms") as caught:
+    with refused("licence-required", "imagenet") as caught:
         cache.get(contract, offline=False, reporter=Silent())
     for part in ("image-net.org/signup", "ILSVRC2012_devkit_t12.tar.gz", "--from"):
         assert part in (caught.value.hint or "")
@@ -118,12 +119,12 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_a_repair_without_the_right_files_loses_nothing(contract: ImageNet, tars: Path) -> None:
     folder = damaged(contract, tars)
     before = files(folder)
-    with pytest.raises(RunError, match="those who agree to its terms"):
+    with refused("licence-required", "imagenet"):
         cache.get(contract, offline=True, reporter=Silent())
-    with pytest.raises(RunError, match=f"nowhere lacks {ilsvrc.TRAIN}"):
+    with refused("file-missing", "nowhere", ilsvrc.TRAIN):
         cache.get(contract, offline=False, reporter=Silent(), source=Path("nowhere"))
     (tars / ilsvrc.DEVKIT).write_bytes(b"")
-    with pytest.raises(RunError, match="has the MD5"):
+    with refused("checksum-mismatch", ilsvrc.DEVKIT):
         cache.get(contract, offline=False, reporter=Silent(), source=tars)
     assert files(folder) == before
     assert cache.state(contract) == "absent"
@@ -155,9 +156,9 @@ def test_a_stopped_repair_goes_on_and_the_old_set_is_kept_until_its_end(
             with pytest.raises(Interrupted):
                 cache.get(contract, offline=True, reporter=told, source=tars)
         assert files(folder.parent / "replaced") == old
-    assert len([note for note in told.notes if "is packed anew" in note]) == 1
+    assert len([note for note in told.notes if "is packed again" in note]) == 1
     cache.get(contract, offline=True, reporter=told, source=tars)
-    assert told.notes[-1] == "  1 of 2 shards are there already"
+    assert told.notes[-1] == "  1 of 2 shards exist already"
     assert cache.verify(contract, reporter=Silent(), workers=1) == []
     assert sorted(path.name for path in folder.parent.iterdir()) == ["packed"]
 
@@ -172,20 +173,19 @@ def test_an_old_set_that_a_killed_repair_left_is_removed(contract: ImageNet, tar
 def test_wrong_md5_is_said_for_each_file(contract: ImageNet, tars: Path) -> None:
     for name in (ilsvrc.VAL, ilsvrc.DEVKIT):
         (tars / name).write_bytes((tars / name).read_bytes() + b"x")
-    with pytest.raises(RunError) as caught:
+    with refused("checksum-mismatch", tars / ilsvrc.VAL, tars / ilsvrc.DEVKIT) as caught:
         cache.get(contract, offline=True, reporter=Silent(), source=tars)
-    assert caught.value.message.count("the publisher's is") == 2
-    assert str(tars / ilsvrc.VAL) in caught.value.message
+    assert len(caught.value.message.splitlines()) == 2
 
 
 @pytest.mark.parametrize("name", [ilsvrc.TRAIN, ilsvrc.VAL, ilsvrc.DEVKIT])
 def test_a_missing_or_damaged_tar_is_named(tars: Path, name: str) -> None:
     content = (tars / name).read_bytes()
     (tars / name).write_bytes(content[:700] if name != ilsvrc.DEVKIT else content[:50])
-    with pytest.raises(RunError, match=name):
+    with refused("data-damaged", name):
         ilsvrc.listing(tars, 1, Silent())
     (tars / name).unlink()
-    with pytest.raises(RunError, match=f"lacks {name}"):
+    with refused("file-missing", tars, name):
         ilsvrc.listing(tars, 1, Silent())
 
 
@@ -193,14 +193,14 @@ def test_other_classes_and_counts_are_refused(tars: Path, checkout: Path) -> Non
     names = checkout / "recipes/data/imagenet-2012-synsets.txt"
     text = names.read_text()
     names.write_text(text + "n04 fox\n")
-    with pytest.raises(RunError, match=r"n04\.tar is missing"):
+    with refused("data-mismatch", "n04.tar"):
         ilsvrc.listing(tars, 1, Silent())
     names.write_text(text.replace("n02 dog\n", ""))
     with pytest.raises(RunError, match=r"a class from 1 to 2|n02\.tar is unknown"):
         ilsvrc.listing(tars, 1, Silent())
     names.write_text(text)
     (tars / ilsvrc.VAL).write_bytes(photos.tar({"a.JPEG": b""}))
-    with pytest.raises(RunError, match=r"has 1 images, .* 4 labels"):
+    with refused("data-mismatch", ilsvrc.VAL, "1 images", "4 labels"):
         ilsvrc.listing(tars, 1, Silent())
 
 
@@ -222,11 +222,11 @@ def test_a_damaged_header_is_not_taken_for_the_end_of_a_tar(tars: Path, name: st
     content = path.read_bytes()
     at = content.index(name.encode())
     path.write_bytes(content.replace(name.encode(), b"?" + name.encode()[1:]))
-    with pytest.raises(RunError, match=f"{ilsvrc.TRAIN} is damaged at byte {at:,}"):
+    with refused("data-damaged", path, f"byte {at:,}:"):
         ilsvrc.listing(tars, 1, Silent())
     # What a download that failed leaves.
     path.write_bytes(content[:at] + bytes(512) + content[at + 512 :])
-    with pytest.raises(RunError, match=f"{ilsvrc.TRAIN} is damaged at byte {at:,}"):
+    with refused("data-damaged", path, f"byte {at:,}:"):
         ilsvrc.listing(tars, 1, Silent())
 
 
@@ -235,13 +235,13 @@ def test_a_tar_without_its_end_is_refused(tars: Path, number: str) -> None:
     """The tars of n03, n02 and n01 follow one another."""
     content = classes(tars)[f"{number}.tar"].rstrip(b"\0")
     rewrite(tars, **{number: content + bytes(-len(content) % 512)})
-    with pytest.raises(RunError, match=f"{ilsvrc.TRAIN} is damaged at byte"):
+    with refused("data-damaged", ilsvrc.TRAIN, "byte"):
         ilsvrc.listing(tars, 1, Silent())
 
 
 def test_a_class_without_images_is_refused(tars: Path) -> None:
     rewrite(tars, n02=photos.tar({"README.txt": b"x"}))
-    with pytest.raises(RunError, match=r"n02\.tar holds no images"):
+    with refused("class-empty", "n02.tar"):
         ilsvrc.listing(tars, 1, Silent())
 
 
@@ -273,12 +273,12 @@ def test_what_lies_beside_the_tars_is_told(tars: Path) -> None:
 
 def test_a_member_whose_name_is_no_utf8_is_refused(tars: Path) -> None:
     rewrite(tars, n02=photos.tar({"n\udcff.JPEG": b"x"}))
-    with pytest.raises(RunError, match=r"holds the name 'n\\udcff\.JPEG', which is no UTF-8"):
+    with refused("name-invalid", r"'n\udcff.JPEG'"):
         ilsvrc.listing(tars, 1, Silent())
 
 
 def test_from_is_only_for_what_needs_a_licence() -> None:
     fashion = contracts.load("fashion-mnist")
     assert isinstance(fashion, Contract)
-    with pytest.raises(UsageError, match="--from is for what needs a licence"):
+    with refused("arguments-conflict", "--from", "fashion-mnist"):
         cache.get(fashion, offline=True, reporter=Silent(), source=Path())

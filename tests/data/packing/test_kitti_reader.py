@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import photos
+from refusals import refused
 from trimaran.data import cache, contracts, dataset_json
 from trimaran.data.packing.kitti_reader import Kitti
-from trimaran.errors import RunError
 from trimaran.reporting import Silent
 
 ZIP = "data_tracking_image_2.zip"
@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_the_committed_contract_explains(contract: Kitti) -> None:
-    with pytest.raises(RunError, match="those who agree to its terms") as caught:
+    with refused("licence-required", "kitti") as caught:
         cache.get(contract, offline=False, reporter=Silent())
     assert ZIP in (caught.value.hint or "")
 
@@ -61,13 +61,13 @@ def test_a_zip_that_lacks_frames_or_is_damaged_is_refused(contract: Kitti, sourc
     path = source / ZIP
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(RunError, match=f"{ZIP} cannot be read"):
+    with refused("data-damaged", path):
         cache.get(contract, offline=True, reporter=Silent(), source=source)
     begin = photos.png(1, (30, 10))[40:60]
     path.write_bytes(content.replace(begin, bytes(len(begin))))
-    with pytest.raises(RunError, match=f"{ZIP} is damaged"):
+    with refused("data-damaged", path):
         cache.get(contract, offline=True, reporter=Silent(), source=source)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("training/image_02/0000/000000.png", photos.png(0))
-    with pytest.raises(RunError, match="training/image_02 has 1 frames, not 5"):
+    with refused("data-mismatch", "training/image_02", 1, 5):
         cache.get(contract, offline=True, reporter=Silent(), source=source)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import datasets
+from refusals import refused
 from trimaran.data import cache, contracts, dataset_json, sources
 from trimaran.data.packing import idx, moving_reader
 from trimaran.data.packing.moving_reader import Flight, Motion, Moving, Scenes
-from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Silent
 
 MOTION = Motion(side=9, frames=6, items=2, speed=2, seed=1)
@@ -132,24 +132,27 @@ def test_mean_and_deviation_are_those_of_the_frames() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "fault"),
+    ("edit", "code", "fault"),
     [
-        (lambda d: d.update({"from": "smal"}), "smal"),
-        (lambda d: d.update({"from": "moved"}), "reader: Input should be 'idx'"),
-        (lambda d: d.pop("from"), "from: is missing"),
-        (lambda d: d.update(files={}), "files: are those of small"),
-        (lambda d: d["splits"]["train"].update(images="a"), "names a, which 'files' has not"),
-        (lambda d: d["splits"].pop("train"), "'train' is missing"),
-        (lambda d: d["motion"].update(speed=0), "motion.speed"),
-        (lambda d: d.update(reader="moving2"), "reader: Input should be 'idx', 'moving'"),
-        (lambda d: d.update(classes=["a"]), "classes: unknown key"),
+        (lambda d: d.update({"from": "smal"}), "name-unknown", "smal"),
+        (lambda d: d.update({"from": "moved"}), "file-invalid", "reader: Input should be 'idx'"),
+        (lambda d: d.pop("from"), "file-invalid", "from: is missing"),
+        (lambda d: d.update(files={}), "file-invalid", "files: "),
+        (lambda d: d["splits"]["train"].update(images="a"), "file-invalid",
+         "names a, which"),
+        (lambda d: d["splits"].pop("train"), "file-invalid", "'train' is missing"),
+        (lambda d: d["motion"].update(speed=0), "file-invalid", "motion.speed"),
+        (lambda d: d.update(reader="moving2"), "file-invalid",
+         "reader: Input should be 'idx', 'moving'"),
+        (lambda d: d.update(classes=["a"]), "file-invalid", "classes: unknown key"),
     ],
 )
 def test_a_faulty_contract_is_named(
-    checkout: Path, documents: dict[str, Any], edit: Callable[[dict[str, Any]], object], fault: str
+    checkout: Path, documents: dict[str, Any], edit: Callable[[dict[str, Any]], object], code: str,
+    fault: str,
 ) -> None:
     edit(documents)
-    with pytest.raises(UsageError, match=fault):
+    with refused(code, fault):
         load(checkout, documents)
 
 
@@ -157,7 +160,7 @@ def test_items_larger_than_the_frame_are_refused(
     checkout: Path, documents: dict[str, Any]
 ) -> None:
     documents["motion"]["side"] = 3
-    with pytest.raises(RunError, match="images of 4x3 pixels, which do not fit into frames of 3x3"):
+    with refused("data-mismatch", "4x3 pixels", "3x3"):
         cache.get(load(checkout, documents), offline=False, reporter=Silent())
 
 

@@ -63,7 +63,7 @@ def test_a_bad_picture_is_refused_by_name(case: Case) -> None:
 
 @pytest.mark.parametrize("case", OTHERS.values(), ids=OTHERS)
 def test_other_formats_are_not_packed(case: Case) -> None:
-    with pytest.raises(pictures.BadImage, match="is no JPEG, PNG or DICOM file"):
+    with pytest.raises(pictures.BadImage, match="not a JPEG, PNG or DICOM"):
         pictures.checked(case.content)
 
 
@@ -77,7 +77,7 @@ def test_packed_data_have_no_tags_and_bad_files_are_skipped(tmp_path: Path) -> N
     done = CliRunner().invoke(cli.app, [*words, "--skip-bad"])
     assert done.exit_code == 0, done.output
     anew = sum(not case.plain for case in GOOD.values())
-    assert f"{anew} images are encoded anew" in " ".join(done.output.split())
+    assert f"{anew} images were re-encoded" in " ".join(done.output.split())
     found = dataset_json.read(tmp_path / "out")
     assert (found.splits["train"].samples, found.origin.skipped) == (len(GOOD), len(BAD))
     assert found.origin.quality == 95

@@ -141,7 +141,7 @@ def test_quality_is_that_of_the_encoder() -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "no JPEG, PNG or DICOM"),
+        (b"", "not a JPEG, PNG or DICOM"),
         (b"GIF89a" + bytes(40), "begins with b'GIF89a"),
         (jpeg(1, (90, 90))[:-300], "(?i)truncated"),
         (png(1)[:-30], "cannot be decoded"),

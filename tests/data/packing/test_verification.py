@@ -70,7 +70,7 @@ def test_wrong_images_and_classes_under_a_right_hash_are_found(out: Path) -> Non
     document["splits"]["val"]["shards"] = [asdict(new)]
     (out / DATASET).write_text(json.dumps(document))
     assert faults(out) == [
-        f"{out / 'val-00000.tfrecord'}: record 0 (val/0.jpg) is no JPEG, PNG or DICOM file"
+        f"{out / 'val-00000.tfrecord'}: record 0 (val/0.jpg) is not a JPEG, PNG or DICOM file"
         " (it begins with b'no image'), and the 4 after it too"
     ]
 
@@ -85,7 +85,7 @@ def test_wrong_images_and_classes_under_a_right_hash_are_found(out: Path) -> Non
         ("splits", {}, "no split is listed"),
         ("image.mean", [], "image.mean has 0 numbers for 3 channels"),
         ("image.std", [0.5], "image.std has 1 numbers for 3 channels"),
-        ("image.encoding", "png", "train-00000.tfrecord has no png images"),
+        ("image.encoding", "png", "image.encoding: png"),
     ],
 )
 def test_a_description_that_cannot_be_is_found(

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from refusals import refused
 from shards import formats
 from shards.description import Dataset
 from shards.kinds import Kind
@@ -20,7 +21,6 @@ from trimaran.data.packing.pictures import BadImage
 from trimaran.data.packing.plan import Options
 from trimaran.data.packing.video_reader import Videos
 from trimaran.data.packing.videos import Clip
-from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Silent
 
 COUNT, SIZE = 12, (64, 48)
@@ -144,34 +144,34 @@ def test_what_is_no_video_is_named(name: str, content: bytes, fault: str, tmp_pa
     path = tmp_path / "films/train" / name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    with pytest.raises(RunError, match=f"train/{name} {fault}"):
+    with refused("image-undecodable", f"train/{name} {fault}"):
         pack(tmp_path / "films", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("name", "codec", "fault"),
     [
-        ("none.avi", "mjpeg", "has 0 frames, 1 are needed"),
+        ("none.avi", "mjpeg", "has 0 frames, 1 are required"),
         ("none.mkv", "mpeg4", "frame 0 cannot be decoded: End of file"),
-        ("none.mp4", "libx264", "has no video in it"),  # it lists no track that has no frames
+        ("none.mp4", "libx264", "contains no video"),  # it lists no track that has no frames
     ],
 )
 def test_a_video_without_frames_is_named(
     name: str, codec: str, fault: str, tmp_path: Path
 ) -> None:
     film(tmp_path / "films/train" / name, codec, 0)
-    with pytest.raises(RunError, match=f"train/{name} {fault}"):
+    with refused("image-undecodable", f"train/{name} {fault}"):
         pack(tmp_path / "films", tmp_path / "out")
 
 
 def test_an_unknown_codec_and_a_clip_beyond_the_end_are_told(tmp_path: Path) -> None:
     path = film(tmp_path / "a.avi")
-    with pytest.raises(BadImage, match="has 12 frames, 20 are needed"):
+    with pytest.raises(BadImage, match="has 12 frames, 20 are required"):
         numbers(path, Clip(2, 20))
-    with pytest.raises(BadImage, match=r"of which .* cannot be cut out"):
+    with pytest.raises(BadImage, match="64x48 pixels"):
         numbers(path, Clip(0, 1, (0, 0, 65, 48)))
     path.write_bytes(path.read_bytes().replace(b"FMP4", b"ZZZZ"))
-    with pytest.raises(BadImage, match="has a codec that is unknown here"):
+    with pytest.raises(BadImage, match="unknown codec"):
         numbers(path)
 
 
@@ -188,7 +188,7 @@ def test_another_resolution_is_named_by_its_frame(tmp_path: Path) -> None:
             packet.stream, packet.pts, packet.dts = stream, number, number
             packet.time_base = Fraction(1, 10)
             container.mux(packet)
-    with pytest.raises(BadImage, match="frame 2 has 32x32 pixels, the first one 64x48"):
+    with pytest.raises(BadImage, match="frame 2 has 32x32 pixels, the first frame 64x48"):
         numbers(path)
 
 
@@ -196,7 +196,7 @@ def test_another_resolution_is_named_by_its_frame(tmp_path: Path) -> None:
 def test_a_size_that_is_none_is_refused(text: str) -> None:
     assert plan.resize_of("480") == 480
     assert plan.resize_of("128x96") == (128, 96)
-    with pytest.raises(UsageError, match="is no size"):
+    with refused("argument-invalid", "--resize", repr(text)):
         plan.resize_of(text)
 
 
@@ -222,13 +222,13 @@ def test_no_window_over_a_sequence_crosses_the_split(window: int) -> None:
 
 @pytest.mark.parametrize(
     ("frames", "fault"),
-    [([279, 350], "frame 279 of traffic_sequence.mp4 is in train.junction, too"),
-     ([300, 300], "frames 300 to 300 are none")],
+    [([279, 350], "frame 279 of traffic_sequence.mp4 is also in train.junction"),
+     ([300, 300], "frames 300 to 300 are")],
 )
 def test_a_faulty_split_by_time_is_named(frames: list[int], fault: str, checkout: Path) -> None:
     path = checkout / "recipes/data/traffic-camera.yaml"
     document = yaml.safe_load(COMMITTED.read_text())
     document["splits"]["val"]["sequences"]["junction"]["frames"] = frames
     path.write_text(yaml.safe_dump(document))
-    with pytest.raises(UsageError, match=fault):
+    with refused("file-invalid", fault):
         contracts.load("traffic-camera")

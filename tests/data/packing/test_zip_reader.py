@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 import photos
+from refusals import refused
 from trimaran.data import cache, contracts, dataset_json
 from trimaran.data.packing import zip_reader
 from trimaran.data.packing.zip_reader import Zipped
-from trimaran.errors import RunError, UsageError
 from trimaran.reporting import Silent
 
 COMMITTED = Path(__file__).parents[3] / "recipes/data/brain-mri.yaml"
@@ -83,14 +83,14 @@ def test_equal_images_are_never_in_two_splits(checkout: Path, written: Path) -> 
 def test_another_number_of_images_is_refused(checkout: Path, written: Path) -> None:
     splits = {"train": {"samples": 7, "percent": [0, 80]},
               "val": {"samples": 7, "percent": [80, 100]}}
-    with pytest.raises(RunError, match=r"split train has \d+ images, not 7"):
+    with refused("data-mismatch", "split train", 7):
         zip_reader.listing(described(checkout, written, splits=splits), written.parent)
 
 
 def test_a_zip_that_is_none_is_refused(checkout: Path, written: Path) -> None:
     contract = described(checkout, written)
     written.write_bytes(b"x" * 100)
-    with pytest.raises(RunError, match="cannot be read"):
+    with refused("data-damaged", written):
         zip_reader.listing(contract, written.parent)
 
 
@@ -103,5 +103,5 @@ def test_a_zip_that_is_none_is_refused(checkout: Path, written: Path) -> None:
 def test_a_faulty_contract_is_named(
     changes: dict[str, Any], fault: str, checkout: Path, written: Path
 ) -> None:
-    with pytest.raises(UsageError, match=fault):
+    with refused("file-invalid", fault):
         described(checkout, written, **changes)

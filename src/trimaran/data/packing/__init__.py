@@ -1,1 +1,1 @@
-"""From pictures in a folder, an archive or IDX files to verified shards."""
+"""Pack pictures of a folder, an archive or IDX files into shards, and verify the shards."""

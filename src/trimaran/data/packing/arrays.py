@@ -1,8 +1,8 @@
-"""Pack what is made of IDX files (Fashion-MNIST) into shards of PNG files.
+"""Pack data sets that are made from IDX files (such as Fashion-MNIST) into shards of PNG files.
 
-A record's number is the image's place in the source file, or that of a sequence in its split, so
-that a message about a sample leads back to it. The bytes depend only on the contents, on the
-contract, on the constants below and on the version of the encoder.
+The key of a record is the position of the image in the source file, or of the sequence in its
+split, so that a message about a record leads to its source. The bytes of the shards depend only
+on the files, the contract, the constants below and the version of the encoder.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ def pack(
     contract: OfArrays, raw: Path, folder: Path, reporter: Reporter,
     form: FormatName = "webdataset",
 ) -> None:
-    """Make the packed data set `folder` from the verified files in `raw`.
+    """Write the packed data set `folder` from the verified files in `raw`.
 
-    An older `folder` is replaced at the very end; a packing that is killed leaves
-    the older one whole and a hidden temporary folder, which the next one removes.
+    An existing `folder` is replaced at the very end. A killed packing leaves it intact, and leaves
+    a hidden temporary folder, which the next packing removes.
 
     Raises:
-        RunError: a file breaks its format, disagrees with the contract, or space is lacking.
+        RunError: a file breaks its format or differs from the contract, or the disk has too little
+            free space.
     """
     splits = {name: contract.read(raw, name) for name in contract.splits}
     total = sum(len(samples) for samples in splits.values())
@@ -80,7 +81,7 @@ def _write_split(
 
 
 def records(samples: Samples, chosen: list[int], advance: Advance) -> Iterator[Record]:
-    """Yield the samples of these numbers, their frames as PNG files."""
+    """Yield a record for each number in `chosen`, with its frames as PNG files."""
     for number in chosen:
         frames = tuple(map(_png, samples.frames(number)))
         yield Record(number, samples.name, samples.labels(number), frames, "png")
@@ -94,14 +95,17 @@ def _png(image: Image.Image) -> bytes:
 
 
 def _packed_size_at_most(samples: Samples) -> int:
-    """A header and a rounding per frame and label, and PNGs that do not compress at all."""
+    """Return an upper bound of the packed size in bytes.
+
+    It counts a header and the padding for each frame and label, and PNG files without compression.
+    """
     frames, height, width = samples.shape
     png = height * (width + 1) + 128
     return len(samples) * (2 * BLOCK + frames * (2 * BLOCK + png)) + 20 * BLOCK
 
 
 def moments(samples: Samples) -> tuple[float, float]:
-    """Return mean and (population) standard deviation of all pixels, in 0..1."""
+    """Return the mean and the population standard deviation of all pixels, scaled to 0..1."""
     counts = samples.histogram()
     total = sum(counts)
     first = sum(value * count for value, count in enumerate(counts))
@@ -137,7 +141,10 @@ def _describe(
 
 
 def _replace(temporary: Path, folder: Path) -> None:
-    """Put `temporary` in the place of `folder`; a folder cannot be renamed onto a filled one."""
+    """Rename `temporary` to `folder`, after moving an existing `folder` away.
+
+    The system cannot rename a folder to the name of a folder that is not empty.
+    """
     old = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
     if os.path.lexists(folder):
         folder.rename(old / "old")

@@ -1,9 +1,9 @@
-"""Reader `chestxray14`: NIH's table of findings, and its archives of images or a folder of them.
+"""Reader `chestxray14`: read NIH's table of findings and its archives (or a folder) of images.
 
-The table names each image with its findings and its patient. A patient is in one split only: with
-several images of one in two splits, a network could tell the patient instead of the disease. Images
-are read from `images/` beside the table where somebody has unpacked the archives, else they are
-unpacked once, archive by archive, into a folder of the cache.
+The table lists each image with its findings and its patient. All images of a patient are in one
+split: otherwise a network could recognize the patient instead of the disease. Images are read from
+`images/` beside the table if the user has unpacked the archives; otherwise each archive is
+unpacked once into a folder of the cache.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ _NAME = re.compile(r"\d{8}_\d{3}\.png")
 
 
 class PatientSplit(Split):
-    """The images that a list names, or those of a part of the patients that no list names.
+    """A split with the images of a published list, or of a share of the unlisted patients.
 
-    How many they are is not known where a list has to be had first.
+    Attributes:
+        samples: number of images (None: unknown before the user has the list).
+        percent: first and last percentile of the patients that are in no list, in a fixed order.
+        list: name of the file with the list.
     """
 
     samples: Size | None = None
@@ -53,12 +56,12 @@ class PatientSplit(Split):
     @model_validator(mode="after")
     def _one_way(self) -> PatientSplit:
         if (self.percent is None) == (self.list is None):
-            raise ValueError("give either 'percent' or 'list'")
+            raise ValueError("exactly one of 'percent' and 'list' is required")
         return self
 
 
 class ChestXray14(Licensed):
-    """NIH's chest X-rays with any of 14 findings; each patient is in one split."""
+    """The contract of NIH's chest X-rays, each with any number of 14 findings."""
 
     kind: ClassVar[Kind] = Kind(labels="multi")
 
@@ -71,12 +74,12 @@ class ChestXray14(Licensed):
     splits: dict[Name, PatientSplit] = Field(min_length=1)
 
     def needed(self, source: Path) -> list[str]:
-        """Return the names of the files that have to be in `source`: no archives, if unpacked."""
+        """Return the names of the required files: without the archives if they are unpacked."""
         unpacked = (source / FOLDER).is_dir()
         return [name for name in self.files if not (unpacked and name.endswith(".tar.gz"))]
 
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
-        """List the images, which are unpacked where they are not."""
+        """List the images, after unpacking the archives if needed."""
         return listing(self, folder, unpack(self, folder, unpacked, reporter), reporter)
 
 
@@ -99,12 +102,16 @@ def listing(
 ) -> Listing:
     """List the images of `contract`: PNG files in the folder `images`.
 
-    The table is in `source`, as are the lists where the contract names some. With `skip_missing`
-    images that are not there are left out, and their number is said.
+    Args:
+        contract: the data set.
+        source: folder with the table, and with the lists that the contract names.
+        images: folder with the images.
+        reporter: shows progress and warnings.
+        skip_missing: leave out missing images with a warning.
 
     Raises:
-        RunError: the table is faulty, with its line; a patient is in two splits; images are
-            missing.
+        RunError: the table is faulty (the message names the line), a patient is in two splits, or
+            images are missing.
     """
     rows = table(source / TABLE, contract.classes)
     where = splits(contract, rows, source)
@@ -125,7 +132,7 @@ def listing(
     if missing and not skip_missing:
         raise _lacking(images, missing, len(rows))
     if missing:
-        reporter.warn(f"{len(missing):,} of {len(rows):,} images are not there and are left out")
+        reporter.warn(f"{len(missing):,} of {len(rows):,} images are missing and are left out")
     whole = Listing(images, contract.classes, {k: v for k, v in found.items() if v},
                     fingerprint(stamps), _others(images, rows, reporter), contract.kind)
     whole.warn_of_untaught(reporter)
@@ -133,9 +140,9 @@ def listing(
 
 
 def _others(folder: Path, rows: Iterable[Row], reporter: Reporter) -> list[str]:
-    """Return the files beside the images, but for the marks of `unpack`; warn of other images."""
+    """Return the other files in the folder without the marks of `unpack`; warn of other images."""
     images, others = leftovers.beside(folder, {row.image for row in rows})
-    leftovers.warn(folder, images, "the table does not name them", reporter)
+    leftovers.warn(folder, images, "the table does not list them", reporter)
     return [name for name in others if _MARK.fullmatch(name) is None]
 
 
@@ -144,26 +151,28 @@ def _lacking(images: Path, missing: list[str], total: int) -> RunError:
     return RunError(
         f"{images} lacks {len(missing):,} of {total:,} images: "
         f"{', '.join(missing[:SHOWN])}{more}",
-        hint="download the archives that have them; `trimaran data pack` goes on without them with"
-        " --skip-missing",
+        code="images-missing",
+        hint="download the archives that contain them; `trimaran data pack --skip-missing` leaves"
+        " them out",
     )
 
 
 def table(path: Path, classes: list[str]) -> list[Row]:
-    """Return the lines of NIH's table.
+    """Return the rows of NIH's table.
 
     Raises:
-        RunError: a column is missing, or a line has an unknown finding, a faulty name, or another
-            number of fields.
+        RunError: a column is missing, or a line has an unknown finding, an invalid image name, or
+            a wrong number of fields.
     """
     number = {name: at for at, name in enumerate(classes)}
     rows: list[Row] = []
     names: set[str] = set()
-    found = tables.read(path, COLUMNS, hint="take the publisher's file as it is", error=RunError)
+    found = tables.read(path, COLUMNS, hint="use the unchanged file of the publisher",
+                        error=RunError)
     for line in found.lines:
         row = _row(line, number)
         if row.image in names:
-            raise RunError(f"{line.where}: {row.image} is there twice")
+            raise RunError(f"{line.where}: {row.image} is listed twice", code="table-invalid")
         names.add(row.image)
         rows.append(row)
     return rows
@@ -173,36 +182,39 @@ def _row(line: tables.Line, number: Mapping[str, int]) -> Row:
     image, patient = line.fields[IMAGE], line.fields[PATIENT].lstrip("0")
     if _NAME.fullmatch(image) is None or not patient.isdigit():
         raise RunError(
-            f"{line.where}: {image!r} of the patient {patient!r} is no image of ChestX-ray14"
+            f"{line.where}: {image!r} of the patient {patient!r} is not an image of ChestX-ray14",
+            code="table-invalid",
         )
     given = [name.strip() for name in line.fields[FINDINGS].split("|")]
     if NONE in given:
         if len(given) > 1:
-            raise RunError(f"{line.where}: {NONE!r} beside findings: {line.fields[FINDINGS]!r}")
+            raise RunError(f"{line.where}: {NONE!r} together with findings:"
+                           f" {line.fields[FINDINGS]!r}", code="table-invalid")
         given = []
     for name in given:
         if name not in number:
-            raise RunError(f"{line.where}: unknown finding {name!r}",
+            raise RunError(f"{line.where}: unknown finding {name!r}", code="class-unknown",
                            hint=nearest(name, list(number)))
     return Row(image, tuple(sorted({number[name] for name in given})), patient)
 
 
 def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, str]:
-    """Return the split of each image: by a published list, the others by their patient.
+    """Return the split of each image: by a published list, or else by its patient.
 
-    The patients that are in no list are sorted by a hash of seed and number, and cut at percents of
-    their count.
+    The patients that are in no list are sorted by a hash of seed and patient number, and divided at
+    percentages of their count.
 
     Raises:
-        RunError: a list names images that the table has not, a patient would be in two splits, or
-            the whole is not what the contract has recorded.
+        RunError: a list names images that are not in the table, a patient is in two splits, or the
+            SHA-256 of the result is not the one in the contract.
     """
     found: dict[str, str] = {}
     patients = {row.image: row.patient for row in rows}
     for name, split in contract.splits.items():
         for image in _listed(source / split.list, patients) if split.list else ():
             if found.setdefault(image, name) != name:
-                raise RunError(f"{source}: {image} is in the list of {found[image]} and of {name}")
+                raise RunError(f"{source}: {image} is in the list of {found[image]} and of {name}",
+                               code="data-mismatch")
     rest = {patients[image] for image in patients.keys() - found.keys()}
     order = sorted(rest, key=lambda one: hashlib.sha256(f"{contract.seed}:{one}".encode()).digest())
     of = {
@@ -214,9 +226,9 @@ def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, st
     digest = assigned(found, rows, contract.classes)
     if contract.assigned is not None and digest != contract.assigned:
         raise RunError(
-            f"{source}: splits and findings have the SHA-256 {digest}, {contract.name} has recorded"
-            f" {contract.assigned}: the table or a list is another one",
-            hint="download them again",
+            f"{source}: splits and findings have the SHA-256 {digest}, the contract"
+            f" {contract.name} pins {contract.assigned}: the table or a list differs",
+            code="checksum-mismatch", hint="download the table and the lists again",
         )
     return found
 
@@ -226,16 +238,16 @@ def _listed(path: Path, known: Mapping[str, str]) -> list[str]:
         names = path.read_text(encoding="utf-8-sig").split()
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise RunError(f"{path} names {len(unknown):,} images that the table has not, such as"
-                       f" {unknown[0][:60]!r}")
+        raise RunError(f"{path} lists {len(unknown):,} images that are not in the table, such as"
+                       f" {unknown[0][:60]!r}", code="data-mismatch")
     return names
 
 
 def refuse_shared_patients(pairs: Iterable[tuple[str, str]]) -> None:
-    """Refuse splits that share a patient; `pairs` are split and patient of each image.
+    """Check that no patient is in two splits; `pairs` are the split and patient of each image.
 
     Raises:
-        RunError: naming some of the patients.
+        RunError: a patient is in two splits; the message lists some of the patients.
     """
     seen: dict[str, str] = {}
     shared = sorted({
@@ -243,11 +255,12 @@ def refuse_shared_patients(pairs: Iterable[tuple[str, str]]) -> None:
     })
     if shared:
         more = f" and {len(shared) - SHOWN:,} more" if len(shared) > SHOWN else ""
-        raise RunError(f"patients in two splits: {', '.join(shared[:SHOWN])}{more}")
+        raise RunError(f"patients in two splits: {', '.join(shared[:SHOWN])}{more}",
+                       code="patient-shared")
 
 
 def assigned(found: Mapping[str, str], rows: Iterable[Row], classes: list[str]) -> str:
-    """Return the SHA-256 of which image is in which split, and what it shows."""
+    """Return the SHA-256 of the list of all images with their splits and findings."""
     return fingerprint(
         f"{row.image} {found[row.image]} {'|'.join(classes[one] for one in row.labels)}"
         for row in sorted(rows)
@@ -255,12 +268,12 @@ def assigned(found: Mapping[str, str], rows: Iterable[Row], classes: list[str]) 
 
 
 def unpack(contract: ChestXray14, source: Path, folder: Path, reporter: Reporter) -> Path:
-    """Return the folder of the images; archives in `source` are unpacked into `folder` at first.
+    """Return the folder of the images, after unpacking the archives in `source` into `folder`.
 
-    One that was unpacked is not so again: killed, the same call goes on.
+    Archives that were unpacked before are left out, so that a killed call can be repeated.
 
     Raises:
-        RunError: an archive is damaged, or there is no space.
+        RunError: an archive is damaged, or the disk has too little free space.
     """
     if (source / FOLDER).is_dir():
         return source / FOLDER
@@ -279,9 +292,9 @@ def _done(folder: Path, archive: str) -> Path:
 
 
 def unpack_one(task: tuple[Path, Path], advance: Advance) -> None:
-    """Unpack the images of one archive: files of the form 00000001_000.png, and no others."""
+    """Unpack the files of one archive whose names have the form 00000001_000.png."""
     path, folder = task
-    told = 0
+    reported = 0
     with (
         readable(path, "unpacked"), path.open("rb") as stream,
         tarfile.open(fileobj=stream, mode="r|gz") as archive,
@@ -291,8 +304,8 @@ def unpack_one(task: tuple[Path, Path], advance: Advance) -> None:
             with part.open("wb") as file:
                 shutil.copyfileobj(content, file)
             part.replace(folder / member)
-            advance(stream.tell() - told)
-            told = stream.tell()
+            advance(stream.tell() - reported)
+            reported = stream.tell()
     _done(folder, path.name).touch()
 
 

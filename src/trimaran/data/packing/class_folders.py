@@ -1,4 +1,7 @@
-"""Images in folders of their classes, SPLIT/CLASS/*.jpg: what is there, and what would be lost."""
+"""List images that lie in a folder for each class (SPLIT/CLASS/*.jpg).
+
+Images at other places are errors or warnings, so that none is left out unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,15 @@ PLACE = "SPLIT/CLASS"
 def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = False) -> Listing:
     """List the image folder `root`; the classes are the sorted names of the folders in `train`.
 
-    Without `train`, if it may be `untrained`, they are those of all splits. The reporter is warned
-    of images that lie in no class; other files are `ignored`.
+    Args:
+        root: folder with the layout `LAYOUT`.
+        workers: number of processes.
+        reporter: shows progress, and warns of images that belong to no class.
+        untrained: allow that `train` is missing; the classes are then those of all splits.
 
     Raises:
-        UsageError: it is not laid out as one, a split has a class that `train` has no images of,
-            or images would be lost.
+        UsageError: `root` has another layout, `train` has no images of a class of another split,
+            or images lie at places from which they are not read.
     """
     folders = _class_folders(root)
     classes = _classes(root, folders, untrained)
@@ -52,7 +58,8 @@ def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = F
         splits[path.partition("/")[0]] += results[path].samples
     empty = [split for split, samples in splits.items() if not samples]
     if empty:
-        raise UsageError(f"{root / empty[0]} has no images", hint=f"the layout is {LAYOUT}")
+        raise UsageError(f"{root / empty[0]} has no images", code="split-empty",
+                         hint=f"the layout is {LAYOUT}")
     images, others = leftovers.beside(root, results)
     _warn_of_unsorted(root, images, reporter)
     return Listing(
@@ -64,35 +71,35 @@ def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = F
 def _refuse_untaught(
     root: Path, folders: Mapping[str, list[str]], results: Mapping[str, Found]
 ) -> None:
-    """Refuse a class without images to train on: other splits would be judged by it."""
+    """Check that every class of `train` has images: a network cannot learn an empty class."""
     empty = [name for name in folders.get("train", ()) if not results[f"train/{name}"].samples]
     if empty:
         more = f", nor have {len(empty) - 1:,} more classes" if len(empty) > 1 else ""
         raise UsageError(
-            f"{root / 'train' / empty[0]} has no images{more}",
-            hint="put images of the class there, or remove its folder from every split",
+            f"{root / 'train' / empty[0]} has no images{more}", code="class-empty",
+            hint="add images of the class, or remove its folder from every split",
         )
 
 
 def refuse_within(root: Path, folder: Path) -> None:
-    """Refuse to pack into a `folder` in the image folder `root`: it would be a split or a class.
+    """Check that the output `folder` is not in `root`, where it would be a split or a class.
 
     Raises:
-        UsageError: `folder` is `root` or lies below it.
+        UsageError: `folder` is `root` or a folder below it.
     """
-    # Not Path.resolve: it fails for a link to itself, about which the packing tells better.
+    # Path.resolve fails for a link to itself, for which the packing has a better message.
     if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(root)):
         raise UsageError(
-            f"{folder} lies in {root}, which is to be packed",
-            hint="choose a folder outside of it",
+            f"the output folder {folder} is inside the source {root}", code="arguments-conflict",
+            hint="choose a folder outside of the source",
         )
 
 
 def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Found]:
-    """List one class: the task is the root, the folder's path below it, and the label."""
+    """List the images of one class; the task is the root, the class folder below it, the label."""
     root, below, label = task
     samples, digest = [], hashlib.sha256(f"{below}:{label}".encode())
-    labels = (label,)  # one object for all of them
+    labels = (label,)  # all samples share one object, which saves memory
     ignored: list[str] = []
     lost: list[str] = []
     with os.scandir(Path(root) / below) as entries:
@@ -105,7 +112,8 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
                 continue
             if not is_utf8(entry.name):
                 raise UsageError(
-                    f"{Path(root) / below} holds the name {entry.name!r}, which is no UTF-8"
+                    f"{Path(root) / below} contains the name {entry.name!r}, which is not UTF-8",
+                    code="name-invalid", hint="rename the file",
                 )
             facts, name = entry.stat(), f"{below}/{entry.name}"
             digest.update(f"{entry.name}:{facts.st_size}:{facts.st_mtime_ns}\n".encode())
@@ -115,38 +123,44 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
 
 
 def _warn_of_unsorted(root: Path, images: list[str], reporter: Reporter) -> None:
-    """Warn of images beside the folders of classes or of splits: their class is unknown."""
+    """Warn of images outside of the class folders, because their class is unknown."""
     for folder, names in itertools.groupby(images, lambda name: name.rpartition("/")[0]):
         first, *others = (name.rpartition("/")[2] for name in names)
         reporter.warn(
-            f"{root / folder}: {1 + len(others):,} images are left out, because they lie in no"
-            f" class; the first is {first} (the layout is {LAYOUT})"
+            f"{root / folder}: {1 + len(others):,} images are left out, because they are in no"
+            f" class folder; the first is {first} (the layout is {LAYOUT})"
         )
 
 
 def _class_folders(root: Path) -> dict[str, list[str]]:
     """Return the names of the class folders of each split."""
     if not root.is_dir():
-        raise UsageError(f"{root} is no folder", hint=f"name one with {LAYOUT}")
+        raise UsageError(f"{root} is not a folder", code="layout-invalid",
+                         hint=f"name a folder with the layout {LAYOUT}")
     found = {split: _subfolders(root / split) for split in _subfolders(root)}
     with_classes = {split: names for split, names in found.items() if names}
     bad = [split for split in with_classes if re.fullmatch(r"[a-z0-9][a-z0-9-]*", split) is None]
     if not with_classes:
-        raise UsageError(f"{root} is no image folder", hint=f"the layout is {LAYOUT}")
+        raise UsageError(f"{root} is not an image folder", code="layout-invalid",
+                         hint=f"the layout is {LAYOUT}")
     if bad:
         raise UsageError(
-            f"{root / bad[0]} cannot be the name of a split",
-            hint="small letters, digits and '-' can",
+            f"{root / bad[0]}: invalid name of a split", code="name-invalid",
+            hint="use lower-case letters, digits and '-'",
         )
     for split, names in with_classes.items():
         for name in names:
             if not is_utf8(name):
-                raise UsageError(f"{root / split} holds the name {name!r}, which is no UTF-8")
+                raise UsageError(f"{root / split} contains the name {name!r}, which is not UTF-8",
+                                 code="name-invalid", hint="rename the folder")
     return with_classes
 
 
 def _classes(root: Path, folders: dict[str, list[str]], untrained: bool) -> list[str]:
-    """Return the sorted classes; one that `train` has not would shift the labels of others."""
+    """Return the sorted names of the classes in `train`.
+
+    A class that only another split has would shift the labels of other classes, and is an error.
+    """
     if not (root / "train").is_dir():
         if not untrained:
             raise no_train(root, folders)
@@ -162,23 +176,23 @@ def _classes(root: Path, folders: dict[str, list[str]], untrained: bool) -> list
     if other:
         more = f", and {len(other) - 1:,} more" if len(other) > 1 else ""
         raise UsageError(
-            f"{other[0]}: a class that {root / 'train'} does not have{more}",
-            hint="remove the folder, or put images of its class into train",
+            f"{other[0]}: {root / 'train'} does not have this class{more}", code="class-unknown",
+            hint="remove the folder, or add images of the class to train",
         )
     return classes
 
 
 def no_train(root: Path, splits: Iterable[str]) -> UsageError:
-    """Return the error for a source without a split to train on."""
+    """Return the error for a source without the split `train`."""
     return UsageError(
-        f"{root} has no folder train, only {', '.join(splits)}",
-        hint=f"the layout is {LAYOUT}; --no-train packs it as it is, to evaluate on",
+        f"{root} has no folder train, only {', '.join(splits)}", code="split-missing",
+        hint=f"the layout is {LAYOUT}; for a data set that is only evaluated, pass --no-train",
     )
 
 
 def _subfolders(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
-        broken = [f"{one.path} is a link to nothing" for one in shown if leftovers.is_broken(one)]
+        broken = [f"{one.path} is a broken link" for one in shown if leftovers.is_broken(one)]
         leftovers.refuse_lost(broken, PLACE)
         return sorted(one.name for one in shown if one.is_dir())

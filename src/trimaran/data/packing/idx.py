@@ -1,4 +1,4 @@
-"""Read IDX files, the format of MNIST and its kin, refusing whatever is not exactly right.
+"""Read IDX files, the format of MNIST and similar data sets, and reject every deviation from it.
 
 The format: two zero bytes, a type (0x08: unsigned bytes), the number of dimensions,
 each dimension as a 32-bit big-endian number, then the values, the last dimension
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimaran.errors import RunError
+from trimaran.errors import RunError, unreadable
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -32,7 +32,7 @@ class Array:
 
     def image(self, number: int) -> Image.Image:
         """Return the grey image `number` of an array of three dimensions."""
-        from PIL import Image  # slow to import: contracts are loaded more often than packed
+        from PIL import Image  # slow to import, and not needed to load a contract
 
         _, height, width = self.shape
         size = height * width
@@ -44,43 +44,50 @@ def read_images(path: Path) -> Array:
     """Read the images (count, rows, columns) of the IDX file at `path`.
 
     Raises:
-        RunError: naming the file and what is wrong with it.
+        RunError: the file cannot be read, or is not an IDX file of images.
     """
-    found = read(path, dimensions=3)
-    if 0 in found.shape:
-        raise RunError(f"{path} holds images without pixels: {found.shape}")
-    return found
+    array = read(path, dimensions=3)
+    if 0 in array.shape:
+        raise RunError(f"{path} contains images without pixels: {array.shape}", code="data-damaged")
+    return array
 
 
 def read(path: Path, dimensions: int) -> Array:
     """Read the uncompressed IDX file of unsigned bytes at `path`.
 
-    It must have so many `dimensions`: 1 for labels, 3 for images (count, rows, columns).
+    Args:
+        path: the file.
+        dimensions: the required number of dimensions: 1 for labels, 3 for images (count, rows,
+            columns).
 
     Raises:
-        RunError: naming the file and what is wrong with it.
+        RunError: the file cannot be read, or is not an IDX file of this kind.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
+        raise unreadable(path, error, RunError) from error
     if len(content) < 4 or content[:2] != b"\0\0":
         begin = content[:4].hex() or "nothing"
-        raise RunError(f"{path} is not an IDX file: it begins with {begin}")
+        raise RunError(f"{path} is not an IDX file: it begins with {begin}", code="data-damaged")
     kind, found = content[2], content[3]
     if kind != UNSIGNED_BYTE:
         raise RunError(
-            f"{path} holds {_TYPES.get(kind, f'values of unknown type 0x{kind:02x}')},"
-            " unsigned bytes are needed"
+            f"{path} contains {_TYPES.get(kind, f'values of unknown type 0x{kind:02x}')},"
+            " not unsigned bytes",
+            code="data-damaged",
         )
     if found != dimensions:
-        raise RunError(f"{path} has {found} dimensions, {dimensions} are needed")
+        raise RunError(f"{path} has {found} dimensions, {dimensions} are required",
+                       code="data-damaged")
     start = 4 + 4 * dimensions
     if len(content) < start:
-        raise RunError(f"{path} is cut off inside its header ({len(content)} of {start} bytes)")
+        raise RunError(f"{path} is truncated in its header ({len(content)} of {start} bytes)",
+                       code="data-damaged")
     shape = struct.unpack(f">{dimensions}I", content[4:start])
     expected = start + math.prod(shape)
     if len(content) != expected:
-        fault = "is cut off" if len(content) < expected else "has bytes after its end"
-        raise RunError(f"{path} {fault}: {len(content):,} bytes, its header says {expected:,}")
+        fault = "is truncated" if len(content) < expected else "has bytes after its end"
+        raise RunError(f"{path} {fault}: {len(content):,} bytes, by its header {expected:,}",
+                       code="data-damaged")
     return Array(shape, content[start:])

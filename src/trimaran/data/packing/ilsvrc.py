@@ -1,10 +1,10 @@
-"""The official ImageNet-2012 tars, read where they are: nothing is unpacked.
+"""Read the official tar files of ImageNet-2012 in place, without unpacking them.
 
-`ILSVRC2012_img_train.tar` holds a tar for each class, `ILSVRC2012_img_val.tar` all images side
-by side. Their labels are numbers in a file of the development kit; which class a number
-is stands in the kit's `meta.mat` only, a MATLAB file. The same order is in
-`recipes/data/imagenet-2012-synsets.txt`, one class a line, so that nothing has to read MATLAB.
-Labels here are places in the sorted list of the classes' WordNet numbers, as everywhere else.
+`ILSVRC2012_img_train.tar` contains a tar for each class, `ILSVRC2012_img_val.tar` all validation
+images. A file of the development kit lists their class numbers; only the kit's MATLAB file
+`meta.mat` maps these numbers to classes. `recipes/data/imagenet-2012-synsets.txt` contains the same
+order, one class a line, so that no MATLAB file has to be read. A label is an index into the sorted
+list of the WordNet numbers of the classes, as is usual.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CHUNK = 1 << 20
 
 
 class ImageNet(Licensed):
-    """The images of ILSVRC 2012, in the official tars."""
+    """The contract of the images of ILSVRC 2012 in the official tar files."""
 
     reader: Literal["ilsvrc2012"]
     splits: dict[Name, Counted] = Field(min_length=1)
@@ -57,7 +57,11 @@ class ImageNet(Licensed):
 
 
 class Task(NamedTuple):
-    """One tar to list: `size` bytes at `start` of `file`; `number` is "" for the validation."""
+    """One tar to list: `size` bytes from byte `start` of `file`.
+
+    Attributes:
+        number: WordNet number of the class; "" for the tar of the validation images.
+    """
 
     root: str
     file: str
@@ -67,33 +71,37 @@ class Task(NamedTuple):
 
 
 def is_here(root: Path) -> bool:
-    """Return True if `root` holds one of the official tars."""
+    """Return True if `root` contains one of the official tar files."""
     return any((root / name).is_file() for name in (TRAIN, VAL))
 
 
 def synsets() -> dict[str, str]:
-    """Return the classes in the order of their ILSVRC2012 numbers: WordNet number -> name."""
+    """Return WordNet number -> name of all classes, in the order of their ILSVRC2012 numbers."""
     path = paths.repository() / "recipes/data/imagenet-2012-synsets.txt"
     lines = path.read_text(encoding="utf-8").splitlines()
     return dict(line.split(" ", 1) for line in lines)
 
 
 def class_names(numbers: list[str]) -> list[str]:
-    """Return `n02119789 kit fox` for each WordNet number; two classes share the name `crane`."""
+    """Return a unique name such as `n02119789 kit fox` for each WordNet number.
+
+    The name alone is not unique: two classes are called `crane`.
+    """
     names = synsets()
     return [f"{number} {names[number]}" for number in numbers]
 
 
 def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
-    """List the images of the tars in `root`.
+    """List the images of the tar files in `root`.
 
     Raises:
-        RunError: a tar is missing or damaged, or its classes are not ImageNet's.
+        RunError: a tar file is missing or damaged, or has other classes than ImageNet.
     """
     missing = [name for name in (TRAIN, VAL, DEVKIT) if not (root / name).is_file()]
     if missing:
         raise RunError(
-            f"{root} lacks {', '.join(missing)}", hint="`trimaran data get imagenet-2012` explains"
+            f"{root} lacks {', '.join(missing)}", code="file-missing",
+            hint="`trimaran data get imagenet-2012` explains how to get the files",
         )
     order = list(synsets())
     labels = {number: label for label, number in enumerate(sorted(order))}
@@ -104,10 +112,11 @@ def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
         results = dict(pool.run(scan, tasks, workers, advance))
     empty = [number for number in labels if not results[number].samples]
     if empty:
-        raise RunError(f"{root / TRAIN}: {empty[0]}.tar holds no images")
+        raise RunError(f"{root / TRAIN}: {empty[0]}.tar contains no images", code="class-empty")
     val = results[""].samples
     if len(val) != len(truth):
-        raise RunError(f"{root / VAL} has {len(val):,} images, {DEVKIT} {len(truth):,} labels")
+        raise RunError(f"{root / VAL} has {len(val):,} images, {DEVKIT} {len(truth):,} labels",
+                       code="data-mismatch")
     train = [
         sample._replace(labels=(label,))
         for number, label in labels.items()
@@ -122,7 +131,7 @@ def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
 
 
 def scan(task: Task, advance: Advance) -> tuple[str, Found]:
-    """List one tar; members that are no images are counted."""
+    """List the images of one tar, and the names of its other members."""
     path, split = Path(task.root) / task.file, f"train/{task.number}" if task.number else "val"
     samples: list[Sample] = []
     ignored: list[str] = []
@@ -132,7 +141,8 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
                 ignored.append(f"{task.file}: {member.name}")
                 continue
             if not is_utf8(member.name):
-                raise RunError(f"{path} holds the name {member.name!r}, which is no UTF-8")
+                raise RunError(f"{path} contains the name {member.name!r}, which is not UTF-8",
+                               code="name-invalid")
             name = f"{split}/{member.name}"
             samples.append(Sample(name, (0,), task.file, member.offset_data, member.size))
     facts = path.stat()
@@ -143,7 +153,7 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
 
 
 def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[str]]:
-    """Return a task for each tar inside that of the training images, and what else is there."""
+    """Return a task for each tar in the tar of the training images, and the other members."""
     path = root / TRAIN
     with readable(path):
         members = list(_files(path, 0, path.stat().st_size))
@@ -156,17 +166,20 @@ def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[st
     wrong = sorted(found ^ labels.keys())
     if wrong:
         raise RunError(
-            f"{path} does not hold the tars of ImageNet's {len(labels):,} classes:"
-            f" {wrong[0]}.tar is {'unknown' if wrong[0] in found else 'missing'}"
+            f"{path} does not contain the tars of the {len(labels):,} classes of ImageNet:"
+            f" {wrong[0]}.tar is {'unknown' if wrong[0] in found else 'missing'}",
+            code="data-mismatch",
         )
     return tasks, [f"{TRAIN}: {one.name}" for one in members if one not in tars]
 
 
 def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
-    """Yield what is no folder in the tar of `size` bytes at `start` of `path`; offsets are in it.
+    """Yield the members, without folders, of the tar of `size` bytes at byte `start` of `path`.
 
-    Python's tarfile takes a damaged header for the end, and goes on behind a tar without an end,
-    into the next one: images would be lost, or get into another class, without a word.
+    The offsets of the members count from the begin of the file `path`.
+
+    Python's tarfile treats a damaged header as the end of the tar, and reads beyond a tar without
+    an end into the next tar. Images would be lost or get a wrong class, without an error.
     """
     end = start + size
     with path.open("rb") as stream:
@@ -174,17 +187,17 @@ def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
         with tarfile.open(fileobj=stream, mode="r:") as tar:
             for member in tar:
                 if member.offset_data + member.size > end:
-                    raise _damaged(path, member.offset, "the member there goes beyond the tar")
+                    raise _damaged(path, member.offset, "the member there exceeds the tar")
                 if not member.isdir():
                     yield member
             if not _only_zeros(stream, tar.offset, end):
-                raise _damaged(path, tar.offset, "neither a member nor the end of the tar is there")
+                raise _damaged(path, tar.offset, "neither a member nor the end of the tar follows")
 
 
 def _only_zeros(stream: BinaryIO, start: int, end: int) -> bool:
-    """Return whether `stream` has at least one block from `start` to `end`, of zeros: a tar's end.
+    """Return True if `start` to `end` of `stream` is at least one block of zeros: a tar's end.
 
-    All of it is looked at, because a download that failed leaves zeros in the middle.
+    All bytes are checked, because a failed download can leave zeros in the middle of a file.
     """
     stream.seek(start)
     left = end - start
@@ -198,7 +211,8 @@ def _only_zeros(stream: BinaryIO, start: int, end: int) -> bool:
 
 
 def _damaged(path: Path, at: int, fault: str) -> RunError:
-    return RunError(f"{path} is damaged at byte {at:,}: {fault}", hint="download it again")
+    return RunError(f"{path} is damaged at byte {at:,}: {fault}", code="data-damaged",
+                    hint="download it again")
 
 
 def _base(member: tarfile.TarInfo) -> str:
@@ -213,7 +227,8 @@ def _ground_truth(devkit: Path, classes: int) -> list[int]:
         words = member.read().split() if member else []
     numbers = [int(word) if word.isdigit() else 0 for word in words]
     if not numbers or not all(0 < number <= classes for number in numbers):
-        raise RunError(f"{devkit}: {TRUTH} does not hold a class from 1 to {classes:,} a line")
+        raise RunError(f"{devkit}: a line of {TRUTH} is not a class from 1 to {classes:,}",
+                       code="data-damaged", hint="download it again")
     return numbers
 
 

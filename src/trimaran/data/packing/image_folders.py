@@ -1,4 +1,4 @@
-"""What a folder of images holds, by the way in which it says so."""
+"""Choose the reader for a folder of images by its layout, and list its samples."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ def listing_of(
     workers: int, reporter: Reporter, classes: Sequence[str] | None = None,
     skip_missing: bool = False,
 ) -> Listing:
-    """List what is to be packed from `source` into `out`.
+    """List the samples that will be packed from `source` into `out`.
 
     Args:
-        source: ImageNet's tars, NIH's chest X-rays, or an image folder.
-        out: the packed data set to be, which may not lie in `source`.
-        labels: CSV file that names the classes of each image; None: its folder is its class.
-        in_sequences: each folder of a split is one sample, its images are the frames.
-        untrained: there may be no split `train`.
-        workers: processes.
-        reporter: shows progress.
-        classes: those that `labels` may name; None: whatever it names.
-        skip_missing: leave out images that a table names, and that are not there.
+        source: folder with ImageNet's tar files, NIH's chest X-rays, or images.
+        out: folder of the packed data set, which must be outside of an image folder.
+        labels: CSV file with the classes of each image (None: its folder is its class).
+        in_sequences: each folder of a split is one sample, and its images are the frames.
+        untrained: allow that the split `train` is missing.
+        workers: number of processes.
+        reporter: shows progress and warnings.
+        classes: the classes that may occur in `labels` (None: any).
+        skip_missing: leave out missing images that a table lists.
 
     Raises:
-        UsageError: it is not laid out so.
+        UsageError: the source has another layout, or the arguments exclude each other.
+        RunError: a published file is missing or damaged.
     """
     if labels is not None and in_sequences:
-        raise UsageError("--labels and --sequences: a sequence has no labels")
+        raise UsageError("--labels, --sequences: they exclude each other; a sequence has no labels",
+                         code="arguments-conflict")
     if classes is not None and labels is None:
-        raise UsageError("--classes says what the table of --labels may name: give --labels, too")
+        raise UsageError("--classes needs --labels: it lists the classes of that table",
+                         code="arguments-conflict")
     if ilsvrc.is_here(source):
         return _of_tars(source, out, workers, reporter)
     class_folders.refuse_within(source, out)
@@ -61,7 +64,7 @@ def listing_of(
 
 
 def _of_tars(source: Path, out: Path, workers: int, reporter: Reporter) -> Listing:
-    """List ImageNet's tars, and what is beside them but for `out`, which may be there, too."""
+    """List ImageNet's tar files, and the other files in `source` except those in `out`."""
     found = ilsvrc.listing(source, workers, reporter)
     own = os.path.relpath(os.path.realpath(out), os.path.realpath(source))
     images, others = leftovers.beside(source, {ilsvrc.TRAIN, ilsvrc.VAL, ilsvrc.DEVKIT, own})

@@ -1,7 +1,7 @@
-"""Reader `kitti-tracking`: the official zip of left colour images, read where it is.
+"""Reader `kitti-tracking`: read the official zip of left colour images without unpacking it.
 
-In it `training/image_02/0000/000000.png` is the first frame of the first sequence. A sequence of
-the `testing` folder has no published labels, which nobody needs who predicts frames.
+Its member `training/image_02/0000/000000.png` is the first frame of the first sequence. The
+sequences in `testing` have no published labels; the prediction of frames does not need any.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from trimaran.reporting import Reporter
 
 
 class KittiSplit(Counted):
-    """The sequences in one folder of the zip; how many frames they have in all, where known."""
+    """A split with the sequences in one folder of the zip.
+
+    Attributes:
+        frames: total number of frames of all sequences (None: not checked).
+    """
 
     folder: RelativePath
     frames: Size | None = None
 
 
 class Kitti(OfSequences, Licensed):
-    """The sequences of KITTI's tracking benchmark, in the official zip."""
+    """The contract of the sequences of KITTI's tracking benchmark in the official zip."""
 
     reader: Literal["kitti-tracking"]
     splits: dict[Name, KittiSplit] = Field(min_length=1)
@@ -42,7 +46,7 @@ def listing(contract: Kitti, source: Path, reporter: Reporter) -> Listing:
     """List the sequences in the zip in `source`.
 
     Raises:
-        RunError: it is no zip, or lacks frames.
+        RunError: the file is not a zip, or has a wrong number of frames.
     """
     (name,) = contract.files
     path = source / name
@@ -56,7 +60,7 @@ def listing(contract: Kitti, source: Path, reporter: Reporter) -> Listing:
         found = sum(len(sample.frames) for sample in splits[split])
         if of.frames is not None and found != of.frames:
             raise RunError(f"{path}: {of.folder} has {found:,} frames, not {of.frames:,}",
-                           hint="download it again")
+                           code="data-mismatch", hint="download it again")
     facts = path.stat()
     stamp = fingerprint([str(splits), str(facts.st_size), str(facts.st_mtime_ns)])
     return Listing(source, [], splits, stamp, kind=contract.kind)

@@ -1,4 +1,4 @@
-"""Reader `idx`: grey images of one class each, in a pair of IDX files for each split."""
+"""Reader `idx`: read grey images with one class each from a pair of IDX files for each split."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class ImageSplit(Counted):
-    """Which IDX files hold the samples of one split."""
+    """A split with the names of its two IDX files."""
 
     images: FileName
     labels: FileName
 
 
 class Images(OfArrays):
-    """Grey images of one class each, in IDX files."""
+    """The contract of grey images with one class each in IDX files."""
 
     reader: Literal["idx"]
     classes: list[str] = Field(min_length=2)
@@ -39,7 +39,7 @@ class Images(OfArrays):
     @model_validator(mode="after")
     def _classes_differ(self) -> Images:
         if len(set(self.classes)) != len(self.classes):
-            raise ValueError("a class is named twice")
+            raise ValueError("a class is listed twice")
         return self
 
     def read(self, raw: Path, split: str) -> Labelled:
@@ -49,7 +49,7 @@ class Images(OfArrays):
 
 @dataclass(frozen=True)
 class Labelled:
-    """Images and their classes: as `Samples` are."""
+    """The images of one split and their classes; implements `Samples`."""
 
     name: str
     images: idx.Array
@@ -57,7 +57,7 @@ class Labelled:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """One frame, height and width."""
+        """The number of frames (1), height and width in pixels."""
         _, height, width = self.images.shape
         return 1, height, width
 
@@ -65,16 +65,16 @@ class Labelled:
         return len(self.classes)
 
     def labels(self, number: int) -> tuple[int, ...]:
-        """Return the class of an image."""
+        """Return the class of the image `number`."""
         return (self.classes[number],)
 
     def frames(self, number: int) -> tuple[Image.Image, ...]:
-        """Return one image."""
+        """Return the image `number`."""
         return (self.images.image(number),)
 
     def histogram(self) -> list[int]:
-        """Return how often each grey value is in all images."""
-        from PIL import Image  # as in `idx`
+        """Return the number of pixels of all images for each of the 256 grey values."""
+        from PIL import Image  # slow to import
 
         count, height, width = self.images.shape
         return Image.frombytes("L", (height * width, count), self.images.values).histogram()
@@ -84,20 +84,22 @@ def read(contract: Images, raw: Path, name: str) -> Labelled:
     """Read one split from its files in `raw`.
 
     Raises:
-        RunError: a file is no IDX file, or disagrees with the contract.
+        RunError: a file is not an IDX file, or differs from the contract.
     """
     split = contract.splits[name]
     images = idx.read_images(raw / split.images)
     labels = idx.read(raw / split.labels, dimensions=1)
     for path, count in ((split.images, images.shape[0]), (split.labels, labels.shape[0])):
         if count != split.samples:
-            raise RunError(f"{raw / path} has {count:,} samples, not {split.samples:,}")
+            raise RunError(f"{raw / path} has {count:,} samples, not {split.samples:,}",
+                           code="data-mismatch")
     highest = max(labels.values)
     if highest >= len(contract.classes):
         record = labels.values.index(highest)
         raise RunError(
             f"{raw / split.labels}: record {record} has class {highest},"
-            f" the contract has {len(contract.classes)} classes"
+            f" the contract has {len(contract.classes)} classes",
+            code="data-mismatch",
         )
     return Labelled(name, images, labels.values)
 

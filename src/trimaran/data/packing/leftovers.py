@@ -1,4 +1,4 @@
-"""What lies in a source beside its samples: all of it is told, and images are not lost there."""
+"""Find the files of a source that are not packed: images are reported, so that none is lost."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from trimaran.reporting import Reporter
 
 
 def beside(root: Path, taken: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the images, and the other files, below `root` that are not in `taken`, sorted.
+    """Return the images and the other files below `root` that are not in `taken`, both sorted.
 
-    A hidden folder that is not empty counts as one file, as do one that may not be read and a link
-    to a folder: their names end with `/`.
+    A non-empty hidden folder, an unreadable folder and a link to a folder count as one file, whose
+    name ends with `/`.
 
     Args:
         root: the source.
-        taken: paths below it of the files that are packed, and of folders that their own reader
-            accounts for.
+        taken: paths, relative to `root`, of files that are packed and of folders whose files the
+            caller has listed.
     """
     above = {str(one) for name in taken for one in PurePosixPath(name).parents}
     names = sorted(_walk(root, "", taken, above))
@@ -54,45 +54,48 @@ def _walk(
 
 
 def warn(root: Path, images: list[str], why: str, reporter: Reporter) -> None:
-    """Warn of images that are left out, if there are any, and say why."""
+    """Warn of images that are left out, if there are any, with the reason `why`."""
     if images:
         reporter.warn(f"{root}: {len(images):,} images are left out, because {why}; the first is"
                       f" {images[0]}")
 
 
 def lost(entry: os.DirEntry[str]) -> str | None:
-    """Return which images an entry of a folder of images has, and cannot give; or None."""
+    """Return a message if an entry of a folder of images hides images that cannot be read.
+
+    That is a broken link, or a folder with images. None: the entry hides no images.
+    """
     if entry.name.startswith("."):
         return None
     if is_broken(entry):
-        return f"{entry.path} is a link to nothing"
+        return f"{entry.path} is a broken link"
     if not entry.is_dir():
         return None
     below = [str(Path(place, name)) for place, _, names in os.walk(entry.path)
              for name in sorted(names) if is_image(name)]
-    return f"{below[0]}: {len(below):,} images there lie too deep" if below else None
+    return f"{below[0]}: {len(below):,} images are too deep in the folder" if below else None
 
 
 def is_broken(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a link to nothing, or to itself."""
+    """Return True if an entry is a link to a missing file or to itself."""
     return entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110 - Path: no loops
 
 
 def refuse_lost(lines: list[str], place: str) -> None:
-    """Refuse a source of which images would be left out without anybody's wish.
+    """Raise an error if images would be left out although the user did not ask for it.
 
     Args:
-        lines: one for each folder or link that has them.
-        place: where images are read from.
+        lines: a message for each folder or link with such images.
+        place: the layout of the folders from which images are read.
 
     Raises:
-        UsageError: there are some.
+        UsageError: `lines` is not empty.
     """
     if not lines:
         return
     more = [f"and {len(lines) - SHOWN:,} more"] if len(lines) > SHOWN else []
     raise UsageError(
-        "\n".join([*lines[:SHOWN], *more]),
-        hint=f"images are read from {place}: move them there, or out of the source; mend or"
-        " remove the links (`find SOURCE -xtype l` lists them)",
+        "\n".join([*lines[:SHOWN], *more]), code="images-misplaced",
+        hint=f"images are read from {place}: move them there, or out of the source; repair or"
+        " remove broken links (`find SOURCE -xtype l` lists them)",
     )

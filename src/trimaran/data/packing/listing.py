@@ -1,4 +1,4 @@
-"""Which samples there are: names, labels, and where their bytes lie in files or archives."""
+"""Describe the samples of a source: their names, labels, and positions in files or archives."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png", ".dcm": "dcm"}
 SHOWN = 10
-"""Faults of one kind that are named; the others are counted."""
+"""Maximum number of faults of one kind that a message lists; it counts the others."""
 
 class Sample(NamedTuple):
-    """One sample: `size` bytes at `offset` of `file`, which is below the listing's root.
+    """One sample: `size` bytes at byte `offset` of `file`, a path below the root of the listing.
 
-    Those of a sequence are in the files `frames` of the folder or zip `file`, or it is a `clip` of
-    that video.
+    The images of a sequence are the files `frames` in the folder or zip `file`, or the frames of
+    the `clip` of the video `file`.
     """
 
     name: str
@@ -43,11 +43,12 @@ class Sample(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What one class folder or tar holds; `stamp` changes when any of its files does.
+    """The samples of one class folder or tar.
 
     Attributes:
-        ignored: names of files that are no images.
-        lost: images that it seems to hold, and that cannot be packed from there; a line each.
+        stamp: a text that changes if any of the files changes.
+        ignored: names of files that are not images.
+        lost: a message for each link or folder with images that cannot be read from there.
     """
 
     samples: list[Sample]
@@ -61,13 +62,13 @@ class Listing:
     """All samples of a source, each split sorted by class and name.
 
     Attributes:
-        root: the source's folder.
-        classes: their names; a label is a place in this list.
-        splits: name -> samples.
-        fingerprint: SHA-256 over names, labels, sizes and times of all files.
-        ignored: names of the files beside the images, which are left out, sorted.
-        kind: what the samples are.
-        contents: SHA-256 of the files, by name, where a contract pins them.
+        root: the folder of the source.
+        classes: names of the classes; a label is an index into this list.
+        splits: name of the split -> samples.
+        fingerprint: SHA-256 over names, labels, sizes and modification times of all files.
+        ignored: sorted names of the other files, which are not packed.
+        kind: the kind of the samples.
+        contents: name of a file -> SHA-256, if a contract pins the files.
     """
 
     root: Path
@@ -80,12 +81,12 @@ class Listing:
 
     @property
     def has_videos(self) -> bool:
-        """Whether a sample is (part of) a video."""
+        """Whether a sample is a video or a part of a video."""
         return any(one.clip for samples in self.splits.values() for one in samples)
 
     @property
     def encodings(self) -> set[str]:
-        """The kinds of images, by their names' endings; frames of videos become JPEG files."""
+        """The image formats by the endings of the names; frames of videos become JPEG files."""
         return ({"jpg"} if self.has_videos else set()) | {
             ENCODINGS[os.path.splitext(name)[1].lower()]  # noqa: PTH122 - millions of them
             for samples in self.splits.values()
@@ -94,7 +95,7 @@ class Listing:
         }
 
     def untaught(self) -> list[str]:
-        """Return the classes that another split has, and train has no images of."""
+        """Return the classes that occur in another split and have no images in train."""
         if "train" not in self.splits:
             return []
         taught = {label for one in self.splits["train"] for label in one.labels}
@@ -102,37 +103,43 @@ class Listing:
         return [self.classes[label] for label in sorted(met - taught)]
 
     def warn_of_untaught(self, reporter: Reporter) -> None:
-        """Say which classes nothing can learn, and the other splits have."""
+        """Warn of the classes that occur in another split and have no images in train."""
         if untaught := self.untaught():
-            reporter.warn(f"{self.root}: train has no images of {', '.join(untaught)}, other"
-                          " splits have")
+            reporter.warn(f"{self.root}: train has no images of {', '.join(untaught)}, but other"
+                          " splits do")
 
 
 def fingerprint(stamps: Iterable[str]) -> str:
-    """Return one SHA-256 for all `stamps`."""
+    """Return the SHA-256 of all `stamps`."""
     return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
 
 
 def is_image(name: str) -> bool:
-    """Return whether a file called `name` is packed; hidden ones are what systems leave there."""
+    """Return True if `name` has the ending of an image; hidden files are not images of the user."""
     ending = os.path.splitext(name)[1].lower()  # noqa: PTH122 - many of them
     return ending in ENCODINGS and not name.startswith(".")
 
 
 @contextmanager
 def readable(path: Path, doing: str = "read") -> Iterator[None]:
-    """Raise RunError where the publisher's file at `path`, archive or table, cannot be read."""
+    """Turn errors of the block, which reads a published archive or table, into RunError.
+
+    Args:
+        path: the file that is read.
+        doing: the participle for the message, "cannot be `doing`".
+    """
     try:
         yield
     except (
         OSError, EOFError, UnicodeDecodeError, KeyError, csv.Error, tarfile.TarError,
         zipfile.BadZipFile, zlib.error,
     ) as error:
-        raise RunError(f"{path} cannot be {doing}: {error}", hint="download it again") from error
+        raise RunError(f"{path} cannot be {doing}: {error}", code="data-damaged",
+                       hint="download it again") from error
 
 
 def is_utf8(name: str) -> bool:
-    """Return False for a name that is no text, as files and members of tars may have."""
+    """Return False for a name that is not UTF-8, as names of files and tar members may be."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -141,10 +148,10 @@ def is_utf8(name: str) -> bool:
 
 
 def read(root: Path, sample: Sample) -> tuple[bytes, ...]:
-    """Return the image files of `sample`: one, or those of a sequence.
+    """Return the bytes of the image files of `sample`: one file, or the frames of a sequence.
 
     Raises:
-        RunError: a file is gone, unreadable or shorter than it was.
+        RunError: a file is missing, unreadable, damaged, or its size has changed.
     """
     path = root / sample.file
     try:
@@ -160,13 +167,15 @@ def read(root: Path, sample: Sample) -> tuple[bytes, ...]:
     except OSError as error:
         raise unreadable(error.filename or path, error, RunError) from error
     except (zipfile.BadZipFile, zlib.error, KeyError) as error:
-        raise RunError(f"{path} is damaged: {error}", hint="download it again") from error
+        raise RunError(f"{path} is damaged: {error}", code="data-damaged",
+                       hint="download it again") from error
     if sum(map(len, found)) != sample.size:
-        raise RunError(f"{path} has not the size that it had when it was listed", hint="pack again")
+        raise RunError(f"the size of {path} changed after it was listed", code="source-changed",
+                       hint="pack again into a new folder")
     return found
 
 
-@functools.lru_cache(maxsize=1)  # reading its list of members takes longer than a member
+@functools.lru_cache(maxsize=1)  # reading the list of members takes longer than reading a member
 def _opened(path: Path, size: int, changed: int) -> zipfile.ZipFile:
-    """Return the zip at `path`, as it was when it had this size and this time of change."""
+    """Return the opened zip at `path`; size and modification time are keys of the cache only."""
     return zipfile.ZipFile(path)

@@ -1,17 +1,18 @@
-"""Reader `moving`: sequences in which small grey images fly about in a square and bounce.
+"""Reader `moving`: generate sequences in which small grey images move in a square and bounce.
 
 The idea is Moving MNIST (Srivastava, Mansimov, Salakhutdinov: Unsupervised Learning of Video
-Representations using LSTMs, arXiv:1502.04681, section 4.1). This generator is our own, in whole
-numbers only, so that every machine makes the same bytes of the same items:
+Representations using LSTMs, arXiv:1502.04681, section 4.1). This generator is our own. It uses
+whole numbers only, so that every machine generates the same bytes:
 
-- Item I of sequence N of a split is chosen by SHA-256 of the text `SEED:SPLIT:N:I`. Its first
-  five 32-bit words (big-endian) are, each modulo the number of choices: which item of the source
-  file; its column and row in frame 0; its velocity along columns and rows, in pixels a frame,
-  counted from -speed. (With both at 0 it flies along both at `speed`: nothing stands still.)
-- It bounces where it touches a wall: with `room` = side - width of the item, the column in frame
-  T is that of a triangle wave: (column + T velocity) mod (2 room), and 2 room minus that where
-  it is more than room. Rows alike.
-- Where items overlap the lighter pixel is seen; the ground is black.
+- The SHA-256 of the text `SEED:SPLIT:N:I` determines item I of sequence N of a split. Its first
+  five 32-bit words (big-endian), each modulo the number of choices, are: the index of the image in
+  the source file; the column and row in frame 0; and the velocity along columns and rows in pixels
+  per frame, counted from -speed. (If both velocities are 0, both become `speed`, so that every
+  item moves.)
+- An item bounces off the walls. With `room` = side - width of the item, its column in frame T is
+  x = (column + T velocity) mod (2 room), or 2 room - x if x is larger than room (a triangle wave).
+  The same holds for rows.
+- Where items overlap, the lighter pixel is visible; the background is black.
 """
 
 from __future__ import annotations
@@ -39,23 +40,26 @@ if TYPE_CHECKING:
 
 
 class Motion(strict.Model):
-    """How items move, all in whole pixels."""
+    """The parameters of the motion."""
 
-    side: Annotated[Size, Field(description="of a frame, which is square")]
-    frames: Annotated[Size, Field(description="of a sequence")]
-    items: Annotated[Size, Field(description="in a sequence")]
-    speed: Annotated[Size, Field(description="at most, along each side, from frame to frame")]
+    side: Annotated[Size, Field(description="side of a square frame, in pixels")]
+    frames: Annotated[Size, Field(description="number of frames of a sequence")]
+    items: Annotated[Size, Field(description="number of items in a sequence")]
+    speed: Annotated[Size, Field(description="maximum along each axis, in pixels per frame")]
     seed: Annotated[int, Field(ge=0)]
 
 
 class MovingSplit(Counted):
-    """Which IDX file holds the items that move in the sequences of one split."""
+    """A split with the name of the IDX file that contains its moving items."""
 
     images: FileName
 
 
 class Moving(OfSequences, OfArrays):
-    """Sequences in which the images of another data set move; files and sources are its own."""
+    """The contract of sequences of moving images of another data set (`from`).
+
+    Files and sources are those of the other data set.
+    """
 
     reader: Literal["moving"]
     from_: Name = Field(alias="from")
@@ -63,7 +67,7 @@ class Moving(OfSequences, OfArrays):
     splits: dict[Name, MovingSplit] = Field(min_length=1)
 
     def used(self) -> set[str]:
-        """Return the names of the files: those of the other data set, labels too."""
+        """Return the names of all files of the other data set, including labels."""
         return {split.images for split in self.splits.values()} | set(self.files)
 
     @model_validator(mode="before")
@@ -72,7 +76,7 @@ class Moving(OfSequences, OfArrays):
         if not isinstance(content, dict) or not isinstance(content.get("from"), str):
             return content
         if given := sorted({"files", "sources"} & set(content)):
-            raise ValueError(f"{' and '.join(given)}: are those of {content['from']}")
+            raise ValueError(f"{' and '.join(given)}: not allowed, as {content['from']} has them")
         other = strict.load(Images, contracts.file_of(content["from"]))
         return {**content, "files": other.files, "sources": other.sources}
 
@@ -83,14 +87,14 @@ class Moving(OfSequences, OfArrays):
 
 @dataclass(frozen=True)
 class Flight:
-    """How one item moves along one axis: all in pixels, `velocity` a frame."""
+    """The motion of one item along one axis, in pixels; `velocity` is in pixels per frame."""
 
     begin: int
     velocity: int
     room: int
 
     def at(self, frame: int) -> int:
-        """Return where it is in `frame`, from 0 to `room`."""
+        """Return the position in `frame`, from 0 to `room`."""
         if not self.room:
             return 0
         unfolded = (self.begin + frame * self.velocity) % (2 * self.room)
@@ -99,7 +103,7 @@ class Flight:
 
 @dataclass(frozen=True)
 class Scenes:
-    """The sequences of one split: as `Samples` are."""
+    """The sequences of one split; implements `Samples`."""
 
     name: str
     motion: Motion
@@ -108,19 +112,19 @@ class Scenes:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Frames, height and width."""
+        """The number of frames, height and width in pixels."""
         return self.motion.frames, self.motion.side, self.motion.side
 
     def __len__(self) -> int:
         return self.count
 
     def labels(self, number: int) -> tuple[int, ...]:
-        """Return no classes."""
+        """Return an empty tuple: sequences have no classes."""
         return ()
 
     def frames(self, number: int) -> Iterator[Image.Image]:
-        """Yield the frames of one sequence."""
-        from PIL import Image, ImageChops  # as in `idx`
+        """Yield the frames of the sequence `number`."""
+        from PIL import Image, ImageChops  # slow to import
 
         flying = [self.flight(number, item) for item in range(self.motion.items)]
         for at in range(self.motion.frames):
@@ -132,7 +136,7 @@ class Scenes:
             yield frame
 
     def flight(self, number: int, item: int) -> tuple[Image.Image, Flight, Flight]:
-        """Return what flies as `item` of sequence `number`, along columns and along rows."""
+        """Return image, horizontal motion and vertical motion of `item` in sequence `number`."""
         text = f"{self.motion.seed}:{self.name}:{number}:{item}"
         which, *places = struct.unpack(">5I", hashlib.sha256(text.encode()).digest()[:20])
         image = self.items.image(which % self.items.shape[0])
@@ -145,7 +149,7 @@ class Scenes:
         return image, Flight(begins[0], across, rooms[0]), Flight(begins[1], down, rooms[1])
 
     def histogram(self) -> list[int]:
-        """Return how often each grey value is in all frames."""
+        """Return the number of pixels of all frames for each of the 256 grey values."""
         counts = [0] * 256
         for number in range(len(self)):
             for frame in self.frames(number):
@@ -154,17 +158,18 @@ class Scenes:
 
 
 def read(contract: Moving, raw: Path, name: str) -> Scenes:
-    """Return the sequences of one split, of the items in its file in `raw`.
+    """Return the sequences of one split, made of the items in its file in `raw`.
 
     Raises:
-        RunError: it is no IDX file of images, or they are larger than the frames.
+        RunError: the file is not an IDX file of images, or the images are larger than the frames.
     """
     split, motion = contract.splits[name], contract.motion
     items = idx.read_images(raw / split.images)
     if max(items.shape[1:]) > motion.side:
         raise RunError(
-            f"{raw / split.images} holds images of {items.shape[2]}x{items.shape[1]} pixels,"
-            f" which do not fit into frames of {motion.side}x{motion.side}"
+            f"{raw / split.images} contains images of {items.shape[2]}x{items.shape[1]} pixels,"
+            f" which do not fit into frames of {motion.side}x{motion.side}",
+            code="data-mismatch",
         )
     return Scenes(name, motion, split.samples, items)
 

@@ -1,9 +1,10 @@
-"""Pack a listing into a folder: in parallel, resumable, and whole only at its end.
+"""Pack a listing into a folder, in parallel and resumable.
 
-A shard is made in `.packing/` and moved into the folder when it is complete; `.packing/` then
-gets a note of it. A packing that was killed is gone on with: shards that have a note and its
-hash are kept. `dataset.json` comes last; a folder without it is no data set. The bytes depend
-on the source, the options and the versions of the libraries, not on the number of workers.
+A shard is written in `.packing/` and moved into the folder when it is complete; then a note of it
+is written to `.packing/`. The next call resumes a killed packing: it keeps the shards that have a
+note with their hash. `dataset.json` is written last, so that an unfinished folder is not a data
+set. The bytes depend on the source, the options and the versions of the libraries, but not on the
+number of workers.
 """
 
 from __future__ import annotations
@@ -32,22 +33,31 @@ SKIPPED = "skipped.txt"
 STATE = ".packing"
 PLAN = "plan.json"
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-"""Of ImageNet's training images, as in torchvision's reference training; for any photographs."""
+"""Mean and standard deviation of ImageNet's training images, used for all RGB photographs.
+
+The values are those of torchvision's reference training.
+"""
 
 
 def pack(
     source: Listing, folder: Path, options: Options, *, workers: int, skip_bad: bool,
     reporter: Reporter,
 ) -> Dataset:
-    """Pack `source` into `folder`, which is new, empty, or was left by a killed packing of it.
+    """Pack `source` into `folder`, and return the description of the packed data set.
 
-    With `skip_bad` images that cannot be decoded are left out, and listed in `skipped.txt`.
+    Args:
+        source: the samples.
+        folder: a new or empty folder, or that of an unfinished packing of the same source.
+        options: format, image size and number of samples in a shard.
+        workers: number of processes.
+        skip_bad: leave out images that cannot be decoded, and list them in `skipped.txt`.
+        reporter: shows progress and warnings.
 
     Raises:
-        UsageError: `folder` holds something else.
-        RunError: images cannot be decoded (each is named; with `skip_bad`, all of a split or of a
-            class in train), or there is no space.
-        Interrupted: on Ctrl-C; the same call goes on.
+        UsageError: `folder` contains other files.
+        RunError: images cannot be decoded (the message lists them; with `skip_bad`, all images of
+            a split or of a class in train), or the disk has too little free space.
+        Interrupted: the user pressed Ctrl-C; the same call resumes the packing.
     """
     dataset_json.check_format(options.format, source.kind)
     encoding = _encoding(source, options)
@@ -56,12 +66,12 @@ def pack(
         then = f", then {', '.join(others)}" if others else ""
         more = len(source.ignored) - listing.SHOWN
         reporter.warn(
-            f"{source.root}: {len(source.ignored):,} files that are no images are left out;"
+            f"{source.root}: {len(source.ignored):,} files that are not images are left out;"
             f" the first is {first}{then}{f' and {more:,} more' if more > 0 else ''}"
         )
     with (
         files.resumable(f"packing {folder}"),
-        files.writing(f"write into {folder}", folder, hint="run it again to go on"),
+        files.writing(f"write into {folder}", folder, hint="run the same command again to resume"),
     ):
         with _state(source, folder, options) as state:
             jobs = _jobs(source, folder, options, encoding, skip_bad)
@@ -70,8 +80,8 @@ def pack(
             _refuse_empty(jobs, finished)
             _refuse_untaught(source, jobs, finished)
             if anew := sum(done.encoded for done in finished.values()):
-                reporter.note(f"  {anew:,} images are encoded anew, because EXIF turns them or not"
-                              " all apps could decode them")
+                reporter.note(f"  {anew:,} images were re-encoded, because they have an EXIF"
+                              " orientation or some apps could not decode them")
             dataset = _describe(source, options, encoding, jobs, finished)
             _complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
         shutil.rmtree(state)
@@ -79,7 +89,7 @@ def pack(
 
 
 def is_under_way(folder: Path) -> bool:
-    """Return whether `folder` was left by a packing that was killed, which `pack` goes on with."""
+    """Return True if `folder` contains an unfinished packing, which `pack` can resume."""
     return (folder / STATE).is_dir() and not (folder / DATASET).exists()
 
 
@@ -88,24 +98,26 @@ def _encoding(source: Listing, options: Options) -> str:
         return "jpg"
     kinds = source.encodings
     if "dcm" in kinds:
-        raise UsageError(f"{source.root} has DICOM files, which are packed as JPEG",
-                         hint="say --resize, for example 1024 or 250x250")
+        raise UsageError(f"{source.root} contains DICOM files, which must be packed as JPEG",
+                         code="images-mixed", hint="add --resize, for example 1024 or 250x250")
     if len(kinds) > 1:
         raise UsageError(
-            f"{source.root} has both JPEG and PNG files, a packed data set one kind",
-            hint="--resize makes all of them JPEG",
+            f"{source.root} contains both JPEG and PNG files, but a packed data set has one format",
+            code="images-mixed", hint="add --resize, which converts all images to JPEG",
         )
     return kinds.pop()
 
 
 @contextmanager
 def _state(source: Listing, folder: Path, options: Options) -> Iterator[Path]:
-    """Yield the folder of notes, after checking that it is about the same packing."""
+    """Yield the folder of notes, after checking that the notes belong to the same packing."""
     if (folder / DATASET).exists():
-        raise UsageError(f"{folder} already holds a packed data set", hint="choose another folder")
+        raise UsageError(f"{folder} already contains a packed data set", code="file-exists",
+                         hint="choose another folder")
     state = folder / STATE
     if folder.exists() and not state.is_dir() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists and is not empty", hint="choose another folder")
+        raise UsageError(f"{folder} exists and is not empty", code="file-exists",
+                         hint="choose another folder")
     state.mkdir(parents=True, exist_ok=True)
     with files.locked(state / "lock", f"another process is packing into {folder}"):
         plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
@@ -116,8 +128,8 @@ def _state(source: Listing, folder: Path, options: Options) -> Iterator[Path]:
             files.write_atomic(path, text)
         elif path.read_text(encoding="utf-8") != text:
             raise UsageError(
-                f"{folder} was left by a packing of other files or with other options",
-                hint="remove it, or choose another folder",
+                f"{folder} contains an unfinished packing of other files or with other options",
+                code="packing-conflict", hint="remove the folder, or choose another folder",
             )
         yield state
 
@@ -137,22 +149,25 @@ def _jobs(
 
 
 def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dict[str, Done]:
-    """Return the shards that an earlier call finished, and that are as it left them."""
+    """Return the unchanged shards that an earlier call finished, by name."""
     noted = [(job.folder, state / f"{job.stem}.json") for job in jobs]
     tasks = [task for task in noted if task[1].is_file()]
     kept: dict[str, Done] = {}
     if tasks:
-        with reporter.bar("verifying what is there", len(tasks), unit="shards") as advance:
+        with reporter.bar("verifying existing shards", len(tasks), unit="shards") as advance:
             found = pool.run(still_there, tasks, workers, advance)
             kept = {done.stem: done for done in found if done is not None}
-        reporter.note(f"  {len(kept)} of {len(jobs)} shards are there already")
-    # With --skip-bad only they count: without it, a shard that leaves out images is not done.
+        reporter.note(f"  {len(kept)} of {len(jobs)} shards exist already")
+    # Without --skip-bad, a shard that leaves out images must be packed again.
     return {job.stem: kept[job.stem] for job in jobs
             if job.stem in kept and (job.skip_bad or not kept[job.stem].bad)}
 
 
 def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
-    """Return what a note says if its shard is as it says; the task is folder and note."""
+    """Return the content of a note if the hash of its shard is right, or None.
+
+    The task is the folder of the shard and the file with the note.
+    """
     folder, note = task
     content = parse_json(note.read_text(encoding="utf-8"))
     done = Done.model_validate({"stem": note.stem, **content})
@@ -168,12 +183,12 @@ def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
 def _make(
     jobs: list[Job], state: Path, finished: dict[str, Done], workers: int, reporter: Reporter
 ) -> None:
-    """Make the shards that are not in `finished`, and add them."""
+    """Write the shards that are not in `finished`, and add them to it."""
     todo = [job for job in jobs if job.stem not in finished]
     total = sum(len(job.chosen) for job in jobs)
     left = sum(len(job.chosen) for job in todo)
     videos_too = any(one.clip for job in todo for _, one in job.chosen)
-    # Else the size is not known beforehand.
+    # In other cases the size of the shards is unknown beforehand.
     if todo and todo[0].options.resize is None and not videos_too:
         size = sum(sample.size for job in todo for _, sample in job.chosen)
         files.check_space(state, size + files.SPARE_BYTES, f"packing into {state.parent}", RunError)
@@ -188,14 +203,14 @@ def _make(
     if bad:
         lines = [f"{jobs[0].root / name} {reason}" for name, reason in sorted(bad)]
         raise RunError(
-            "\n".join(lines),
-            hint="mend or remove these files and pack again into a new folder, or run it again"
-            " with --skip-bad to leave them out",
+            "\n".join(lines), code="image-undecodable",
+            hint="repair or remove these files and pack again into a new folder, or repeat the"
+            " command with --skip-bad to leave them out",
         )
 
 
 def make(job: Job, advance: Advance) -> Done:
-    """Make one shard and its note; without `skip_bad`, only if all images can be decoded."""
+    """Write one shard and its note; without `skip_bad`, only if all images can be decoded."""
     state = job.folder / STATE
     part, note = state / f"{job.stem}.part", state / f"{job.stem}.json"
     note.unlink(missing_ok=True)
@@ -220,7 +235,7 @@ def make(job: Job, advance: Advance) -> Done:
 def _records(
     job: Job, bad: list[Bad], anew: list[str], advance: Advance
 ) -> Iterator[Record]:
-    """Yield the records of `job`; add to `bad` and `anew` what is left out or encoded anew."""
+    """Yield the records of `job`; add skipped images to `bad`, and re-encoded images to `anew`."""
     for key, sample in job.chosen:
         try:
             frames = _frames(job, sample, anew)
@@ -243,16 +258,16 @@ def _frames(job: Job, sample: listing.Sample, anew: list[str]) -> tuple[bytes, .
 
 
 def _move(part: Path, folder: Path) -> None:
-    """Move what is in `part` into `folder`, in place of an older attempt at the same shard."""
+    """Move the files in `part` into `folder`, and replace those of an earlier attempt."""
     for path in part.iterdir():
         target = folder / path.name
-        if target.is_dir():  # of LMDB; a filled folder is not replaced by a rename
+        if target.is_dir():  # an LMDB shard; a rename cannot replace a folder with files
             shutil.rmtree(target)
-        os.replace(path, target)  # noqa: PTH105 - Path.replace would do for files only
+        os.replace(path, target)  # noqa: PTH105 - Path.replace is for files
 
 
 def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
-    """Refuse a split of which `skip_bad` has left nothing: no training could read it."""
+    """Check that every split has an image left: a training cannot read an empty split."""
     splits: dict[str, list[Done]] = {}
     for job in jobs:
         splits.setdefault(job.split, []).append(finished[job.stem])
@@ -262,12 +277,13 @@ def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
             raise RunError(
                 f"{jobs[0].root}: no image of the split {split} can be decoded;"
                 f" the first, {name}, {reason}",
-                hint="mend or remove these files and pack again into a new folder",
+                code="split-empty",
+                hint="repair or remove these files and pack again into a new folder",
             )
 
 
 def _refuse_untaught(source: Listing, jobs: list[Job], finished: dict[str, Done]) -> None:
-    """Refuse a class of which `skip_bad` has left nothing to train on."""
+    """Check that every class of train has an image left after `skip_bad`."""
     bad = {name for job in jobs if job.split == "train" for name, _ in finished[job.stem].bad}
     train = source.splits["train"] if bad else []
     left = {label for one in train if one.name not in bad for label in one.labels}
@@ -277,7 +293,8 @@ def _refuse_untaught(source: Listing, jobs: list[Job], finished: dict[str, Done]
                 raise RunError(
                     f"{source.root}: no image of the class {source.classes[label]!r} in train can"
                     f" be decoded; the first is {sample.name}",
-                    hint="mend or remove these files and pack again into a new folder",
+                    code="class-empty",
+                    hint="repair or remove these files and pack again into a new folder",
                 )
 
 

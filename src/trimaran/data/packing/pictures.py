@@ -1,4 +1,4 @@
-"""The bytes of one image: checked, passed on as they are, or scaled and encoded anew."""
+"""Check the bytes of one image file, and copy, scale or re-encode them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from shards.picturefacts import Facts
 
 ENCODER = f"Pillow {PIL.__version__}"
 FILTER = Image.Resampling.BICUBIC
-"""Pillow's bicubic filter, which averages over all source pixels when it scales down."""
+"""Pillow's bicubic filter, which averages over all source pixels when it reduces an image."""
 
 Resize = int | tuple[int, int]
-"""Pixels that the shorter side has at most, or width and height, whatever the shape was."""
+"""Maximum of the shorter side in pixels, or exact width and height in pixels."""
 
-QUALITY = 95  # of a JPEG that has to be encoded anew, and is not scaled
+QUALITY = 95  # of a JPEG that has to be re-encoded without scaling
 
 _BEGINS = {"jpg": picturefile.JPEG, "png": picturefile.PNG}
-_CHECKED_AT = 8  # JPEG: reading all of it and transforming one pixel in 64 finds the same faults
+_CHECKED_AT = 8  # a JPEG decoded at 1/8 of its size reveals the same faults, in less time
 
 
 def checked(content: bytes) -> bytes:
     """Return an image file of the same size that every app decodes to the same pixels.
 
-    It is `content` itself, byte for byte, unless EXIF says that it is to be turned, or only some
-    apps decode it (JPEG with CMYK or arithmetic coding): such a JPEG is encoded anew with
-    `QUALITY`, such a PNG without loss. EXIF that says several things is taken out.
+    Usually that is `content` itself, byte for byte. A file with an EXIF orientation, and a JPEG
+    that only some apps decode (CMYK or arithmetic coding), are re-encoded: JPEG with `QUALITY`, PNG
+    without loss. Contradictory EXIF data are removed.
 
     Raises:
-        BadImage: it cannot be decoded, or is a DICOM file, which is packed as something else.
+        BadImage: the content cannot be decoded, or is a DICOM file, which needs `scaled`.
     """
     with _quietly():
         if dicom.is_dicom(content):
             _dicom(content)
-            raise BadImage("is a DICOM file by its content, which is packed with --resize only")
+            raise BadImage("is a DICOM file by its content, which can be packed with --resize only")
         found = _check(content)
         _decode_all(content, found)
         return picturefile.plain(
@@ -49,25 +49,25 @@ def checked(content: bytes) -> bytes:
 
 
 def verified(content: bytes) -> bytes:
-    """Return `content`, a packed image file, if it is what `checked` returns of it.
+    """Return `content`, a packed image file, if `checked` would not change it.
 
     Raises:
-        BadImage: it is not: the apps would not decode it alike, or not at all.
+        BadImage: apps would decode the image to different pixels, or not at all.
     """
     if checked(content) != content:
         found = picturefile.facts(content)
         odd = (f"EXIF gives it the orientation {found.orientation}" if found.orientation > 1 else
                "EXIF gives it several orientations" if found.common else
                "it is a JPEG file with CMYK or arithmetic coding")
-        raise BadImage(f"is not decoded alike by all apps: {odd}; pack it again")
+        raise BadImage(f"is not decoded to the same pixels by all apps: {odd}; pack it again")
     return content
 
 
 def size(content: bytes) -> tuple[int, int]:
-    """Return width and height of the upright image, as the image file says at its begin.
+    """Return width and height in pixels of the upright image, from the header of the file.
 
     Raises:
-        BadImage: it says nothing of the kind.
+        BadImage: the header contains no size.
     """
     with _quietly():
         if dicom.is_dicom(content):
@@ -77,7 +77,7 @@ def size(content: bytes) -> tuple[int, int]:
 
 
 def target(size: tuple[int, int], to: Resize) -> tuple[int, int]:
-    """Return width and height to which an image of `size` is scaled."""
+    """Return the width and height in pixels to which an image of `size` is scaled."""
     if not isinstance(to, int):
         return to
     factor = min(1.0, to / min(size))
@@ -92,22 +92,22 @@ def encoded(picture: Image.Image, quality: int) -> bytes:
 
 
 def png(picture: Image.Image) -> bytes:
-    """Return `picture` as PNG, with the compression that is the default of its libraries."""
+    """Return `picture` as PNG, with the default compression of Pillow."""
     out = io.BytesIO()
     picture.save(out, "PNG")
     return out.getvalue()
 
 
 def scaled(content: bytes, to: Resize, quality: int) -> bytes:
-    """Return a JPEG of the size that `to` says.
+    """Return the image as JPEG of the size `to`.
 
-    A plain grey or RGB JPEG that has it comes back unchanged. Anything else is turned
-    as its EXIF says, converted to RGB unless it is grey, scaled with `FILTER`, and encoded
-    with `quality` (Pillow's 1 to 95) and 4:2:0 subsampling. A JPEG of at least twice
-    the size is first halved by its decoder, as often as that leaves at least twice the result.
+    A plain grey or RGB JPEG of this size is returned unchanged. Any other image is rotated by its
+    EXIF orientation, converted to RGB unless it is grey, scaled with `FILTER`, and encoded with
+    `quality` (1 to 95, as in Pillow) and 4:2:0 subsampling. The decoder first halves a large JPEG,
+    as often as the sides stay at least twice the final sides.
 
     Raises:
-        BadImage: it cannot be decoded.
+        BadImage: the content cannot be decoded.
     """
     with _quietly():
         if dicom.is_dicom(content):
@@ -119,13 +119,13 @@ def scaled(content: bytes, to: Resize, quality: int) -> bytes:
         if is_right and found.size == upright:
             _decode_all(content, found)
             return picturefile.plain(content)
-        stored = upright[::-1] if found.sideways else upright  # it is turned after it was scaled
+        stored = upright[::-1] if found.sideways else upright  # scaled first, then rotated
         image = picturefile.decoded(content, (2 * stored[0], 2 * stored[1]))
         return encoded(picturefile.upright(_sized(image, stored), found.orientation), quality)
 
 
 def encoding(content: bytes) -> str:
-    """Return `jpg` or `png` by how `content` begins, or "" where it is neither."""
+    """Return `jpg` or `png` by the first bytes of `content`, or "" for any other format."""
     return next((kind for kind, begin in _BEGINS.items() if content.startswith(begin)), "")
 
 
@@ -140,7 +140,7 @@ def _check(content: bytes) -> Facts:
 
 def _refuse_unknown(content: bytes) -> None:
     if not encoding(content):
-        raise BadImage(f"is no JPEG, PNG or DICOM file (it begins with {content[:8]!r})")
+        raise BadImage(f"is not a JPEG, PNG or DICOM file (it begins with {content[:8]!r})")
 
 
 def _dicom(content: bytes) -> Image.Image:
@@ -151,7 +151,7 @@ def _dicom(content: bytes) -> Image.Image:
 
 
 def _decode_all(content: bytes, found: Facts) -> None:
-    """Find out whether an image can be decoded to its end."""
+    """Raise BadImage unless an image can be decoded to its end."""
     least = found.width // _CHECKED_AT or 1, found.height // _CHECKED_AT or 1
     picturefile.decoded(content, least)
 
@@ -159,5 +159,5 @@ def _decode_all(content: bytes, found: Facts) -> None:
 @contextmanager
 def _quietly() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of many pixels, or odd metadata, which nobody needs
+        warnings.simplefilter("ignore")  # warnings about large images or unusual metadata
         yield

@@ -1,4 +1,4 @@
-"""What a packing is made of: its options, its order, its shards."""
+"""The plan of a packing: its options, the order of the samples, and the shards to write."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ SHARDS_OF_SEQUENCES = 64
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 Bad = tuple[str, str]
-"""Name of an image, and why it cannot be decoded."""
+"""Name of an image, and the reason why it cannot be decoded."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What decides on the bytes.
+    """The options that determine the bytes of the shards.
 
     Attributes:
-        name: of the data set.
-        format: how it is packed.
-        resize: to what images are scaled (None: as they are).
-        quality: of the JPEGs that are then encoded, and of the frames of videos.
-        samples: in a shard (None: 10,000 images, or so many sequences that a split has 64 shards
-            at most, because each shard is the work of one process).
+        name: name of the data set.
+        format: format of the shards.
+        resize: size to which images are scaled (None: images are not scaled).
+        quality: JPEG quality of scaled images and of the frames of videos.
+        samples: number of samples in a shard (None: 10,000 images, or enough sequences that a
+            split has at most 64 shards, because one process writes a shard).
 
     Raises:
-        UsageError: `dataset.json`, which is written last, could not have this name.
+        UsageError: the name is not allowed in `dataset.json`.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Options:
     samples: int | None = None
 
     def shard_samples(self, count: int, kind: Kind) -> int:
-        """Return the samples in each shard of a split that has `count` of this kind."""
+        """Return the samples in each shard of a split with `count` samples of this kind."""
         if self.samples is not None:
             return self.samples
         return SHARD_SAMPLES if kind.sample == "image" else -(-count // SHARDS_OF_SEQUENCES)
@@ -60,14 +60,14 @@ class Options:
             _NAME.validate_python(self.name)
         except ValidationError:
             raise UsageError(
-                f"{self.name!r} cannot be the name of a data set",
-                hint="it has small letters, digits and '-', and no '-' first",
+                f"{self.name!r}: invalid name of a data set", code="name-invalid",
+                hint="use lower-case letters, digits and '-', and do not begin with '-'",
             ) from None
 
 
 @dataclass(frozen=True)
 class Job:
-    """One shard to be made: `chosen` has each sample with its place in the listing."""
+    """One shard to write; `chosen` contains each sample with its index in the listing."""
 
     root: Path
     folder: Path
@@ -85,10 +85,12 @@ class Job:
 
 
 class Done(strict.Model):
-    """A finished shard (None: it has no samples), and the images that it could not have.
+    """A finished shard. Its note in `.packing/` is `STEM.json` with the other fields.
 
-    `encoded` counts those that were encoded anew though they are not scaled. The shard's note in
-    `.packing/` is called by the stem, and has the rest.
+    Attributes:
+        shard: its description (None: the shard has no samples).
+        bad: the images that could not be decoded.
+        encoded: number of images that were re-encoded without being scaled.
     """
 
     stem: str
@@ -98,19 +100,20 @@ class Done(strict.Model):
 
 
 def resize_of(text: str) -> Resize:
-    """Return what `--resize` says: `480`, or `128x128`.
+    """Return the size in the argument of `--resize`: `480` or `128x128`.
 
     Raises:
-        UsageError: it says neither.
+        UsageError: the argument has another form.
     """
     if re.fullmatch(r"[1-9]\d{0,4}(x[1-9]\d{0,4})?", text) is None:
-        raise UsageError(f"--resize: {text!r} is no size", hint="for example: 480 or 128x128")
+        raise UsageError(f"--resize: {text!r} is not a size", code="argument-invalid",
+                         hint="for example: 480 or 128x128")
     sides = [int(side) for side in text.split("x")]
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
 def name_of(source: Path) -> str:
-    """Return a name for the data set that is packed from the folder `source`."""
+    """Return a name for a data set that is packed from the folder `source`."""
     name = re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     return name or "images"
 

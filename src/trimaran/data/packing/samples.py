@@ -1,4 +1,4 @@
-"""What readers of arrays return, and what is packed as PNG files."""
+"""The interface of samples that are read from arrays and packed as PNG files."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
 
 
 class Samples(Protocol):
-    """The samples of one split, read and checked: each so many grey frames of one size."""
+    """The checked samples of one split; all have the same number and size of grey frames."""
 
     @property
     def name(self) -> str:
-        """The split."""
+        """The name of the split."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Frames of a sample, their height and width."""
+        """The number of frames of a sample, their height and width in pixels."""
 
     def __len__(self) -> int: ...
 
     def labels(self, number: int) -> tuple[int, ...]:
-        """Return the classes of a sample."""
+        """Return the classes of the sample `number`."""
 
     def frames(self, number: int) -> Iterable[Image.Image]:
-        """Return the frames of a sample."""
+        """Return the frames of the sample `number`."""
 
     def histogram(self) -> list[int]:
-        """Return how often each grey value is in all frames."""
+        """Return the number of pixels of all frames for each of the 256 grey values."""

@@ -1,4 +1,4 @@
-"""Sequences of images: the frames of one sample, in order and of one size."""
+"""List and convert sequences of images: the ordered frames of one sample, all of one size."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ KIND = Kind(labels="none", sample="sequence")
 
 
 def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, ...]:
-    """Return what `do` makes of every frame of a sample, or of its one image.
+    """Return the results of `do` for every frame of a sample, or for its one image.
 
     Raises:
-        BadImage: of `do`, or because a frame has another size than the first; it says which.
+        BadImage: `do` raises it, or a frame has another size than the first frame; the message
+            contains the number of the frame.
     """
     found: list[bytes] = []
     first: tuple[int, int] | None = None
@@ -41,35 +42,37 @@ def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, 
         first = first or size
         if first is not None and size is not None and size != first:
             raise pictures.BadImage(
-                f"frame {number} has {size[0]}x{size[1]} pixels, the first one"
+                f"frame {number} has {size[0]}x{size[1]} pixels, the first frame"
                 f" {first[0]}x{first[1]}"
             )
     return tuple(found)
 
 
 def listing(root: Path, reporter: Reporter) -> Listing:
-    """List the folders `SPLIT/SEQUENCE` of `root`: each is one sample, its images the frames.
+    """List the folders `SPLIT/SEQUENCE` of `root`: each is one sample, and its images the frames.
 
-    A video `SPLIT/SEQUENCE.mp4` is one, too. The reporter is warned of images that lie in no
-    sequence; other files, videos of other kinds among them, are `ignored`.
+    A video `SPLIT/SEQUENCE.mp4` is one sample, too. The reporter gets a warning about images that
+    are in no sequence. All other files, including videos of other formats, are `ignored`.
 
-    The order of the frames is that of their names as people read them: 2 before 10.
+    The frames are in the natural order of their names: 2 comes before 10.
 
     Raises:
-        UsageError: `root` is not laid out so, a folder has no frames, or frames would be lost.
+        UsageError: `root` has another layout, a folder has no frames, or frames are at places from
+            which they are not read.
     """
     splits: dict[str, list[Sample]] = {}
     stamps, ignored = [], []
     found = _found(root)
     if not found:
-        raise UsageError(f"{root} has no sequences", hint=f"the layout is {LAYOUT}")
+        raise UsageError(f"{root} contains no sequences", code="layout-invalid",
+                         hint=f"the layout is {LAYOUT}")
     with reporter.bar(f"listing {root}", len(found), unit="sequences") as advance:
         for path in found:
             name, split = f"{path.parent.name}/{path.name}", path.parent.name
             if re.fullmatch(r"[a-z0-9][a-z0-9-]*", split) is None or not is_utf8(name):
                 raise UsageError(
-                    f"{path} cannot be the name of a split and a sequence",
-                    hint="small letters, digits and '-' can be a split",
+                    f"{path}: invalid name of a split and a sequence", code="name-invalid",
+                    hint="use lower-case letters, digits and '-' for a split, and UTF-8",
                 )
             sample, stamp, others = _video(path, name) if path.is_file() else _folder(path, name)
             splits.setdefault(split, []).append(sample)
@@ -77,14 +80,15 @@ def listing(root: Path, reporter: Reporter) -> Listing:
             ignored += others
             advance(1)
     images, others = leftovers.beside(root, {one.name for of in splits.values() for one in of})
-    leftovers.warn(root, images, "they lie in no sequence", reporter)
+    leftovers.warn(root, images, "they are in no sequence", reporter)
     return Listing(root, [], splits, fingerprint(stamps), sorted([*ignored, *others]), KIND)
 
 
 def _found(root: Path) -> list[Path]:
     """Return the folders and videos that are sequences, sorted."""
     if not root.is_dir():
-        raise UsageError(f"{root} is no folder", hint=f"the layout is {LAYOUT}")
+        raise UsageError(f"{root} is not a folder", code="layout-invalid",
+                         hint=f"the layout is {LAYOUT}")
     return sorted(
         Path(entry.path) for split in _shown(root) if split.is_dir() for entry in _shown(split)
         if entry.is_dir() or (entry.is_file() and Path(entry).suffix.lower() in videos.ENDINGS)
@@ -92,10 +96,10 @@ def _found(root: Path) -> list[Path]:
 
 
 def _shown(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
-    """Return what is in a folder and not hidden."""
+    """Return the entries of a folder that are not hidden; a broken link is an error."""
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
-    broken = [f"{one.path} is a link to nothing" for one in shown if leftovers.is_broken(one)]
+    broken = [f"{one.path} is a broken link" for one in shown if leftovers.is_broken(one)]
     leftovers.refuse_lost(broken, PLACE)
     return shown
 
@@ -107,13 +111,14 @@ def _video(path: Path, name: str) -> tuple[Sample, str, list[str]]:
 
 
 def _folder(folder: Path, name: str) -> tuple[Sample, str, list[str]]:
-    """Return the sample of a folder of frames, its stamp, and what else is in it."""
+    """Return the sample of a folder of frames, its stamp, and the names of its other files."""
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: _natural(entry.name))
     leftovers.refuse_lost([fault for entry in found if (fault := leftovers.lost(entry))], PLACE)
     frames = [entry for entry in found if is_image(entry.name) and entry.is_file()]
     if not frames:
-        raise UsageError(f"{folder} has no frames", hint=f"the layout is {LAYOUT}")
+        raise UsageError(f"{folder} contains no frames", code="layout-invalid",
+                         hint=f"the layout is {LAYOUT}")
     facts = [entry.stat() for entry in frames]
     names = tuple(entry.name for entry in frames)
     size = sum(fact.st_size for fact in facts)
@@ -128,10 +133,10 @@ def _folder(folder: Path, name: str) -> tuple[Sample, str, list[str]]:
 def video_frames(
     path: Path, clip: Clip, resize: pictures.Resize | None, quality: int
 ) -> tuple[bytes, ...]:
-    """Return the frames of a video, scaled if so wished, as JPEG files.
+    """Return the frames of a video as JPEG files, scaled if `resize` is not None.
 
     Raises:
-        BadImage: it cannot be decoded; see `videos.frames`.
+        BadImage: the video cannot be decoded; see `videos.frames`.
     """
     found = []
     for image in videos.frames(path, clip):
@@ -142,5 +147,5 @@ def video_frames(
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a key by which numbers in names count as numbers."""
+    """Return a sorting key that compares the numbers in a name by value."""
     return [(int(digits or 0), text) for digits, text in re.findall(r"(\d*)(\D*)", name)]

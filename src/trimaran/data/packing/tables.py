@@ -1,4 +1,4 @@
-"""CSV files that people write: read strictly, because a field that gets lost is a wrong label."""
+"""Read CSV files strictly, because a field that is lost would become a wrong label."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from typing import NamedTuple
 from trimaran.errors import TrimaranError, UsageError, unreadable
 
 DELIMITERS = (",", ";", "\t")
-"""What spreadsheets put between fields; the first line tells which one it is."""
+"""The delimiters that spreadsheets write; the first line of a table determines which one it has."""
 
-_SHOWN = 200  # characters of a line that is quoted
+_SHOWN = 200  # maximum number of characters of a line that a message quotes
 
 
 class Line(NamedTuple):
-    """One row: `where` is file and line, `fields` are those of the named columns, stripped."""
+    """One row of a table.
+
+    Attributes:
+        number: the line, from 1.
+        where: file and line, for messages.
+        fields: name of the column -> field without blanks at its ends.
+    """
 
     number: int
     where: str
@@ -25,7 +31,7 @@ class Line(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A whole table; `columns` has the names, without those of columns that have none."""
+    """A table; `columns` contains the names of all columns that have a name."""
 
     columns: list[str]
     lines: list[Line]
@@ -34,35 +40,37 @@ class Table(NamedTuple):
 def read(
     path: Path, needed: Sequence[str], *, hint: str, error: type[TrimaranError] = UsageError
 ) -> Table:
-    """Return the table at `path`, UTF-8 with or without a byte-order mark; blank lines are nothing.
+    """Return the table at `path`, in UTF-8 with or without byte-order mark, without blank lines.
 
     Args:
-        path: its first line has the names of the columns, and tells what is between fields.
-        needed: the columns that it must have.
-        hint: what to do about a faulty line.
-        error: what is raised.
+        path: the file; its first line contains the names of the columns.
+        needed: the required columns.
+        hint: the hint for a faulty row.
+        error: the class of the errors.
 
     Raises:
-        TrimaranError: of the kind `error`: the file cannot be read, lacks a column or has one
-            twice, or a row has more or fewer fields than the first line; with its line.
+        TrimaranError: of the class `error`: the file cannot be read, lacks a column or repeats
+            one, or a row has more or fewer fields than the first line (the message names the
+            line).
     """
     text = _text(path, error)
     columns, delimiter = _header(path, text, needed, error)
     twice = [name for name in columns if name and columns.count(name) > 1]
     if twice:
-        raise error(f"{path}: the column {twice[0]!r} is there twice", hint="name each one once")
+        raise error(f"{path}: the column {twice[0]!r} occurs twice", code="table-invalid",
+                    hint="remove or rename one of them")
     found, rows = [], _rows(path, text, delimiter, error)
     next(rows)
     for number, row in rows:
         where = f"{path}:{number}"
         if len(row) != len(columns):
             raise error(f"{where}: has {len(row)} fields, the first line {len(columns)}:"
-                        f" {delimiter.join(row)[:_SHOWN]!r}", hint=hint)
+                        f" {delimiter.join(row)[:_SHOWN]!r}", code="table-invalid", hint=hint)
         pairs = list(zip(columns, row, strict=True))
         unnamed = [value for name, value in pairs if value and not name]
         if unnamed:
             raise error(f"{where}: {unnamed[0][:_SHOWN]!r} is in a column without a name",
-                        hint=hint)
+                        code="table-invalid", hint=hint)
         found.append(Line(number, where, {name: value for name, value in pairs if name}))
     return Table([name for name in columns if name], found)
 
@@ -77,15 +85,16 @@ def _text(path: Path, error: type[TrimaranError]) -> str:
     except UnicodeDecodeError as fault:
         line = content.count(b"\n", 0, fault.start) + 1
         raise error(
-            f"cannot read {path}:{line}: {content[fault.start : fault.start + 1]!r} is no UTF-8",
-            hint="save it as UTF-8; spreadsheets call that CSV UTF-8",
+            f"cannot read {path}:{line}: {content[fault.start : fault.start + 1]!r} is not UTF-8",
+            code="table-invalid",
+            hint="save it as UTF-8 (in spreadsheets: CSV UTF-8)",
         ) from fault
 
 
 def _header(
     path: Path, text: str, needed: Sequence[str], error: type[TrimaranError]
 ) -> tuple[list[str], str]:
-    """Return the names in the first line, and the delimiter by which it has those needed."""
+    """Return the names in the first line, and the delimiter with which they include `needed`."""
     for delimiter in DELIMITERS:
         _, names = next(_rows(path, text, delimiter, error), (0, []))
         if set(needed) <= set(names):
@@ -93,17 +102,17 @@ def _header(
     _, names = next(_rows(path, text, DELIMITERS[0], error), (0, []))
     lacking = [one for one in needed if one not in names]
     raise error(
-        f"{path}: its first line has no {'column ' if len(lacking) == 1 else ''}"
-        f"{' and '.join(lacking)}; the columns there are:"
+        f"{path}: its first line lacks {'the column ' if len(lacking) == 1 else ''}"
+        f"{' and '.join(lacking)}; its columns are:"
         f" {', '.join(map(repr, names))[:_SHOWN] or 'none'}",
-        hint=f"for example: {DELIMITERS[0].join(needed)}",
+        code="table-invalid", hint=f"for example: {DELIMITERS[0].join(needed)}",
     )
 
 
 def _rows(
     path: Path, text: str, delimiter: str, error: type[TrimaranError]
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are not blank, stripped, with the line in which each begins."""
+    """Yield the line at which each non-blank row begins, and its stripped fields."""
     reader, begin = csv.reader(
         io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True
     ), 1
@@ -113,5 +122,5 @@ def _rows(
                 yield begin, [field.strip() for field in row]
             begin = reader.line_num + 1
     except csv.Error as fault:
-        raise error(f"cannot read {path}:{begin}: {fault}",
-                    hint="close each quote, and write one inside of a field twice") from fault
+        raise error(f"cannot read {path}:{begin}: {fault}", code="table-invalid",
+                    hint="close each quote, and double a quote inside a field") from fault

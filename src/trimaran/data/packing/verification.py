@@ -1,4 +1,4 @@
-"""Every fault of a packed data set: files, hashes, indexes, records, images; all of them."""
+"""Find all faults of a packed data set in its files, hashes, indexes, records and images."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trimaran.files import sha256
 from trimaran.reporting import Advance, Reporter
 
 SMALL = 1 << 26
-"""Bytes up to which starting processes takes longer than they save."""
+"""Size of a data set in bytes below which one process is faster than several."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One shard to look at; `records`: its records too, not only its hash."""
+    """One shard to check: its hash and, if `records` is true, all of its records."""
 
     folder: Path
     format: FormatName
@@ -38,10 +38,14 @@ class Task:
 def faults(
     folder: Path, dataset: Dataset, *, records: bool, workers: int, reporter: Reporter
 ) -> list[str]:
-    """Return a line for each fault of the shards in `folder`, naming shard and record.
+    """Return a line for each fault of the shards in `folder`, with the shard and the record.
 
-    `dataset` was read there; with `records` every record is read and every image decoded, too.
-    `workers` are processes; for hashes alone threads, which take less time to start.
+    Args:
+        folder: the packed data set.
+        dataset: its `dataset.json`.
+        records: also read every record and decode every image.
+        workers: number of processes or, for hashes alone, of threads, which start faster.
+        reporter: shows progress.
     """
     found = _described_wrongly(folder, dataset)
     shards = {shard.file: shard for shard in dataset.shards}
@@ -65,7 +69,7 @@ def faults(
 
 
 def _sizes(folder: Path, shards: Iterable[Shard], found: list[str]) -> dict[str, int]:
-    """Return the sizes of all files of `shards` that are there; add to `found` what hides one."""
+    """Return the sizes in bytes of all existing files of `shards`; add access errors to `found`."""
     sizes = {}
     for shard in shards:
         listed = {shard.file: shard.bytes} | ({shard.index: 0} if shard.index else {})
@@ -75,12 +79,12 @@ def _sizes(folder: Path, shards: Iterable[Shard], found: list[str]) -> dict[str,
                     sizes[name] = (folder / name).stat().st_size
             except OSError as error:
                 found.append(_unreadable(folder / name, error))
-                sizes[name] = size  # it may be right
+                sizes[name] = size  # the size may be right; do not report it as missing, too
     return sizes
 
 
 def _described_wrongly(folder: Path, dataset: Dataset) -> list[str]:
-    """Return what `dataset.json` says that cannot be, whatever the shards hold."""
+    """Return the contradictions within `dataset.json`."""
     found = []
     shards = dataset.shards
     if not dataset.splits:
@@ -104,18 +108,18 @@ def _unreadable(path: Path, error: OSError) -> str:
 
 
 def look_at(task: Task, advance: Advance) -> tuple[str, list[str]]:
-    """Return the name of the shard of `task` and its faults, but for a wrong size."""
+    """Return the name of the shard of `task` and its faults, without a wrong size."""
     found: list[str] = []
     try:
         for fault in _shard_faults(task, advance):
-            found.append(fault)  # one by one, to keep those before an error
+            found.append(fault)  # one by one, to keep the faults before an error
     except OSError as error:
         found.append(_unreadable(task.folder / task.shard.file, error))
     return task.shard.file, found
 
 
 def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
-    share = 0.1 if task.records else 1.0  # about what hashing costs of it
+    share = 0.1 if task.records else 1.0  # approximate share of hashing in the time
     right = False
     if (task.folder / task.shard.file).stat().st_size == task.shard.bytes:
         digest = sha256(task.folder / task.shard.file, lambda read: advance(share * read))
@@ -128,7 +132,7 @@ def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
         if digest != task.shard.index_sha256:
             yield (f"{task.folder / index} is damaged: SHA-256 {digest},"
                    f" {task.shard.index_sha256} is listed")
-    # Else whoever compared the sizes has said so already.
+    # A shard with a wrong size was reported when the sizes were compared.
     if task.records and (right or formats.FORMATS[task.format].reads_damaged):
         yield from _record_faults(task, 1 - share, advance)
 
@@ -137,7 +141,7 @@ def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:
     path = task.folder / task.shard.file
     index = task.folder / task.shard.index if task.shard.index else None
     if formats.FORMATS[task.format].indexed if index is None else not index.is_file():
-        return  # it lacks its index, which is said already
+        return  # the missing index was reported already
     count, encodings = 0, set[str]()
     faults = _Faults(path)
     try:
@@ -158,21 +162,21 @@ def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:
     yield from faults.end()
     if count != task.shard.samples:
         yield f"{path} has {count:,} records, {task.shard.samples:,} are listed"
-    # One PNG under the name of a JPEG, as ImageNet has it, is packed as it is, and decoded.
+    # A shard may contain a PNG among JPEG files: ImageNet has a PNG with the name of a JPEG.
     if encodings - {""} and task.encoding not in encodings:
-        yield f"{path} has no {task.encoding} images, but that is what image.encoding says"
+        yield f"{path} has no images in the format of image.encoding: {task.encoding}"
 
 
 def _sample_faults(found: Read, task: Task) -> Iterator[str]:
     labels = found.labels
     if task.kind.labels == "class" and len(labels) != 1:
-        yield f"has {len(labels)} classes, not one"
+        yield f"has {len(labels)} classes, not one class"
     elif not all(0 <= label < task.classes for label in labels):
         yield f"has no class from 0 to {task.classes - 1}"
     elif list(labels) != sorted(set(labels)):
-        yield f"has classes that do not increase: {', '.join(map(str, labels))}"
+        yield f"has unsorted or repeated classes: {', '.join(map(str, labels))}"
     if not found.frames or (task.kind.sample == "image" and len(found.frames) > 1):
-        yield f"has {len(found.frames)} images, not one"
+        yield f"has {len(found.frames)} images, not one image"
     try:
         sequences.each(found.frames, pictures.verified)
     except pictures.BadImage as error:
@@ -180,13 +184,13 @@ def _sample_faults(found: Read, task: Task) -> Iterator[str]:
 
 
 class _Faults:
-    """Faults of records; the same one of neighbours is told once: a cut shard lacks thousands."""
+    """Merges equal faults of adjacent records, of which a truncated shard has thousands."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._first, self._last, self._name, self._fault = path, -1, -1, "", ""
 
     def add(self, number: int, name: str, fault: str) -> Iterator[str]:
-        """Take the fault of a record; yield the one before it, unless it goes on."""
+        """Add the fault of a record; yield the previous fault if it is another one."""
         if fault != self._fault or number != self._last + 1:
             yield from self.end()
             self._first, self._name, self._fault = number, name, fault

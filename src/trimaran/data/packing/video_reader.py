@@ -1,4 +1,4 @@
-"""Reader `video`: sequences that are parts of videos, as the contract cuts them."""
+"""Reader `video`: list sequences that are parts of videos, as defined in the contract."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ from trimaran.reporting import Reporter
 
 
 class VideoClip(strict.Model):
-    """A part of a video that is one sequence: frames from the first to before the second."""
+    """A part of a video that is one sequence.
+
+    Attributes:
+        frames: the first frame, and the frame after the last frame; counted from 0.
+    """
 
     video: FileName
     frames: tuple[Annotated[int, Field(ge=0)], Size]
     box: Annotated[
         tuple[int, int, int, int] | None,
-        Field(description="left, top, right, bottom of what is cut out, in pixels"),
+        Field(description="left, top, right, bottom of the part of the frame, in pixels"),
     ] = None
 
 
 class VideoSplit(Split):
-    """The sequences of one split, by name."""
+    """A split: name of the sequence -> part of a video."""
 
     sequences: dict[Name, VideoClip] = Field(min_length=1)
 
     @property
     def samples(self) -> int:
-        """How many samples it has."""
+        """The number of samples."""
         return len(self.sequences)
 
 
 class Videos(OfSequences, OfFiles, Contract):
-    """Sequences that are parts of videos; a frame is in one of them at most."""
+    """The contract of sequences that are parts of videos; no two sequences share a frame."""
 
     reader: Literal["video"]
     splits: dict[Name, VideoSplit] = Field(min_length=1)
@@ -58,9 +62,9 @@ class Videos(OfSequences, OfFiles, Contract):
             begin, end = clip.frames
             before, other = last.get(clip.video, (0, ""))
             if begin >= end:
-                raise ValueError(f"splits.{name}: frames {begin} to {end} are none")
+                raise ValueError(f"splits.{name}: frames {begin} to {end} are an empty range")
             if begin < before:
-                raise ValueError(f"splits.{name}: frame {begin} of {clip.video} is in {other}, too")
+                raise ValueError(f"splits.{name}: frame {begin} of {clip.video} is also in {other}")
             last[clip.video] = end, name
         return self
 
@@ -72,7 +76,7 @@ class Videos(OfSequences, OfFiles, Contract):
 def listing(contract: Videos, raw: Path) -> Listing:
     """List the sequences of `contract`, whose verified videos are in `raw`.
 
-    Each is a sample of its own, so that no window over its frames leaves it for another split.
+    Each sequence is one sample, so that a window over its frames cannot reach another split.
     """
     from trimaran.data.packing.videos import Clip  # slow to import: Pillow
 

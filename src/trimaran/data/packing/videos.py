@@ -1,8 +1,8 @@
-"""Videos: decoded by PyAV (FFmpeg) into frames, the same pixels on every machine.
+"""Decode videos with PyAV (FFmpeg) into frames that are the same on every machine.
 
-FFmpeg hides what is wrong with a file where it can, because a player goes on. Here a frame that
-is missing or made up would be data: decoders stop at errors (`err_detect`), what a container
-complains of in its log is a fault, and so are fewer frames than its header lists.
+FFmpeg conceals errors in a file, so that a player can continue. A missing or interpolated frame
+would be wrong data here. Therefore decoders stop at errors (`err_detect`), and each message of the
+container in FFmpeg's log is an error, as are fewer frames than the header lists.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 ENDINGS = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm"})
 _OPTIONS = {"format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,m4v"}
-"""No playlists and the like, which would have FFmpeg read other files."""
+"""The allowed containers: with a playlist, for example, FFmpeg would read other files."""
 
 _EXACT = "bicubic+accurate_rnd+bitexact+full_chroma_int+full_chroma_inp"
-"""How YUV becomes RGB: without `bitexact` it depends on the instructions that a processor has."""
+"""Flags for YUV to RGB: without `bitexact` the result depends on the processor."""
 
 
 class Clip(NamedTuple):
-    """Which part of a video is a sequence.
+    """The part of a video that is a sequence.
 
     Attributes:
-        start: its first frame, from 0.
-        stop: the frame after its last (None: to the end).
-        box: left, top, right and bottom in pixels of what is cut out (None: all).
+        start: the first frame, counted from 0.
+        stop: the frame after the last frame (None: to the end).
+        box: left, top, right and bottom in pixels of the part of each frame (None: all).
     """
 
     start: int = 0
@@ -42,27 +42,28 @@ class Clip(NamedTuple):
 
 
 def decoder() -> str:
-    """Return what decodes; versions of it may give other pixels."""
+    """Return name and version of the decoder; the pixels may depend on the version."""
     import av
 
     return f"libavcodec {av.library_versions['libavcodec'][0]}"
 
 
 def frames(path: Path, clip: Clip) -> Iterator[Image.Image]:
-    """Yield the frames of `clip` of the video at `path`: RGB, upright, cut out.
+    """Yield the frames of `clip` of the video at `path` as RGB, upright and cropped.
 
     Raises:
-        BadImage: the file cannot be decoded, ends before its end, has too few frames, frames of
-            several sizes, or a display matrix that is no orientation; with the number of the frame.
+        BadImage: the file cannot be decoded, is truncated, has too few frames, frames of different
+            sizes, or a display matrix that is not a rotation or reflection; the message contains
+            the number of the frame.
     """
     import av
     import av.logging
 
     count = 0
     size: tuple[int, int] | None = None
-    # Both for good: set back at the end of one video, they would be so for another one still open.
+    # These settings are global and stay: resetting them would affect other open videos.
     av.logging.set_level(av.logging.ERROR)
-    av.logging.set_skip_repeated(False)  # the same complaint about the next file is a fault, too
+    av.logging.set_skip_repeated(False)  # a repeated message may be about another file
     with av.logging.Capture() as log:
         try:
             with av.open(f"file:{path}", options=_OPTIONS) as container:
@@ -71,7 +72,7 @@ def frames(path: Path, clip: Clip) -> Iterator[Image.Image]:
                     size = size or image.size
                     if image.size != size:
                         raise BadImage(f"frame {count} has {image.width}x{image.height} pixels,"
-                                       f" the first one {size[0]}x{size[1]}")
+                                       f" the first frame {size[0]}x{size[1]}")
                     if count >= clip.start:
                         yield _cut(image, clip, count)
                     count += 1
@@ -80,19 +81,19 @@ def frames(path: Path, clip: Clip) -> Iterator[Image.Image]:
             reason = getattr(error, "strerror", None) or str(error)
             raise BadImage(f"frame {count} cannot be decoded: {reason}") from error
     if count < (clip.stop or clip.start + 1):
-        raise BadImage(f"has {count} frames, {clip.stop or clip.start + 1} are needed")
+        raise BadImage(f"has {count} frames, {clip.stop or clip.start + 1} are required")
 
 
 def _decoded(container: av.container.InputContainer, stop: int | None) -> Iterator[Any]:
-    """Yield the decoded frames up to `stop`, those of RGB 8 bits a channel."""
+    """Yield the decoded frames before frame `stop`, as RGB with 8 bits per channel."""
     if not container.streams.video:
-        raise BadImage("has no video in it")
+        raise BadImage("contains no video")
     stream = container.streams.video[0]
     context = stream.codec_context
     if context is None:
-        raise BadImage("has a codec that is unknown here")
+        raise BadImage("has an unknown codec")
     context.options = {"err_detect": "explode"}
-    context.thread_count = 1  # the processes are as many as the cores
+    context.thread_count = 1  # each core already has a process
     count = packets = 0
     graph: av.filter.Graph | None = None
     shape: tuple[int, int, str] | None = None
@@ -103,7 +104,7 @@ def _decoded(container: av.container.InputContainer, stop: int | None) -> Iterat
                 raise BadImage(f"frame {count} is damaged")
             if shape != (frame.width, frame.height, frame.format.name):
                 shape, graph = (frame.width, frame.height, frame.format.name), _to_rgb(frame)
-            assert graph is not None  # noqa: S101 - made with the first frame
+            assert graph is not None  # noqa: S101 - the first frame creates it
             graph.push(frame)
             rgb = graph.pull()
             yield rgb
@@ -115,7 +116,7 @@ def _decoded(container: av.container.InputContainer, stop: int | None) -> Iterat
 
 
 def _to_rgb(frame: Any) -> Any:
-    """Return the graph that makes RGB of frames like this one."""
+    """Return the filter graph that converts frames of this size and format to RGB."""
     import av
 
     graph = av.filter.Graph()
@@ -139,13 +140,13 @@ def _cut(image: Image.Image, clip: Clip, number: int) -> Image.Image:
     if clip.box is None:
         return image
     if clip.box[2] > image.width or clip.box[3] > image.height:
-        raise BadImage(f"frame {number} has {image.width}x{image.height} pixels, of which"
-                       f" {clip.box} cannot be cut out")
+        raise BadImage(f"frame {number} has {image.width}x{image.height} pixels, which do not"
+                       f" contain the box {clip.box}")
     return image.crop(clip.box)
 
 
 def _refuse_faults(log: list[tuple[int, str, str]], container: str, count: int) -> None:
-    """Refuse a file about which the container complains: it ends early, and FFmpeg goes on."""
-    told = [text.strip() for _, name, text in log if name == container]
-    if told:
-        raise BadImage(f"is damaged after frame {count - 1}: {told[0]}")
+    """Raise BadImage if the container logged a message, for example about a truncated file."""
+    messages = [text.strip() for _, name, text in log if name == container]
+    if messages:
+        raise BadImage(f"is damaged after frame {count - 1}: {messages[0]}")

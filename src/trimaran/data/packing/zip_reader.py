@@ -1,4 +1,4 @@
-"""Reader `zip`: images in folders of one zip, such as a wheel; a folder says what they show."""
+"""Reader `zip`: read images from folders of one zip, such as a wheel; folders have classes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from trimaran.reporting import Reporter
 
 
 class HashedSplit(Counted):
-    """The images whose hash of their content, taken modulo 100, is from the first to before the
-    second number: two files with one content are never in two splits.
+    """A split with the images whose hash modulo 100 is in the half-open range `percent`.
+
+    The hash is that of the content, so that equal images are in the same split.
     """
 
     percent: tuple[Percent, Percent]
 
 
 class Zipped(OfFiles, Contract):
-    """Images with any number of classes, which their folders in a zip (such as a wheel) say."""
+    """The contract of images in a zip; the folder of an image determines its classes."""
 
     kind: ClassVar[Kind] = Kind(labels="multi")
 
@@ -40,13 +41,13 @@ class Zipped(OfFiles, Contract):
     @model_validator(mode="after")
     def _one_zip_and_each_image_once(self) -> Zipped:
         if len(self.files) > 1:
-            raise ValueError("files: the images are in one zip")
+            raise ValueError("files: only one zip is allowed")
         if others := sorted(set(itertools.chain(*self.folders.values())) - set(self.classes)):
             raise ValueError(f"folders: {', '.join(others)}: not among the classes")
         parts = sorted(split.percent for split in self.splits.values())
         ends = [0, *itertools.chain(*parts), 100]
         if ends[::2] != ends[1::2]:
-            raise ValueError("splits: their percent do not go from 0 to 100 without gap or overlap")
+            raise ValueError("splits: their percent must cover 0 to 100 without gap or overlap")
         return self
 
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
@@ -58,8 +59,8 @@ def listing(contract: Zipped, raw: Path) -> Listing:
     """List the images of `contract`, whose verified zip is in `raw`.
 
     Raises:
-        RunError: it is no zip, a member of it is damaged, or a split has not as many images as
-            the contract says.
+        RunError: the file is not a zip, a member is damaged, or the number of images of a split
+            differs from the contract.
     """
     ((name, content),) = contract.files.items()
     number = {one: at for at, one in enumerate(contract.classes)}
@@ -82,13 +83,13 @@ def listing(contract: Zipped, raw: Path) -> Listing:
     for split, wanted in contract.splits.items():
         if len(splits[split]) != wanted.samples:
             raise RunError(f"{raw / name}: split {split} has {len(splits[split]):,} images, not"
-                           f" {wanted.samples:,}")
+                           f" {wanted.samples:,}", code="data-mismatch")
     return Listing(raw, contract.classes, splits, fingerprint([content.sha256, str(splits)]),
                    ignored, kind=contract.kind, contents={name: content.sha256})
 
 
 def _split(contract: Zipped, content: bytes) -> str:
-    """Return the split that an image is in, by its content."""
+    """Return the split of an image with this content."""
     at = int(hashlib.sha256(content).hexdigest(), 16) % 100
     return next(name for name, split in contract.splits.items()
                 if split.percent[0] <= at < split.percent[1])
