@@ -239,5 +239,5 @@ def test_another_tar_is_no_bundle(tmp_path: Path) -> None:
         add(tar, "small/a.txt", b"x")
     with refused("bundle-invalid", file, archive.SUMS):
         check(file)
-    with refused("file-unreadable", tmp_path / "absent.tar"):
+    with refused("file-missing", tmp_path / "absent.tar"):
         check(tmp_path / "absent.tar")
