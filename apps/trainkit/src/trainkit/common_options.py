@@ -1,4 +1,4 @@
-"""The options that several apps share: one help text and one check for each.
+"""Options that several apps share: one help text and one check for each option.
 
 Each function returns the dataclass field of one option, so that the settings of an app list all
 options of a command in one place:
@@ -28,7 +28,7 @@ USABLE_CORES = len(os.sched_getaffinity(0))
 
 
 def data(content: str) -> Any:
-    """Return --data of a command that reads a packed data set of `content`."""
+    """Return --data of a command that reads a packed data set; `content` names the data."""
     return option(None, f"folder of the packed {content} (dataset.json)", Path)
 
 
@@ -43,7 +43,7 @@ def max_steps(remark: str = "") -> Any:
 
 
 def seed(text: str) -> Any:
-    """Return --seed; `text` names what the seed determines."""
+    """Return --seed; `text` lists the random choices that the seed determines."""
     return option(17, text, non_negative_int)
 
 
@@ -110,7 +110,7 @@ def eval_every() -> Any:
 
 
 def log_every(steps: int) -> Any:
-    """Return --log-every with the default `steps`."""
+    """Return --log-every with a default of `steps` steps."""
     return option(steps, "steps between lines of progress", positive_int)
 
 
