@@ -15,7 +15,7 @@ def facts(content: bytes) -> Facts:
     """Return the properties of a JPEG file from its headers, without decoding the pixels.
 
     Raises:
-        BadImage: the file is damaged, or common decoders do not support it.
+        BadImage: the file is damaged, or no decoder supports its kind.
     """
     frame: tuple[int, bytes] | None = None
     tags = []

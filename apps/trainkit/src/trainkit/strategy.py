@@ -58,7 +58,7 @@ class Strategy:
         return self.rank == 0
 
     def facts(self) -> dict[str, Any]:
-        """Return what `environment.json` records of the framework: device, GPU, threads."""
+        """Return the facts of the framework for `environment.json`: device, GPU, threads."""
         return {"device": "cpu", "gpu": None, "threads": {}}
 
     def sum(self, values: Iterable[float]) -> list[float]:
@@ -97,7 +97,7 @@ class Strategy:
         """Leave the group of ranks."""
 
     def lost(self, error: Exception) -> bool:
-        """Return whether `error` means that another rank is gone."""
+        """Return whether `error` means that another rank ended or cannot be reached."""
         return False
 
     @contextmanager

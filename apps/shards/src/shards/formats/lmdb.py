@@ -94,7 +94,7 @@ def _missing(database: lmdb.Environment, path: Path) -> tuple[int, int] | None:
 
 
 class _Environment:
-    """A database opened for reading, shared by all readers: LMDB allows one per process."""
+    """A database opened for reading; readers share it: LMDB opens a file once per process."""
 
     def __init__(self, path: Path) -> None:
         self._database = lmdb.open(
