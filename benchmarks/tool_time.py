@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/tool_time.py --markdown benchmarks/README.md
 
 Rates are complete commands per second, including the start. The runs are
-artificial. The submitted runs have ended, because running ones need one call of the batch system,
+artificial. The submitted runs have ended, because running runs need one call of the batch system,
 whose time varies. One real run of a few steps in a container (`make quickstart` must have built it)
 measures the time that `trimaran run` needs in addition, to verify, to record and to judge.
 """
@@ -121,7 +121,7 @@ def submitted(folder: Path, count: int) -> None:
 
 
 def reported(directory: Path, steps: int, every: int) -> Path:
-    """Write a completed run with artificial metrics for each `every` steps; return its folder."""
+    """Write a completed run with artificial metrics of every `every`-th step; return its folder."""
     from trimaran.recipes import library
     from trimaran.run import run_directory
 

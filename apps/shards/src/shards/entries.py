@@ -26,7 +26,7 @@ class Fault:
     Attributes:
         where: place of the fault.
         problem: description of the fault, for example "is missing".
-        told: whether a message about the fault shall print `value`.
+        told: whether messages about the fault print `value`.
         value: the faulty value.
     """
 

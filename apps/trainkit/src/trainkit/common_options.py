@@ -148,11 +148,11 @@ def count(default: int, text: str) -> Any:
 
 
 def check_training(settings: Any, command: str = "train") -> None:
-    """Refuse contradictions among the shared options of a training.
+    """Raise ArgumentError if the shared options of a training contradict each other.
 
     Args:
         settings: options of the training; `backend` and `resume` are optional.
-        command: its name.
+        command: name of the command, for the message.
 
     Raises:
         ArgumentError: an option is missing, or two options contradict each other.
@@ -169,7 +169,7 @@ def check_training(settings: Any, command: str = "train") -> None:
 
 
 def check_checkpoint(settings: Any, command: str) -> None:
-    """Refuse a `command` that has not exactly one of --out and --checkpoint.
+    """Raise ArgumentError unless exactly one of --out and --checkpoint is given.
 
     Raises:
         ArgumentError: both or neither are given.
@@ -179,7 +179,7 @@ def check_checkpoint(settings: Any, command: str) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture whose name has an unknown suffix, or which already exists.
+    """Raise ArgumentError if a picture has an unknown file name extension, or already exists.
 
     Raises:
         ArgumentError: the picture cannot be written.
@@ -201,7 +201,7 @@ class PlotSettings:
     )
 
     def check(self) -> None:
-        """Refuse missing options, and a picture that already exists.
+        """Raise ArgumentError if an option is missing, or the picture already exists.
 
         Raises:
             ArgumentError: an option is missing, or the picture cannot be written.

@@ -31,8 +31,8 @@ class Outputs:
 
     Attributes:
         folder: the `--out` folder.
-        checkpoints: its checkpoints.
-        log: its `metrics.jsonl`, truncated to the checkpoint.
+        checkpoints: checkpoints of the run.
+        log: `metrics.jsonl` of the run, truncated to the checkpoint.
         state: the checkpoint from which the training resumes, None for a new run.
         is_main: whether this rank writes.
         identity: the settings that checkpoints record: see `open_outputs`.
@@ -60,7 +60,7 @@ def is_finished(folder: Path, resume: str, warn: Callable[[str], None]) -> bool:
         warn: function that reports a `result.json` that contradicts the rest of the run.
 
     Raises:
-        ArgumentError: the folder has a run, and a new one was requested.
+        ArgumentError: the folder has a run, and a new run was requested.
     """
     _refuse_used(folder, resume)
     doubt = _doubt(folder)
@@ -227,7 +227,7 @@ def _find_state(
 
 
 def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None:
-    """Refuse metrics that differ from those at the time of the checkpoint `saved`.
+    """Raise DataError unless the metrics agree with the checkpoint `saved`.
 
     The check precedes the training; otherwise its metrics would be unreadable at its end.
     """

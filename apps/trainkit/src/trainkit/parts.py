@@ -74,7 +74,7 @@ def restore(parts: Parts, state: Mapping[str, Any]) -> None:
 
 
 def check_shapes(own: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
-    """Refuse entries whose names or shapes differ.
+    """Raise ValueError if the names or shapes of two sets of entries differ.
 
     Args:
         own: name -> shape of the entries of the network.

@@ -81,7 +81,7 @@ class Strategy:
     def unhurried(self) -> Iterator[None]:
         """Allow ranks any delay inside the block, and synchronize them at its end.
 
-        Use it for work whose duration differs between nodes, such as copies to a local disk.
+        Use this method if durations differ between nodes, as for copies to a local disk.
         Elsewhere a rank that is minutes late counts as lost.
         """
         yield

@@ -47,7 +47,7 @@ FORMATS: dict[FormatName, Traits] = {
     "webdataset": Traits(indexed=True),
     "tfrecord": Traits(indexed=True),
     "recordio": Traits(indexed=True, plain_only=True),
-    # LMDB follows the page numbers in the file without a check, so a damaged file may crash it.
+    # LMDB does not check the page numbers in a file, so a damaged file may crash the process.
     "lmdb": Traits(plain_only=True, reads_damaged=False),
     "hdf5": Traits(),
 }

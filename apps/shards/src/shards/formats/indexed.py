@@ -1,4 +1,4 @@
-"""The base of formats with a separate text index: files, and one index line for each record.
+"""The base of formats with a text index that has one line for each record.
 
 `scan` checks TFRecord and RecordIO, whose records are stored without gaps.
 """

@@ -76,7 +76,7 @@ class Dataset:
         return records
 
     def fingerprint(self) -> str:
-        """Return the name and a hash of the checksums of all shards; it identifies the data.
+        """Return the name and a hash of the checksums of all shards, which identify the data.
 
         For a folder of images, the hash covers only the names of the files.
         """

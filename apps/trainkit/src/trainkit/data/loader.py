@@ -212,7 +212,7 @@ class Loader(Generic[B]):
         return some
 
     def _substitute(self, share: Share, row: int, text: str) -> int:
-        """Return the first record after a bad one that can be decoded with the same draws."""
+        """Return the number of the next record that can be decoded with the draws of a bad one."""
         number = int(share.numbers[row])
         while True:
             self._bad.add(f"{self._records.describe(number)} {text}")

@@ -37,7 +37,7 @@ class Lars(Optimizer):
     You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks", arXiv:1708.03888,
     algorithm 1: with weights w, gradient g, weight decay b and trust coefficient eta, the rate of a
     layer is eta |w| / (|g| + b |w|); its velocity is v <- m v + rate * (g + b w), and w <- w - lr
-    v. The paper has lr in the velocity. This is equal for a constant lr; if lr changes, it is the
+    v. The paper has lr in the velocity. Both are equal for a constant lr; else this is the
     momentum correction of Goyal et al., arXiv:1706.02677, section 3, remark 2. Layers with `trust`
     None (biases and batch normalization), and layers whose weights or gradients are 0, have the
     rate 1.

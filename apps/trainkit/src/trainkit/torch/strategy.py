@@ -81,7 +81,7 @@ class TorchStrategy(Strategy):
         return network
 
     def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
-        """Return the context of the passes of a micro-batch; `last`: it is the last of its step."""
+        """Return the context of a micro-batch; `last` marks the last micro-batch of a step."""
         return nullcontext()
 
     @contextmanager
@@ -182,7 +182,7 @@ class Ddp(TorchStrategy):
                 dist.broadcast(dense(tensor), src=0)
             return network
         devices = [self.device.index] if self.device.type == "cuda" else None
-        # Each rank has its own batch statistics; `average` averages the moving ones when needed.
+        # Each rank has its own batch statistics; `average` averages moving statistics if needed.
         # PyTorch 2.13 renamed the option.
         known = inspect.signature(DistributedDataParallel).parameters
         name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
