@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan: ceiling, plain loop and app, one size after the other."""
+    """Return the plan with ceiling, plain loop and app for each size."""
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)
     parts = [size(options, side, clips, environment) for side, clips in options.sizes]
@@ -75,7 +75,7 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 def size(
     options: argparse.Namespace, side: int, clips: int, environment: Mapping[str, str]
 ) -> Plan:
-    """Return the contestants of one size and their comparisons."""
+    """Return the plan for frames of `side` pixels and `clips` clips per step."""
     steps = Steps(clips, options.window, options.windows)
     plain = ("--size", str(side), "--width", str(options.width), "--batch", str(clips),
              "--device", DEVICES[options.device])
@@ -145,7 +145,7 @@ def gflop(words: tuple[str, ...], environment: Mapping[str, str]) -> float:
     """Return the GFLOP of a step per clip, counted by PyTorch's FlopCounterMode.
 
     Raises:
-        BenchmarkError: The count failed.
+        BenchmarkError: the count failed.
     """
     done = subprocess.run(
         [sys.executable, "-m", "baselines.stock_futuregan", *words, "--count"],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Compare input pipelines from JPEG files: that of the app, DataLoader, and decoding only.
+"""Compare input pipelines for JPEG files: that of the app, DataLoader, and decoding only.
 
     python benchmarks/input_pipeline.py --markdown benchmarks/README.md
 """
@@ -18,7 +18,7 @@ from sidebyside.report import Comparison, Plan
 OURS = "ours (DALI, decodes the random window only)"
 FORM = "ours, from {} shards"
 FORMS = ("tfrecord", "recordio", "lmdb", "hdf5")
-"""The other formats of packed data; those of OURS are WebDataset shards."""
+"""The formats of packed data besides WebDataset, which OURS measures."""
 STOCK = "stock: DataLoader and Pillow"
 DECODE = "libjpeg-turbo decodes whole images, nothing else"
 
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return the plan."""
+    """Make the images and shards in `folder`, and return the plan of all input pipelines."""
     from sidebyside import photographs  # imported here, because --help needs no Pillow
 
     environment, notes = machine.our_environment(os.environ)

@@ -14,7 +14,7 @@ from trainkit.torch.strategy import TorchStrategy
 
 
 def sizes(settings: TrainSettings) -> Iterator[int]:
-    """Yield the size of each training batch, epoch after epoch."""
+    """Yield the number of images of each training batch, epoch after epoch."""
     train = open_inputs(settings, TorchStrategy()).train
     for epoch in itertools.count():
         for images, _ in train.epoch(epoch):
@@ -22,7 +22,7 @@ def sizes(settings: TrainSettings) -> Iterator[int]:
 
 
 def main() -> None:
-    """Print the rate of the pipeline."""
+    """Print the rate of the pipeline in images per second."""
     parser = argparse.ArgumentParser(description="Print the img/s of the app's input pipeline.")
     parser.add_argument("data", type=Path, help="packed data set")
     parser.add_argument("--threads", type=int, default=1)

@@ -18,7 +18,10 @@ from timed import VERDICTS
 
 
 def main(words: list[str]) -> int:
-    """Run the command once; return its exit code if it is not that of a verdict, else 0."""
+    """Run the command once, print its overhead in seconds, and return the exit code.
+
+    The exit code is 0 if the command ends with a verdict, else that of the command.
+    """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         begun = time.perf_counter()

@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return the plan; each case adds contestants, and OURS runs once per round."""
+    """Return the plan of all requested cases; the contestant OURS runs once per round."""
     environment, notes = machine.our_environment(os.environ)
     help_text = contestants.app_options(environment)
     steps = Steps(options.batch, options.window, options.windows)
@@ -83,7 +83,7 @@ def joined(first: Plan, second: Plan) -> Plan:
 
 
 def step(steps: Steps, environment: Mapping[str, str]) -> Plan:
-    """Return ceiling and stock benchmarks, and their comparisons with the app."""
+    """Return the plan with ceiling and stock benchmarks, and their comparisons with the app."""
     plain = machine.stock_environment(os.environ)
     bf16 = ("--autocast", "bfloat16", "--channels-last")
     ceiling = contestants.ceiling("bf16", environment)
@@ -108,7 +108,7 @@ def step(steps: Steps, environment: Mapping[str, str]) -> Plan:
 def data(
     steps: Steps, environment: Mapping[str, str], folder: Path, options: argparse.Namespace
 ) -> Plan:
-    """Return a training from JPEG shards, compared with synthetic data."""
+    """Return the plan that compares a training from JPEG shards with synthetic data."""
     from sidebyside import photographs  # imported here, because other cases need no Pillow
 
     made = photographs.make(folder, steps.batch * steps.all, options.photographs)
@@ -120,7 +120,10 @@ def data(
 
 
 def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: str) -> Plan:
-    """Return one rank on all cores and two ranks on half the cores, with equal global batches."""
+    """Return the plan of one rank on all cores, and two ranks on half the cores each.
+
+    The global batches are equal.
+    """
     if cores < 2 or "ddp" not in help_text:
         why = "one core only" if cores < 2 else "this version of the app has no --strategy ddp"
         return Plan([], [], missing=[f"2 ranks / 1 rank: not available, {why}"])
@@ -141,7 +144,7 @@ def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: s
 
 
 def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan:
-    """Return two ranks with DDP, and two ranks with Horovod."""
+    """Return the plan of two ranks with DDP, and two ranks with Horovod."""
     half = {**environment, "OMP_NUM_THREADS": str(max(1, cores // 2))}
     polling = {**half, "OMPI_MCA_mpi_yield_when_idle": "0"}
 
@@ -160,7 +163,7 @@ def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan
 
 
 def checkpoints(steps: Steps, environment: Mapping[str, str]) -> Plan:
-    """Return a training with many checkpoints and one without, both by elapsed time."""
+    """Return the plan of a training with many checkpoints and another without, by elapsed time."""
     longer = Steps(steps.batch, BETWEEN, steps.windows)
     name, bf16 = CHECKPOINTS.format(BETWEEN), ("--precision", "bf16")
     every = ("--checkpoint-every", str(BETWEEN))

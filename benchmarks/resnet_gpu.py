@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan.
+    """Return the plan with ceiling, stock loop and app.
 
     Raises:
         BenchmarkError: PyTorch finds no GPU.

@@ -3,8 +3,8 @@
 
     python benchmarks/revisions.py --before REVISION --markdown benchmarks/README.md
 
-A change of structure must not reduce the speed: the goal is 0.98 of the rate before. Small images
-measure the cost of the loop, large images that of the kernels.
+Refactoring must not reduce the speed: the goal is 0.98 of the rate of the other revision. Small
+images measure the cost of the loop, large images that of the kernels.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return the plan."""
+    """Unpack the other revision into `folder`, and return the plan with both revisions."""
     unpack(options.before, folder)
     environment, notes = machine.our_environment(os.environ)
     places = {"this checkout": HERE, "before": folder}
@@ -62,7 +62,7 @@ def unpack(revision: str, folder: Path) -> None:
     """Write the apps of `revision` into `folder`.
 
     Raises:
-        BenchmarkError: The revision does not exist or has no apps.
+        BenchmarkError: the revision does not exist or has no apps.
     """
     done = subprocess.run(
         ["git", "-C", str(HERE), "archive", "--format=tar", "--end-of-options", revision, APPS],

@@ -23,14 +23,16 @@ from sidebyside.runner import Contestant
 
 APP = "chexnet"
 GFLOP_PER_IMAGE = 22.9
-"""GFLOP per image of a training step of Keras's ResNet50 (v1), 224 x 224: 6 x 3.856 - 2 x 0.118.
+"""GFLOP per image of a training step of Keras's ResNet50 (v1) at 224 x 224: 6 x 3.856 - 2 x 0.118.
 
 The forward pass has 3.856 G multiply-adds in convolutions and the last layer, with two operations
 each. The backward pass has twice as many, but the first convolution (0.118) needs no gradient of
 its input. TensorFlow's profiler counts 7.73 GFLOP for the whole forward pass.
 """
 BEST_GOAL, SAME_GOAL, CEILING_GOAL = 1.5, 1.0, 0.5
-"""Goals: app / model.fit in the best precision of each, in the same precision; app / ceiling."""
+"""Goals of app / model.fit, each in its best precision; of app / model.fit in equal precision; of
+app / ceiling.
+"""
 BF16 = ("avx512_bf16", "amx_bf16", "bf16")
 """Flags of processors with bf16 instructions; other processors emulate bf16, ten times slower."""
 CASES = ("step", "ranks")
@@ -55,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan; each case adds its contestants."""
+    """Return the plan of all requested cases."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     contestants.app_options(environment, APP)
     ours, notes = machine.our_environment(environment)
@@ -76,7 +78,13 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 
 @dataclass(frozen=True)
 class Field:
-    """Creates the contestants, all with the same number of steps."""
+    """Creates the contestants, all with the same number of steps.
+
+    Attributes:
+        options: options of the command line.
+        ours: environment variables of the app.
+        stock: environment variables of model.fit.
+    """
 
     options: argparse.Namespace
     ours: Mapping[str, str]
@@ -106,7 +114,7 @@ class Field:
 
 
 def step(field: Field, precisions: list[str]) -> Plan:
-    """Return ceiling, model.fit and app in one process with all cores."""
+    """Return the plan with ceiling, model.fit and app, each in one process with all cores."""
     runs: list[Contestant] = []
     compared: list[Comparison] = []
     for precision in precisions:
@@ -129,7 +137,7 @@ def step(field: Field, precisions: list[str]) -> Plan:
 
 
 def ranks(field: Field, precisions: list[str]) -> Plan:
-    """Return model.fit and app in two ranks with Horovod, with half the cores each."""
+    """Return the plan with model.fit and app, each in two Horovod ranks with half the cores."""
     runs: list[Contestant] = []
     compared: list[Comparison] = []
     for precision in precisions:

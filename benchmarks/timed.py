@@ -1,7 +1,7 @@
 """Measure how many times per second a command can run: `python -m timed COMMAND...`.
 
-The command runs in a new process, whose start counts. Its output is discarded. An exit code that is
-not that of a verdict ends the benchmark.
+The command runs in a new process, and the time includes its start. Its output is discarded. An exit
+code without a verdict ends the benchmark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ VERDICTS = (0, 1, 5)
 
 
 def main(words: list[str]) -> int:
-    """Run the command once; return its exit code if it is not that of a verdict, else 0."""
+    """Run the command once, print its rate in runs per second, and return the exit code.
+
+    The exit code is 0 if the command ends with a verdict, else that of the command.
+    """
     begun = time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - begun

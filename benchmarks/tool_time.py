@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/tool_time.py --markdown benchmarks/README.md
 
 Rates are complete commands per second, including the start. The runs are
-artificial. The submitted runs have ended, because running ones need one call of the batch system,
+artificial. The submitted runs have ended, because running runs need one call of the batch system,
 whose time varies. One real run of a few steps in a container (`make quickstart` must have built it)
 measures the time that `trimaran run` needs in addition, to verify, to record and to judge.
 """
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return the plan."""
+    """Write the artificial runs into `folder`, and return the plan of all commands."""
     tool = str(Path(sys.executable).with_name("trimaran"))
     site = folder / "site.yaml"
     site.write_text("clusters: {made-up: {partition: main}}\n")
@@ -62,7 +62,7 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
         status: ("/usr/bin/env", "-C", str(folder), tool, "status"),
         START: (tool, "--version"),
     }
-    # Python stores bytecode, as for a user.
+    # An empty PYTHONDONTWRITEBYTECODE lets Python store bytecode, as for a user.
     environment = os.environ | {"TRIMARAN_SITE": str(site), "PYTHONDONTWRITEBYTECODE": ""}
     return Plan(
         [*(contestants.program(name, environment, "timed", *argv, unit="1/s")
@@ -78,7 +78,7 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 
 def begin(directory: Path, recipe_name: str, engine: str, job: JobRecord | None) -> RunRecord:
-    """Write the files of a run that has started; no process is started."""
+    """Write the files of a run that has started, without a process; return its record."""
     from trimaran.launch.specification import Node
     from trimaran.recipes import library
     from trimaran.run import inputs, launch_spec, run_directory
@@ -121,7 +121,7 @@ def submitted(folder: Path, count: int) -> None:
 
 
 def reported(directory: Path, steps: int, every: int) -> Path:
-    """Write the directory of a completed run with artificial metrics, logged each `every` steps."""
+    """Write a completed run with artificial metrics of every `every`-th step; return its folder."""
     from trimaran.recipes import library
     from trimaran.run import run_directory
 
@@ -140,7 +140,7 @@ def reported(directory: Path, steps: int, every: int) -> Path:
 
 
 def lines(steps: int, every: int, facts: dict[str, object]) -> list[dict[str, object]]:
-    """Return the lines of `metrics.jsonl` of a run whose steps take 50 ms."""
+    """Return the entries of `metrics.jsonl` of an artificial run whose steps take 50 ms."""
     source = random.Random(17)  # noqa: S311 - no secret
     found: list[dict[str, object]] = []
 

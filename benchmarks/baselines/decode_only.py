@@ -1,6 +1,6 @@
-"""The ceiling of an input pipeline: libjpeg-turbo decodes whole images, and nothing else.
+"""The ceiling of an input pipeline: libjpeg-turbo only decodes whole images.
 
-One process per core; the files are in memory. simplejpeg brings libjpeg-turbo with it.
+There is one process per core, and the files are in memory. simplejpeg contains libjpeg-turbo.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sidebyside.timing import images_per_second, print_rate
 
 
 def decoded(files: list[bytes]) -> Iterator[int]:
-    """Decode the files again and again; yield 1 for each."""
+    """Decode the files in an endless loop; yield 1 for each decoded image."""
     for file in itertools.cycle(files):
         simplejpeg.decode_jpeg(file, colorspace="RGB")
         yield 1
@@ -29,7 +29,7 @@ def one_process(files: list[bytes], seconds: float) -> float:
 
 
 def main() -> None:
-    """Decode in several processes at once; print the sum of their rates."""
+    """Decode in several processes in parallel; print the sum of their rates, images per second."""
     parser = argparse.ArgumentParser(description="Print the img/s of decoding JPEG files.")
     parser.add_argument("folder", type=Path, help="JPEG files, one level of folders deep")
     parser.add_argument("--processes", type=int, default=1)

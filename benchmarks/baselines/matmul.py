@@ -1,7 +1,7 @@
-"""The ceiling: the best rate of a large matrix product, in samples of a training.
+"""The ceiling of a training: the best rate of a large matrix product, in samples per second.
 
-Convolutions are matrix products in other clothes; no library runs them faster than
-its own product of large square matrices, so this bounds the training from above.
+Convolutions are computed as matrix products, and no library computes them faster than large square
+products. Therefore the rate is an upper bound of the training.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat
 
 
 def rate(size: int, precision: str, device: str, seconds: float) -> float:
-    """Return the operations per second of products of `size` x `size`, for about `seconds`."""
+    """Return the operations per second of `size` x `size` products, measured for `seconds`."""
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     dtype = PRECISIONS[precision]
     a = torch.randn(size, size, device=device).to(dtype)
@@ -40,7 +40,7 @@ def rate(size: int, precision: str, device: str, seconds: float) -> float:
 
 
 def main() -> None:
-    """Print the best rate of several sizes."""
+    """Print the best rate of all sizes in samples per second."""
     parser = argparse.ArgumentParser(description="Print the rate of large matrix products.")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
     parser.add_argument("--device", choices=SIZES, default="cpu")

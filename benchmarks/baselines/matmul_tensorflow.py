@@ -14,7 +14,7 @@ PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
 def rate(size: int, dtype: tf.DType, seconds: float) -> float:
-    """Return the operations per second of products of `size` x `size`, for about `seconds`."""
+    """Return the operations per second of `size` x `size` products, measured for `seconds`."""
     a, b = (tf.cast(tf.random.normal((size, size)), dtype) for _ in range(2))
 
     @tf.function
@@ -35,7 +35,7 @@ def rate(size: int, dtype: tf.DType, seconds: float) -> float:
 
 
 def main() -> None:
-    """Print the best rate of several sizes."""
+    """Print the best rate of all sizes in samples per second."""
     parser = argparse.ArgumentParser(description="Print the rate of large matrix products.")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--seconds", type=float, default=1.0, help="per size")

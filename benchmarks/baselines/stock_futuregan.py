@@ -1,9 +1,10 @@
-"""The plain loop of FutureGAN: one random batch, both networks in turn, nothing tuned.
+"""The plain training loop of FutureGAN: one random batch, both networks in turn, no tuning.
 
-A step is what arXiv:1810.01325 describes, written as its program is: the discriminator scores real
-clips, then made ones, then points between them whose slope is punished; Adam steps; the generator
-is scored and steps. Eager, fp32, NCDHW, the system's malloc. The networks are the app's own, so
-both sides compute the same graph.
+A step follows arXiv:1810.01325 and the published program: the discriminator scores real clips,
+generated clips, and interpolated clips with a gradient penalty; Adam updates the discriminator; the
+discriminator scores the generator, and Adam updates the generator. The loop is eager, in fp32 and
+NCDHW, with the system's malloc. The networks are those of the app, so that both programs compute
+the same graph.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def arguments() -> argparse.Namespace:
 
 
 def stepping(options: argparse.Namespace) -> Callable[[], None]:
-    """Return what makes one step of both networks."""
+    """Return a function that makes one training step of both networks."""
     shape = Shape(size=options.size, width=options.width)
     layout = torch.channels_last_3d if options.channels_last else torch.contiguous_format
     generator = Generator(shape, layout).to(options.device)
@@ -62,7 +63,7 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
         made = torch.cat([past, generator(past)], 2)
         of_real, of_made = discriminator(real), discriminator(made.detach())
         between = torch.rand(options.batch, device=options.device)
-        # FlopCounterMode cannot follow autograd.grad to a leaf: with this, the points are none.
+        # FlopCounterMode cannot follow autograd.grad to a leaf; this makes the points non-leaves.
         between.requires_grad_(options.count)
         losses = method.critic_losses("wgan-gp", of_real, of_made)
         if not options.no_penalty:
@@ -82,7 +83,7 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Train on one batch again and again."""
+    """Train on one batch repeatedly; print the rate in clips per second, or the GFLOP per clip."""
     options = arguments()
     step = stepping(options)
     if options.count:

@@ -1,7 +1,7 @@
-"""The stock synthetic benchmark: ResNet-50, one random batch, SGD, nothing tuned.
+"""The stock synthetic benchmark: ResNet-50, one random batch, SGD, no tuning.
 
 The loop and the optimizer are those of Horovod's pytorch_synthetic_benchmark.py
-(Apache-2.0), which most published CPU and GPU figures come from: model, SGD with
+(Apache-2.0), the source of most published CPU and GPU figures: model, SGD with
 lr 0.01, cross entropy, eager, fp32, NCHW, the system's malloc. The layers are
 torchvision's (v1.5), built by the app's `model.build` so that torchvision is not needed.
 """
@@ -36,13 +36,13 @@ def arguments() -> argparse.Namespace:
 
 
 def autocast(options: argparse.Namespace) -> AbstractContextManager[Any]:
-    """Return the autocast that the options ask for, or one that does nothing."""
+    """Return the autocast context of the options; it is disabled without --autocast."""
     dtype = getattr(torch, options.autocast) if options.autocast else None
     return torch.autocast(options.device, dtype, enabled=dtype is not None)
 
 
 def main() -> None:
-    """Train on one batch again and again."""
+    """Train on one batch repeatedly; print the rate in images per second."""
     options = arguments()
     if options.threads:
         torch.set_num_threads(options.threads)

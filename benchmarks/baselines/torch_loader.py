@@ -1,8 +1,8 @@
-"""The stock input pipeline: DataLoader workers, Pillow, torchvision's steps for training.
+"""The stock input pipeline: DataLoader workers, Pillow, torchvision's augmentation for training.
 
-The same steps as in torchvision's reference scripts: RandomResizedCrop(224) (bilinear),
-horizontal flip, to float tensor, normalise, default collation. Written out with Pillow
-and torch, because torchvision is not needed for anything else.
+The steps equal those of torchvision's reference scripts: RandomResizedCrop(224) (bilinear),
+horizontal flip, conversion to a float tensor, normalisation, default collation. They are written
+with Pillow and torch, because nothing else needs torchvision.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STD = torch.tensor([0.229, 0.224, 0.225])[:, None, None]
 
 
 def window(width: int, height: int) -> tuple[int, int, int, int]:
-    """Return the box of torchvision's RandomResizedCrop: left, upper, right, lower."""
+    """Return the box of torchvision's RandomResizedCrop in pixels: left, upper, right, lower."""
     for _ in range(10):
         area = width * height * random.uniform(0.08, 1.0)  # noqa: S311
         ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))  # noqa: S311
@@ -41,7 +41,7 @@ def window(width: int, height: int) -> tuple[int, int, int, int]:
 
 
 class Folder(Dataset[tuple[Tensor, int]]):
-    """JPEG files in folders, one per class, as training samples."""
+    """JPEG files in one folder per class, as training samples."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = sorted(folder.glob("*/*.jpg"))
@@ -51,7 +51,7 @@ class Folder(Dataset[tuple[Tensor, int]]):
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Return image (3, 224, 224), normalised, and class number."""
+        """Return the normalised image, (3, 224, 224), and its class number."""
         path = self.paths[index]
         with Image.open(path) as image:
             rgb = image.convert("RGB")
@@ -63,14 +63,14 @@ class Folder(Dataset[tuple[Tensor, int]]):
 
 
 def sizes(loader: DataLoader[tuple[Tensor, int]]) -> Iterator[int]:
-    """Yield the size of each batch, epoch after epoch."""
+    """Yield the number of images of each batch, epoch after epoch."""
     while True:
         for images, _ in loader:
             yield len(images)
 
 
 def main() -> None:
-    """Print the rate of the loader."""
+    """Print the rate of the loader in images per second."""
     parser = argparse.ArgumentParser(description="Print the img/s of DataLoader and Pillow.")
     parser.add_argument("folder", type=Path, help="JPEG files in one folder per class")
     parser.add_argument("--workers", type=int, default=1)

@@ -1,4 +1,4 @@
-"""Runs contestants alternately and compares them; only the standard library is needed.
+"""Run contestants alternately and compare their rates, with the standard library only.
 
-`python` of the environment under test runs it, so it works inside the images too.
+The Python of the measured environment runs this package, so it also works inside the images.
 """

@@ -1,4 +1,4 @@
-"""What the command lines of all benchmarks share: options, errors, output."""
+"""The common part of the command lines of all benchmarks: options, errors, output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ the complete rounds are reported)"""
 
 
 def positive(text: str) -> int:
-    """Return a number of at least 1."""
+    """Return the number in `text`, which must be at least 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value}: at least 1 is needed")
@@ -28,7 +28,11 @@ def positive(text: str) -> int:
 
 
 def cores(text: str) -> list[int]:
-    """Return the cores of a list such as `0,1` or `0-3`, all usable by this process."""
+    """Return the numbers of the cores in a list such as `0,1` or `0-3`.
+
+    Raises:
+        ArgumentTypeError: the list is malformed, or this process may not use one of the cores.
+    """
     try:
         ends = [[int(word) for word in part.split("-")] for part in text.split(",")]
         numbers = sorted({number for part in ends for number in range(part[0], part[-1] + 1)})
@@ -70,14 +74,14 @@ def run(
     plan: Callable[[argparse.Namespace, Path], Plan],
     arguments: list[str] | None = None,
 ) -> int:
-    """Parse, plan, measure and report; return the exit code.
+    """Parse the arguments, make the plan, measure, and report; return the exit code.
 
     Args:
-        name: of the benchmark; names its tables in a Markdown file.
-        parser: of its command line.
-        plan: makes the plan from the arguments; gets a folder for files that stay
-            until the end.
-        arguments: default: the command line's.
+        name: name of the benchmark; it marks the tables in a Markdown file.
+        parser: parser of the command line.
+        plan: function that makes the plan from the arguments and a folder, whose files exist until
+            the end of the benchmark.
+        arguments: words of the command line; default: those of this process.
     """
     parsed = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit loses no round either
@@ -103,7 +107,7 @@ def run(
 
 
 def check(name: str, parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
-    """End with code 2 if an output could not be written, before anything is measured."""
+    """Exit with code 2 if an output cannot be written, before the measurement starts."""
     if parsed.json is not None and (parsed.json.exists() or not parsed.json.parent.is_dir()):
         parser.error(f"--json {parsed.json}: give a new file in a folder that exists")
     if parsed.work is not None and not parsed.work.is_dir():
@@ -116,7 +120,7 @@ def check(name: str, parser: argparse.ArgumentParser, parsed: argparse.Namespace
 
 
 def publish(result: Report, parsed: argparse.Namespace) -> None:
-    """Print the tables; write the files that were asked for."""
+    """Print the tables, and write the requested files."""
     tables = result.markdown()
     print(tables)
     if parsed.json is not None:

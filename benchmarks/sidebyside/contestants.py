@@ -14,11 +14,11 @@ from sidebyside.runner import UNAVAILABLE, BenchmarkError, Contestant
 from sidebyside.spread import over_windows
 
 GFLOP_PER_IMAGE = 24.6
-"""Of one training step of ResNet-50 v1.5 at 224 x 224, per image: 3 x 2 x 4.1.
+"""GFLOP per image of a training step of ResNet-50 v1.5 at 224 x 224: 3 x 2 x 4.1.
 
-4.1 G multiply-adds forward (v1 has 3.8: He et al., arXiv:1512.03385, table 1), two
-operations each, and a backward pass of twice the forward one. PyTorch's
-FlopCounterMode counts 24.3: the first layer needs no gradient of its input.
+The forward pass has 4.1 G multiply-adds (v1 has 3.8: He et al., arXiv:1512.03385, table 1) with two
+operations each, and the backward pass has twice as many. PyTorch's FlopCounterMode counts 24.3,
+because the first layer needs no gradient of its input.
 """
 
 APP = "resnet_imagenet"
@@ -29,12 +29,12 @@ MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe", "-n", "2")
 
 @dataclass(frozen=True)
 class Steps:
-    """How long a training contestant runs: one window to warm up, then `windows` that count.
+    """The length of a training contestant: a window to warm up, then `windows` measured windows.
 
     Attributes:
         batch: images per step and process.
         window: steps per window.
-        windows: windows that count.
+        windows: number of measured windows.
     """
 
     batch: int
@@ -43,7 +43,7 @@ class Steps:
 
     @property
     def all(self) -> int:
-        """Return the steps of a run, warm-up included."""
+        """Return the steps of a run, including the warm-up."""
         return self.window * (1 + self.windows)
 
 
@@ -77,16 +77,17 @@ def ours(
     options: Sequence[str] = (),
     rate: Callable[[str], float] | None = None,
 ) -> Contestant:
-    """Return the app's own `train` of ResNet-50, with synthetic data or with `data`.
+    """Return the contestant that runs `train` of ResNet-50 in the app, on synthetic or packed data.
 
     Args:
-        name: shown in the tables.
-        steps: its length.
-        environment: its variables.
-        data: a packed data set; None for --synthetic.
-        launcher: words between `python` and `-m resnet_imagenet`, such as torchrun's.
-        options: more options of `train`.
-        rate: of the text of `metrics.jsonl` (default: `throughput`).
+        name: name in the tables.
+        steps: batch size and number of steps.
+        environment: environment variables of the process.
+        data: a packed data set; None: --synthetic.
+        launcher: words between `python` and `-m resnet_imagenet`, such as those of torchrun.
+        options: further options of `train`.
+        rate: function that returns the rate from the text of `metrics.jsonl`; default:
+            `throughput`.
     """
     source = ["--synthetic"] if data is None else ["--data", str(data), "--eval-every", "0"]
     return training(name, APP, steps, environment, *source, "--model", "resnet50", *options,
@@ -104,7 +105,20 @@ def training(
     unit: str = "img/s",
     verb: str = "train",
 ) -> Contestant:
-    """Return `python -m APP train` with `options`; as `ours`."""
+    """Return the contestant that runs a training of an app.
+
+    Args:
+        name: name in the tables.
+        app: module of the app.
+        steps: batch size and number of steps.
+        environment: environment variables of the process.
+        options: further options of the command.
+        launcher: words between `python` and `-m`, such as those of torchrun.
+        rate: function that returns the rate from the text of `metrics.jsonl`; default:
+            `throughput`.
+        unit: unit of the rate.
+        verb: command of the app.
+    """
 
     def argv(folder: Path) -> list[str]:
         return [
@@ -120,25 +134,25 @@ def training(
 
 
 def launched(one: Contestant) -> Contestant:
-    """Return a contestant whose command two ranks run, started by Open MPI."""
+    """Return the contestant with its command started on two ranks by Open MPI."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     return replace(one, argv=lambda folder: [*MPIRUN, *root, *one.argv(folder)])
 
 
 def throughput(metrics: str) -> float:
-    """Return the img/s of a run's `metrics.jsonl` without its first report, the warm-up.
+    """Return the samples/s in the text of a `metrics.jsonl`, without the first report, the warm-up.
 
     Raises:
-        ValueError: it has no further report.
+        ValueError: there are fewer than two reports.
     """
     lines = [json.loads(line) for line in metrics.splitlines()]
     return over_windows([line["value"] for line in lines if line["key"] == "throughput"][1:])
 
 
 def with_all_that_stops(metrics: str) -> float:
-    """Return the img/s of a run by the clock: what happens between two steps counts, too.
+    """Return the samples/s by elapsed time, including checkpoints and other work between steps.
 
-    From the first report, the end of the warm-up, to the last.
+    The time runs from the first report, the end of the warm-up, to the last report.
 
     Raises:
         ValueError: there are fewer than two reports.
@@ -156,7 +170,10 @@ def with_all_that_stops(metrics: str) -> float:
 def stock(
     name: str, steps: Steps, environment: Mapping[str, str], *options: str
 ) -> Contestant:
-    """Return the stock synthetic benchmark (see baselines/stock_resnet.py for `options`)."""
+    """Return the contestant of the stock synthetic benchmark.
+
+    `options` are those of baselines/stock_resnet.py.
+    """
     words = ["--batch", str(steps.batch), "--window", str(steps.window),
              "--windows", str(steps.windows), *options]
     return program(name, environment, "baselines.stock_resnet", *words)
@@ -170,7 +187,16 @@ def ceiling(
     what: str = "image",
     unit: str = "img/s",
 ) -> Contestant:
-    """Return the rate of a training that is one large matmul: `gflop` for each of `what`."""
+    """Return the contestant of a ceiling: a training that is one large matrix product.
+
+    Args:
+        precision: precision of the product.
+        environment: environment variables of the process.
+        options: further options of baselines/matmul.py.
+        gflop: GFLOP per sample.
+        what: name of a sample in the tables.
+        unit: unit of the rate.
+    """
     name = f"ceiling: {precision} matmul rate / {gflop:.3g} GFLOP per {what}"
     words = ["--precision", precision, "--gflop-per-sample", str(gflop), *options]
     return program(name, environment, "baselines.matmul", *words, unit=unit)
@@ -179,6 +205,6 @@ def ceiling(
 def program(
     name: str, environment: Mapping[str, str], module: str, *words: str, unit: str = "img/s"
 ) -> Contestant:
-    """Return one of the small programs in benchmarks/, which print `{"rate": …}`."""
+    """Return the contestant that runs a module in benchmarks/, which prints `{"rate": …}`."""
     argv = [sys.executable, "-m", module, *words]
     return Contestant(name, lambda _folder: argv, environment, unit=unit)

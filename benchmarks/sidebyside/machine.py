@@ -1,4 +1,4 @@
-"""The machine, and the environment variables in which the contestants run."""
+"""Facts of the machine, and the environment variables of the contestants."""
 
 from __future__ import annotations
 
@@ -22,32 +22,36 @@ PACKAGES = (
 HERE = Path(__file__).parent
 GPU_NAMES = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
 IDLE = 0.3
-"""Load average up to which a machine counts as idle before a benchmark starts."""
+"""Maximum load average of an idle machine before a benchmark starts."""
 OTHERS = 0.03
-"""Share of the cores that others may use meanwhile, the hypervisor included."""
+"""Maximum share of the cores that other processes and the hypervisor use in a valid benchmark."""
 
 LIBRARIES = {
     "tcmalloc": ("lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4", "lib64/libtcmalloc_minimal.so.4"),
     "LLVM's OpenMP": ("lib/x86_64-linux-gnu/libomp.so.5", "lib64/libomp.so"),
 }
-"""What the CPU images preload, below /usr (see containers/frameworks/torch-cpu/image.yaml)."""
+"""Libraries that the CPU images preload, below /usr: containers/frameworks/torch-cpu/image.yaml."""
 
 TUNING = ("LD_PRELOAD", "KMP_", "OMP_", "GOMP_", "MALLOC_", "TCMALLOC_", "ONEDNN_", "DNNL_",
           "GLIBC_TUNABLES", "TORCHINDUCTOR_", "PYTORCH_")
-"""Variables, or their beginnings, that a stock run does not have."""
+"""Names, or prefixes of names, of the variables that a stock run must not have."""
 
 
 def stock_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `environment` without tuning: glibc's malloc, the OpenMP in PyTorch's wheel."""
+    """Return `environment` without tuning: glibc's malloc, and the OpenMP of PyTorch's wheel."""
     return {key: value for key, value in environment.items() if not key.startswith(TUNING)}
 
 
 def our_environment(
     environment: Mapping[str, str], root: Path = Path("/usr")
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the environment that the image sets, and notes on what this host lacks of it.
+    """Return the environment of the image, and notes on libraries that are missing on this host.
 
-    One that preloads something already (the image, or the user) is taken as it is.
+    An environment with LD_PRELOAD, set by the image or the user, is returned unchanged.
+
+    Args:
+        environment: variables of this process.
+        root: folder of the preloaded libraries.
     """
     if environment.get("LD_PRELOAD"):
         return dict(environment), [f"ours: LD_PRELOAD={environment['LD_PRELOAD']}, as given"]
@@ -63,7 +67,7 @@ def our_environment(
 
 
 def facts(cores: list[int]) -> dict[str, Any]:
-    """Return what the figures depend on: processor, cores, memory, versions, load, date."""
+    """Return the facts that affect the figures: processor, cores, memory, versions, load, date."""
     model, flags = _processor()
     pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
@@ -84,7 +88,7 @@ def facts(cores: list[int]) -> dict[str, Any]:
 
 
 def image(labels: Path = Path("/.singularity.d/labels.json")) -> str | None:
-    """Return the name and revision of the Apptainer image that this runs in; None in none."""
+    """Return title and revision of the Apptainer image of this process; None outside an image."""
     try:
         found = json.loads(labels.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -95,7 +99,7 @@ def image(labels: Path = Path("/.singularity.d/labels.json")) -> str | None:
 
 
 class Meter:
-    """Measures from its making on how much of the cores others had.
+    """Measures the use of the cores by other processes since the creation of this object.
 
     Args:
         cores: numbers of the cores.
@@ -106,7 +110,7 @@ class Meter:
         self._busy, self._stolen = core_seconds(_stat(), cores)
 
     def shares(self) -> tuple[float, float]:
-        """Return the shares of the time of all cores: of other processes, of the hypervisor."""
+        """Return (others, hypervisor): their shares of the time of all cores, in 0..1."""
         whole = (time.perf_counter() - self._start) * len(self.cores)
         busy, stolen = core_seconds(_stat(), self.cores)
         own = _own_seconds() - self._own
@@ -114,7 +118,7 @@ class Meter:
 
 
 def core_seconds(stat: str, cores: Sequence[int]) -> tuple[float, float]:
-    """Return (busy, stolen) seconds of `cores` since boot, from the text of /proc/stat."""
+    """Return the (busy, stolen) seconds of `cores` since boot from the text of /proc/stat."""
     busy, stolen, tick = 0, 0, os.sysconf("SC_CLK_TCK")
     for line in stat.splitlines():
         name, *words = line.split()

@@ -1,8 +1,8 @@
-"""JPEG files like ImageNet's, made for the time of a benchmark: a folder and WebDataset shards.
+"""JPEG files similar to those of ImageNet, made for a benchmark: a folder and packed shards.
 
-ImageNet's training images are about 500 x 375 pixels and 115 kB on average (the official
-tars have 147,897,477,120 bytes for 1,281,167 files). Ours are random windows of that size
-out of real photographs, so that decoding meets real textures.
+The training images of ImageNet have about 500 x 375 pixels and 115 kB on average (the official
+tars have 147,897,477,120 bytes for 1,281,167 files). The files here are random windows of that
+size from real photographs, so that decoders process real textures.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
 
 @dataclass(frozen=True)
 class Photographs:
-    """What was made.
+    """The images of a benchmark.
 
     Attributes:
-        folder: `CLASS/NUMBER.jpg`.
-        files: all of them.
-        packed: the same files in WebDataset shards, with `dataset.json`.
-        note: where the pixels are from, and how large the files are.
+        folder: folder with the files `CLASS/NUMBER.jpg`.
+        files: paths of all files.
+        packed: folder with the same files in WebDataset shards, and `dataset.json`.
+        note: source of the pixels, and mean size of the files.
     """
 
     folder: Path
@@ -47,16 +47,16 @@ class Photographs:
 
 
 def make(place: Path, count: int, photographs: Path | None) -> Photographs:
-    """Make `count` JPEG files, equal in every run, in `place`.
+    """Make `count` JPEG files in `place`, equal in every run.
 
     Args:
         place: an empty folder.
-        count: files to make.
-        photographs: folder of photographs; None: those of the package foolbox where it
-            is installed, else generated images.
+        count: number of files.
+        photographs: folder of photographs; None: those of the package foolbox if it is
+            installed, else generated images.
 
     Raises:
-        BenchmarkError: `photographs` has none that is large enough.
+        BenchmarkError: no photograph is large enough.
     """
     source, window = windows(photographs)
     folder, packed = place / "images", place / "packed"
@@ -76,7 +76,7 @@ def make(place: Path, count: int, photographs: Path | None) -> Photographs:
 
 
 def windows(photographs: Path | None) -> tuple[str, Callable[[random.Random], Image.Image]]:
-    """Return where the pixels are from, and what makes an image of them from random draws."""
+    """Return the name of the source of pixels, and a function from random draws to an image."""
     if photographs is None:
         spec = importlib.util.find_spec("foolbox")
         if spec is None or spec.origin is None:
@@ -107,7 +107,7 @@ def _open(path: Path) -> Image.Image:
 
 
 def generated(draw: random.Random) -> Image.Image:
-    """Return an image whose amplitudes fall with 1/frequency, as in photographs.
+    """Return an image whose amplitudes decrease with 1/frequency, as in photographs.
 
     Source: Field, J. Opt. Soc. Am. A 4 (1987) 2379.
     """
@@ -122,7 +122,10 @@ def generated(draw: random.Random) -> Image.Image:
 
 
 def pack(files: Sequence[Path], packed: Path, form: FormatName = "webdataset") -> None:
-    """Write `files` (`CLASS/NUMBER.jpg`) as the splits train and val, the latter the first 64."""
+    """Pack `files` (`CLASS/NUMBER.jpg`) into the new folder `packed`.
+
+    The split train has all files; the split val has the first 64 of them.
+    """
     packed.mkdir(parents=True)
     splits = {"train": files, "val": files[:64]}
     document = {

@@ -1,4 +1,4 @@
-"""What a benchmark found: tables in Markdown (readable as they are), and JSON."""
+"""The result of a benchmark as Markdown tables and as JSON."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sidebyside.spread import Spread, ratios
 
 @dataclass(frozen=True)
 class Comparison:
-    """A ratio to form, and its goal.
+    """A ratio of two rates, and its goal.
 
     Attributes:
-        text: shown in the table.
-        of: name of a contestant; of several, the fastest of each round.
-        over: name of another one, or of several; or a published rate.
-        goal: what the median must reach; None: nothing is asked.
+        text: name of the ratio in the table.
+        of: contestant in the numerator; of several contestants, the fastest in each round.
+        over: contestant or contestants in the denominator, or a published rate.
+        goal: minimum of the median ratio; None: no goal.
     """
 
     text: str
@@ -33,13 +33,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Plan:
-    """A benchmark before it runs.
+    """A benchmark before its execution.
 
     Attributes:
-        contestants: in the order in which they run.
-        comparisons: between them.
-        notes: what a reader must know to judge the figures.
-        missing: what could not be measured here, and why.
+        contestants: the contestants in the order of execution.
+        comparisons: the ratios between contestants.
+        notes: facts that a reader needs to judge the figures.
+        missing: comparisons that cannot be measured on this machine, with the reason.
     """
 
     contestants: Sequence[Contestant]
@@ -50,7 +50,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Report:
-    """A benchmark that ran: the plan, the facts of the machine, and the rates by name."""
+    """The result of a benchmark.
+
+    Attributes:
+        name: name of the benchmark.
+        plan: contestants and comparisons.
+        facts: facts of the machine.
+        rates: contestant name -> rates, one per round.
+        settings: options of the command line.
+    """
 
     name: str
     plan: Plan
@@ -59,19 +67,19 @@ class Report:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def ratio(self, comparison: Comparison) -> Spread:
-        """Return the ratio of `comparison`, one value per round."""
+        """Return the ratio of a comparison, one value per round."""
         of, over = self._fastest(comparison.of), comparison.over
         if isinstance(over, float | int):
             return Spread(tuple(value / over for value in of.values))
         return ratios(of, self._fastest(over))
 
     def _fastest(self, names: str | Sequence[str]) -> Spread:
-        """Return the best rate of each round among the contestants `names`."""
+        """Return the highest rate of each round among the contestants `names`."""
         each = [self.rates[name].values for name in ([names] if isinstance(names, str) else names)]
         return Spread(tuple(max(values) for values in zip(*each, strict=True)))
 
     def markdown(self) -> str:
-        """Return the tables and the notes."""
+        """Return the tables and the notes as Markdown."""
         rates = [["rate", "unit", "min", "median", "max"]]
         for contestant in self.plan.contestants:
             spread = self.rates[contestant.name]
@@ -89,7 +97,7 @@ class Report:
         return "\n\n".join([*tables, "\n".join(notes)]) + "\n"
 
     def json(self) -> str:
-        """Return everything as a JSON document."""
+        """Return the whole report as a JSON document."""
         plan = self.plan
         document = {
             "benchmark": self.name,
@@ -143,7 +151,7 @@ def _document(spread: Spread) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return `rows`, the first of them the header, as an aligned Markdown table."""
+    """Return `rows` as an aligned Markdown table; the first row is the header."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
@@ -154,15 +162,15 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def markers(name: str) -> tuple[str, str]:
-    """Return the lines between which a Markdown file has the tables of benchmark `name`."""
+    """Return the first and last line around the tables of benchmark `name` in a Markdown file."""
     return f"<!-- {name} -->", f"<!-- /{name} -->"
 
 
 def between_markers(text: str, name: str, tables: str) -> str:
-    """Return `text` with `tables` in the place of what is between its markers.
+    """Return `text` with `tables` in place of the text between the markers of benchmark `name`.
 
     Raises:
-        ValueError: it does not have each marker once, in order.
+        ValueError: `text` does not have each marker exactly once, in order.
     """
     start, end = markers(name)
     before, found, rest = text.partition(start)
@@ -173,7 +181,7 @@ def between_markers(text: str, name: str, tables: str) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write `text` beside `path` and rename it, so that the file is whole or as before."""
+    """Write `text` to a temporary file, and rename it to `path`, which is never incomplete."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

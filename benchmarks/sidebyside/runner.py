@@ -1,4 +1,4 @@
-"""Contestants, and running them alternately: A B C, A B C, … in fresh processes."""
+"""Run contestants alternately (A B C, A B C, …), each time in a new process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from sidebyside.spread import Spread
 
 FAILED, UNAVAILABLE = 4, 69
-"""Exit codes: a contestant failed; what the benchmark needs is not on this machine."""
+"""Exit codes: a contestant failed; this machine lacks a requirement of the benchmark."""
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 
 
 class BenchmarkError(Exception):
-    """Something that ends the benchmark with one message and an exit code."""
+    """An error that ends the benchmark with a message and an exit code."""
 
     def __init__(self, message: str, code: int = FAILED) -> None:
         super().__init__(message)
@@ -27,10 +27,10 @@ class BenchmarkError(Exception):
 
 
 def printed(stdout: str, _folder: Path) -> float:
-    """Return the rate in the last line of `stdout`, `{"rate": 12.3}`.
+    """Return the rate in the last line of `stdout`, such as `{"rate": 12.3}`.
 
     Raises:
-        ValueError: there is no such line.
+        ValueError: the last line has no rate.
     """
     lines = stdout.strip().splitlines()
     try:
@@ -44,11 +44,11 @@ class Contestant:
     """A command whose rate is measured.
 
     Attributes:
-        name: shown in the tables.
-        argv: makes the command, given an empty folder for its files.
-        environment: all of its environment variables.
-        read: gets its standard output and its folder, returns the rate.
-        unit: of the rate.
+        name: name in the tables.
+        argv: function that returns the command, given an empty folder for its files.
+        environment: all environment variables of the command.
+        read: function that returns the rate from the standard output and the folder.
+        unit: unit of the rate.
     """
 
     name: str
@@ -64,19 +64,19 @@ def alternate(
     folder: Path,
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> dict[str, Spread]:
-    """Run every contestant once per round, in order; return the rates by name.
+    """Run every contestant once per round, in order; return name -> rates, one per round.
 
-    An interrupt (SIGINT) after the first round ends the measurement: the complete rounds count.
+    An interrupt (SIGINT) after the first round ends the measurement; complete rounds count.
 
     Args:
-        contestants: with different names.
-        rounds: at least 1.
-        folder: where their folders are made; each is removed after its run.
-        say: told each result.
+        contestants: contestants with different names.
+        rounds: number of rounds, at least 1.
+        folder: parent of the contestants' folders, which are removed after each run.
+        say: function that prints a line of progress.
 
     Raises:
-        BenchmarkError: one failed; the message has the end of its output.
-        KeyboardInterrupt: in the first round.
+        BenchmarkError: a contestant failed; the message has the end of its output.
+        KeyboardInterrupt: an interrupt occurred in the first round.
     """
     values: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     try:
@@ -98,7 +98,7 @@ def once(contestant: Contestant, folder: Path) -> float:
     """Run a contestant once; return its rate.
 
     Raises:
-        BenchmarkError: it failed.
+        BenchmarkError: the contestant failed.
     """
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as own:
         argv = list(contestant.argv(Path(own)))

@@ -1,4 +1,4 @@
-"""Minimum, median and maximum of a few measurements, and ratios of paired ones."""
+"""Minimum, median and maximum of a few measurements, and ratios of paired measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Spread:
     """Measurements of one quantity, one per round, in the order of the rounds.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no measurements.
     """
 
     values: tuple[float, ...]
@@ -28,7 +28,7 @@ class Spread:
 
     @property
     def median(self) -> float:
-        """Return the middle value, or the mean of the two middle ones."""
+        """Return the middle value, or the mean of the two middle values."""
         return statistics.median(self.values)
 
     @property
@@ -40,17 +40,17 @@ class Spread:
 def ratios(of: Spread, over: Spread) -> Spread:
     """Return `of` / `over` round by round.
 
-    Both ran within minutes of each other in a round, so what else the machine did
+    Both contestants run within minutes of each other in a round. Therefore the load of the machine
     cancels better than in the ratio of two medians.
 
     Raises:
-        ValueError: they have different numbers of rounds.
+        ValueError: the numbers of rounds differ.
     """
     return Spread(tuple(a / b for a, b in zip(of.values, over.values, strict=True)))
 
 
 def over_windows(rates: Sequence[float]) -> float:
-    """Return the rate over windows of equally many images: all images / all seconds.
+    """Return the mean rate over windows of equal image counts: all images / all seconds.
 
     Raises:
         ValueError: there is no window, or a rate is not positive.

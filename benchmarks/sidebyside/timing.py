@@ -1,4 +1,4 @@
-"""How the programs measure a loader: images per second after a warm-up."""
+"""Measure the rate of a data loader: images per second after a warm-up."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 
 def images_per_second(sizes: Iterable[int], *, warmup: int, seconds: float) -> float:
-    """Return the rate of an endless stream of batches.
+    """Return the rate of an endless stream of batches in images per second.
 
     Args:
-        sizes: the number of images of each batch, given when it is ready.
-        warmup: batches that do not count: at least as many as are prepared ahead.
-        seconds: how long to measure.
+        sizes: number of images of each batch, yielded when the batch is ready.
+        warmup: batches before the measurement: at least the number of prefetched batches.
+        seconds: duration of the measurement.
     """
     stream = iter(sizes)
     for _ in range(warmup):
@@ -25,5 +25,5 @@ def images_per_second(sizes: Iterable[int], *, warmup: int, seconds: float) -> f
 
 
 def print_rate(rate: float) -> None:
-    """Print the line that the runner reads."""
+    """Print the rate as the JSON line that `runner.printed` reads."""
     print(json.dumps({"rate": rate}))

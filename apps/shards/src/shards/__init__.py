@@ -1,3 +1,3 @@
-"""Packed data sets, as the tool writes and checks them and a training reads them."""
+"""Packed data sets: the code shared by the tool, which writes and checks them, and by trainings."""
 
 __version__ = "0.1.0"

@@ -30,7 +30,7 @@ SCHEMA = 1
 NAME = entries.text(r"[a-z0-9][a-z0-9-]*", "is no name of small letters, digits and '-'")
 FILE_NAME = entries.text(r"[A-Za-z0-9][A-Za-z0-9._+~-]*", "is no plain name of a file")
 SHA256 = entries.text(r"[0-9a-f]{64}", "is no SHA-256 of 64 hexadecimal digits")
-# A reader opens what is listed: nothing outside of the data set's folder.
+# Readers open the listed paths, so a path must not lead out of the folder of the data set.
 RELATIVE_PATH = entries.text(
     r"(?!\.\.?(/|$))[^\s\\/]+(/(?!\.\.?(/|$))[^\s\\/]+)*",
     "must be a relative path without '.', '..' and '//'",
@@ -38,7 +38,7 @@ RELATIVE_PATH = entries.text(
 
 
 def _size(checking: Checking, where: Where, value: object) -> Any:
-    """Check a number of pixels, or a width and a height."""
+    """Check a size in pixels: a whole number, or a list of width and height."""
     if isinstance(value, list) and len(value) == 2:
         return tuple(whole(checking, (*where, at), one) for at, one in enumerate(value))
     return whole(checking, where, value)
@@ -46,15 +46,15 @@ def _size(checking: Checking, where: Where, value: object) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One file of samples, and its index where the format has one.
+    """One shard and, for formats that need an index, its index file.
 
     Attributes:
-        file: its path below the folder of the data set.
-        index: path of its index.
-        index_sha256: checksum of the index.
-        samples: how many it has.
-        bytes: its size.
-        sha256: its checksum.
+        file: path of the shard, relative to the folder of the data set.
+        index: path of the index, relative to the folder of the data set; None without an index.
+        index_sha256: SHA-256 of the index in hexadecimal.
+        samples: number of samples in the shard.
+        bytes: size of the shard in bytes.
+        sha256: SHA-256 of the shard in hexadecimal.
     """
 
     file: str = entry(RELATIVE_PATH)
@@ -67,28 +67,28 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedSplit:
-    """The shards of one split, in reading order."""
+    """The shards of one split, in reading order, and the number of samples in all of them."""
 
     samples: int = entry(whole)
     shards: list[Shard] = entry(listed(entries.record(Shard)))
 
     @classmethod
     def of(cls, shards: list[Shard]) -> PackedSplit:
-        """Return the split that these shards are all of."""
+        """Return the split that consists of `shards`."""
         return cls(samples=sum(shard.samples for shard in shards), shards=shards)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFacts:
-    """What all images share.
+    """Properties of all images of a data set.
 
     Attributes:
-        channels: 1 of grey images, 3 of RGB.
-        height: in pixels; None where it varies.
-        width: in pixels; None where it varies.
-        encoding: ending of the image files.
-        mean: of the training split, for each channel, in 0..1.
-        std: standard deviation of the training split, for each channel, in 0..1.
+        channels: 1 for grey images, 3 for RGB.
+        height: in pixels; None if the images differ in height.
+        width: in pixels; None if the images differ in width.
+        encoding: file name extension of the image files, without the dot.
+        mean: mean of each channel over the training split, in 0..1.
+        std: standard deviation of each channel over the training split, in 0..1.
     """
 
     channels: Literal[1, 3] = entry(one_of(1, 3))
@@ -101,16 +101,16 @@ class ImageFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """From what the shards were made: they are a function of this and the contract.
+    """The inputs of packing; together with the contract they determine the bytes of the shards.
 
     Attributes:
-        contents: file -> checksum of what was packed.
-        order_seed: of the order of the samples.
-        encoder: library and version that encoded images.
-        decoder: library and version that decoded videos.
-        resize: pixels of the shorter side at most, or width and height.
-        quality: of the JPEGs that were encoded.
-        skipped: how many undecodable images were left out.
+        contents: file name -> SHA-256 of each packed source file.
+        order_seed: seed of the order of the samples.
+        encoder: library and version that encoded the images.
+        decoder: library and version that decoded the videos; None without videos.
+        resize: maximum length of the shorter side, or (width, height), in pixels; None: no resize.
+        quality: JPEG quality of the encoded images.
+        skipped: number of undecodable images that were left out.
     """
 
     contents: dict[str, str] = entry(mapped(FILE_NAME, SHA256))
@@ -127,14 +127,14 @@ class Dataset:
     """The content of `dataset.json`.
 
     Attributes:
-        name: of the data set.
-        format: of its shards.
-        classes: names of the classes, by their numbers.
-        labels: what a sample is labelled with.
-        sample: what a sample is.
-        image: what all images share.
-        splits: the shards, by the names of the splits.
-        origin: from what they were made.
+        name: name of the data set.
+        format: format of the shards.
+        classes: names of the classes; the position of a name is the number of the class.
+        labels: kind of label of each sample.
+        sample: kind of sample: an image or a sequence of images.
+        image: properties of all images.
+        splits: split name -> shards of the split.
+        origin: inputs of packing, None if they are not recorded.
     """
 
     name: str = entry(NAME)
@@ -148,7 +148,7 @@ class Dataset:
 
     @property
     def kind(self) -> Kind:
-        """What its samples are."""
+        """Kind of label and kind of sample of this data set."""
         return Kind(self.labels, self.sample)
 
     @property
@@ -157,7 +157,7 @@ class Dataset:
         return [shard for split in self.splits.values() for shard in split.shards]
 
     def hashes(self) -> dict[str, str]:
-        """Return the listed SHA-256 of each shard and of each index that has one."""
+        """Return path -> SHA-256 of each shard, and of each index whose checksum is listed."""
         found = {}
         for shard in self.shards:
             found[shard.file] = shard.sha256
@@ -166,14 +166,19 @@ class Dataset:
         return found
 
     def missing_files(self, folder: Path) -> list[str]:
-        """Return a fault for each shard or index that is missing or has a wrong size."""
+        """Return one message for each shard or index that is missing or has the wrong size."""
         names = [name for one in self.shards for name in (one.file, one.index) if name]
         sizes = {name: (folder / name).stat().st_size for name in names
                  if (folder / name).is_file()}
         return self.wrong_sizes(folder, sizes)
 
     def wrong_sizes(self, place: Path, sizes: Mapping[str, int]) -> list[str]:
-        """Return what `missing_files` does, for files that have these `sizes` in bytes."""
+        """Return the messages of `missing_files` for given file sizes, without reading a folder.
+
+        Args:
+            place: folder or address that the messages name.
+            sizes: path below `place` -> size in bytes of each existing file.
+        """
         faults = []
         for shard in self.shards:
             found, path = sizes.get(shard.file), place / shard.file
@@ -187,14 +192,15 @@ class Dataset:
 
 
 def parse(document: object, *, strict: bool) -> Dataset:
-    """Return what the parsed JSON of a `dataset.json` says.
+    """Return the description in the parsed JSON of a `dataset.json`.
 
     Args:
         document: the parsed JSON.
-        strict: refuse unknown keys, too. A training does not: a later packer may have more to say.
+        strict: whether unknown keys are faults, too. Trainings ignore unknown keys, because a later
+            version of the packer may add keys.
 
     Raises:
-        Malformed: it breaks the schema.
+        Malformed: the document breaks the schema.
     """
     if isinstance(document, dict):
         schema, document = document.get("schema"), {**document}
@@ -206,13 +212,13 @@ def parse(document: object, *, strict: bool) -> Dataset:
 
 
 def text(dataset: Dataset) -> str:
-    """Return the text of `dataset.json`, without what is at its default."""
+    """Return the text of `dataset.json`, without the fields that have their default values."""
     document = {"schema": SCHEMA, **document_of(dataset)}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def document_of(value: Dataset | Shard) -> dict[str, Any]:
-    """Return the entries of a part of `dataset.json`, without what is at its default."""
+    """Return a data set or a shard as a JSON object, without fields that have default values."""
     found = entries.plain(value)
     assert isinstance(found, dict)  # noqa: S101 - what a dataclass becomes
     return found

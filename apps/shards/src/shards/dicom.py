@@ -1,4 +1,4 @@
-"""A DICOM file's picture, as X-rays come from hospitals: grey, of 8 bits, the air black."""
+"""Convert a grey DICOM image, such as an X-ray, to 8 bits."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ GREY = ("MONOCHROME1", "MONOCHROME2")
 
 
 def is_dicom(content: bytes) -> bool:
-    """Return whether `content` begins as a DICOM file does."""
+    """Return whether `content` has the magic bytes of a DICOM file."""
     return content[PREAMBLE : PREAMBLE + len(MAGIC)] == MAGIC
 
 
 def picture(content: bytes) -> Image.Image:
-    """Return the picture in its own window.
+    """Return the grey picture of a DICOM file, with the window that the file defines.
 
-    DICOM PS3.3, C.7.6.3.1.2 (MONOCHROME1: the lowest value is white), C.7.5.1.1.2 (padding), C.11.1
-    and C.11.2 (tables and windows between what is stored and what is shown).
+    The steps follow DICOM PS3.3: C.7.6.3.1.2 (MONOCHROME1: the lowest value is white),
+    C.7.5.1.1.2 (padding), C.11.1 and C.11.2 (tables and windows that map stored values to
+    displayed values).
 
     Raises:
-        ValueError: it has no pixels, more than one image, colours, a number that is none, or cannot
-            be decoded.
+        ValueError: the file has no pixels, several images, colours or an invalid number, or its
+            pixels cannot be decoded.
     """
     import pydicom  # slow to import, and rarely needed
 
@@ -52,7 +53,13 @@ def picture(content: bytes) -> Image.Image:
 def _eight_bits(
     shown: NDArray[np.float64], padding: NDArray[np.bool_], *, inverse: bool
 ) -> Image.Image:
-    """Return what is shown from black to white; padding is black and counts for neither."""
+    """Return displayed values, (height, width), scaled to 0..255; padding pixels become 0.
+
+    The minimum and maximum of the scaling ignore the padding.
+
+    Raises:
+        ValueError: all pixels are padding.
+    """
     if padding.all():
         raise ValueError("all of its pixels are padding")
     seen = shown[~padding]
@@ -65,7 +72,7 @@ def _eight_bits(
 
 
 def _check_kind(dataset: Any) -> None:
-    """Refuse what is no single grey image."""
+    """Raise ValueError unless the file contains exactly one grey image of a supported size."""
     if "PixelData" not in dataset:
         raise ValueError("a DICOM file without pixels")
     colours = _text(dataset, "PhotometricInterpretation")
@@ -85,7 +92,7 @@ def _check_kind(dataset: Any) -> None:
 
 
 def _check_numbers(dataset: Any) -> None:
-    """Refuse a scale or a window that is none; pydicom would leave it out, or fail."""
+    """Raise ValueError if a scale or window is not a number; pydicom would ignore it or crash."""
     for one, other in (("RescaleSlope", "RescaleIntercept"), ("WindowWidth", "WindowCenter")):
         for keyword, partner in ((one, other), (other, one)):
             if keyword in dataset:
@@ -99,10 +106,10 @@ def _check_numbers(dataset: Any) -> None:
 
 
 def _pixels(dataset: Any) -> NDArray[np.int64]:
-    """Return the cells (Rows, Columns) of the pixels, or what a decoder returns of them."""
+    """Return the pixel cells, (Rows, Columns); of compressed files, the decoder's values."""
     try:
         if not _is_compressed(dataset):
-            # It takes the lowest bits, whatever HighBit says, and padding beyond them is lost.
+            # pydicom's correction ignores HighBit and would lose padding values beyond BitsStored.
             dataset.pixel_array_options(correct_unused_bits=False)
         pixels = np.asarray(dataset.pixel_array)
     except MemoryError:
@@ -124,7 +131,7 @@ def _is_compressed(dataset: Any) -> bool:
 
 
 def _stored(cells: NDArray[np.int64], dataset: Any) -> NDArray[np.int64]:
-    """Return the stored values, without what is in the bits of the cells beside them."""
+    """Return the stored values, (Rows, Columns), without the unused bits of each cell."""
     bits, values = int(_number(dataset, "BitsStored")), cells
     if not _is_compressed(dataset):  # a decoder returns values, not cells
         highest = int(_number(dataset, "HighBit")) if "HighBit" in dataset else bits - 1
@@ -141,7 +148,7 @@ def _is_signed(dataset: Any) -> bool:
 
 
 def _shown(stored: NDArray[np.int64], dataset: Any) -> NDArray[np.float64]:
-    """Return the values after the tables, scale and window of the file."""
+    """Return the values after the modality table or scale and the window, (Rows, Columns)."""
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
     try:
@@ -157,14 +164,14 @@ def _shown(stored: NDArray[np.int64], dataset: Any) -> NDArray[np.float64]:
 
 
 def _padding(cells: NDArray[np.int64], dataset: Any) -> NDArray[np.bool_]:
-    """Return where the file says that pixels are padding around the image."""
+    """Return a mask, (Rows, Columns), of the pixels that the file declares as padding."""
     keywords = [one for one in ("PixelPaddingValue", "PixelPaddingRangeLimit") if one in dataset]
     if not keywords:
         return np.zeros(cells.shape, np.bool_)
     if "PixelPaddingValue" not in keywords:
         raise ValueError("it has PixelPaddingRangeLimit without PixelPaddingValue")
     span = 1 << int(_number(dataset, "BitsAllocated"))
-    # A writer may say 63536 where it means -2000, and the other way round.
+    # Some writers store the padding value -2000 as 63536, or the reverse.
     limits = [int(_number(dataset, one)) % span for one in keywords]
     if _is_signed(dataset):
         limits = [one - span if one >= span // 2 else one for one in limits]
@@ -179,7 +186,7 @@ def _text(dataset: Any, keyword: str) -> str:
 
 
 def _number(dataset: Any, keyword: str) -> float:
-    """Return a number of the file; of several, as windows may be, the first."""
+    """Return the number of an element; if a file lists several windows, that of the first."""
     from pydicom.multival import MultiValue
 
     try:
@@ -196,7 +203,7 @@ def _number(dataset: Any, keyword: str) -> float:
 
 
 def _raw(dataset: Any, keyword: str) -> str:
-    """Return an element as it is in the file, for a message."""
+    """Return the text of an undecoded element, quoted for an error message."""
     element = dataset.get_item(keyword)
     value = getattr(element, "value", None)
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value or "")

@@ -1,7 +1,7 @@
-"""The display matrix of a video: how a player turns and mirrors its frames.
+"""The display matrix of a video, by which a player rotates and mirrors the frames.
 
-Phones write videos as the sensor lies, with a matrix in the file that sets them upright. The tool
-packs videos and an app predicts from them: a network must see both alike.
+Phones store frames as the sensor records them, and add a matrix that turns them upright. The tool
+packs videos, and an app predicts from videos: both must pass the same frames to a network.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import av
 
 _ONE, _ONE_AT_LAST = 1 << 16, 1 << 30
-"""1.0 in the first two columns, and in the last one: FFmpeg's libavutil/display.h."""
+"""The value 1.0 in the first two columns and in the last column: libavutil/display.h of FFmpeg."""
 
 _NEAR = 1 / 1024
-"""Sines of right angles that writers compute are not all just 0 or 1."""
+"""Tolerance of the entries of the matrix: some writers compute sines of right angles inexactly."""
 
 _TURNS = {
     (1, 0, 0, 1): None,
@@ -30,14 +30,16 @@ _TURNS = {
     (0, -1, -1, 0): Image.Transpose.TRANSVERSE,
     (0, -1, 1, 0): Image.Transpose.ROTATE_90,
 }
-"""By a, b, c, d: the stored point (p, q) is shown at (a p + c q, b p + d q); q points down."""
+"""(a, b, c, d) -> transposition. The stored point (p, q) is shown at (a p + c q, b p + d q), and q
+points down.
+"""
 
 
 def upright(image: Image.Image, frame: av.VideoFrame) -> Image.Image:
-    """Return `image`, made of `frame`, as a player shows it.
+    """Return `image`, which was made from `frame`, in the orientation that a player shows.
 
     Raises:
-        ValueError: the matrix does more than to turn by right angles and to mirror.
+        ValueError: the matrix does not only rotate by right angles and mirror.
     """
     from av.sidedata.sidedata import Type
 
@@ -49,13 +51,16 @@ def upright(image: Image.Image, frame: av.VideoFrame) -> Image.Image:
 
 
 def turn_of(matrix: tuple[int, ...]) -> Image.Transpose | None:
-    """Return what sets a frame upright by `matrix`: a, b, u, c, d, v, x, y, w in fixed point.
+    """Return the transposition that a display matrix describes; None if the frame is unchanged.
 
-    x and y say where on the screen it is shown, which does not matter here. A matrix whose a, b, c,
-    d are singular, such as all zeros, shows nothing: FFmpeg's players ignore it, and so does this.
+    A matrix with singular a, b, c, d, such as all zeros, is ignored, as in FFmpeg's players.
+
+    Args:
+        matrix: a, b, u, c, d, v, x, y, w in fixed point. The position on the screen, x and y, is
+            ignored.
 
     Raises:
-        ValueError: see `upright`.
+        ValueError: the matrix does not only rotate by right angles and mirror.
     """
     a, b, u, c, d, v, _, _, w = matrix
     if a * d == b * c:

@@ -1,7 +1,7 @@
-"""Check a JSON document against dataclasses: every fault at once, each with its place.
+"""Check a JSON document against dataclasses, and report all faults with their places.
 
-A field of such a dataclass is made by `entry`, with the check of its value. There is no Pydantic
-here, because the images of the apps do not have it.
+`entry` makes a field of a dataclass and holds the check of its value. This module replaces
+Pydantic, which the images of the apps do not contain.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 Where = tuple["str | int", ...]
-"""The place of a value: keys and positions, from the outside to the inside."""
+"""The place of a value in a document: keys and list positions, from the outermost inwards."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong at a place.
+    """A fault at one place of a document.
 
     Attributes:
-        where: the place.
-        problem: what is wrong, for example "is missing".
-        told: whether `value` helps to understand the problem.
-        value: what was found there.
+        where: place of the fault.
+        problem: description of the fault, for example "is missing".
+        told: whether messages about the fault print `value`.
+        value: the faulty value.
     """
 
     where: Where
@@ -40,7 +40,7 @@ class Malformed(ValueError):  # noqa: N818 - says what the document is
     """A document breaks its schema.
 
     Attributes:
-        faults: all of them, in the order of the schema.
+        faults: all faults, in the order of the schema.
     """
 
     def __init__(self, faults: list[Fault]) -> None:
@@ -56,33 +56,33 @@ class Checking:
     """The check of one document.
 
     Attributes:
-        strict: whether keys that the schema does not have are faults.
-        faults: those that were found.
+        strict: whether unknown keys are faults.
+        faults: the faults of the document so far.
     """
 
     strict: bool
     faults: list[Fault] = field(default_factory=list)
 
     def fault(self, where: Where, problem: str, value: object) -> None:
-        """Note that `value` is wrong."""
+        """Record a fault of `value` at `where`."""
         told = not isinstance(value, (dict, list))
         self.faults.append(Fault(where, problem, told, value if told else None))
 
 
 Check = Callable[[Checking, Where, object], Any]
-"""Returns the value to keep; notes a fault where there is none."""
+"""A function that returns the checked value, or records a fault and returns None."""
 
 
 def entry(check: Check, **options: Any) -> Any:
-    """Return a field of a dataclass whose value has to pass `check`."""
+    """Return a dataclass field whose value must pass `check`."""
     return field(metadata={"check": check}, **options)
 
 
 def parse(cls: type[T], document: object, *, strict: bool) -> T:
-    """Return `document` as the dataclass `cls`, whose fields are made by `entry`.
+    """Return `document` as an instance of the dataclass `cls`, whose fields are made by `entry`.
 
     Raises:
-        Malformed: it breaks the schema; with `strict` also by keys that `cls` does not have.
+        Malformed: the document breaks the schema, or has unknown keys while `strict` is true.
     """
     checking = Checking(strict)
     found: T = record(cls)(checking, (), document)
@@ -101,7 +101,7 @@ def _checked(
 
 
 def record(cls: type[Any]) -> Check:
-    """Return the check of an object with the fields of the dataclass `cls`."""
+    """Return a check for an object with the fields of the dataclass `cls`."""
     def check(checking: Checking, where: Where, value: object) -> Any:
         if not isinstance(value, dict):
             return checking.fault(where, "is no object of keys and values", value)
@@ -123,7 +123,7 @@ def record(cls: type[Any]) -> Check:
 
 
 def text(pattern: str = "", problem: str = "") -> Check:
-    """Return the check of a text, all of which matches `pattern`."""
+    """Return a check for a string that matches `pattern` completely."""
     compiled = re.compile(pattern) if pattern else None
 
     def check(checking: Checking, where: Where, value: object) -> Any:
@@ -137,21 +137,21 @@ def text(pattern: str = "", problem: str = "") -> Check:
 
 
 def whole(checking: Checking, where: Where, value: object) -> Any:
-    """Check a whole number of 0 or more."""
+    """Return `value` if it is an integer >= 0; otherwise record a fault."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     return checking.fault(where, "is no whole number of 0 or more", value)
 
 
 def number(checking: Checking, where: Where, value: object) -> Any:
-    """Check a finite number."""
+    """Return `value` as a float if it is a finite number; otherwise record a fault."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     return checking.fault(where, "is no finite number", value)
 
 
 def one_of(*known: object) -> Check:
-    """Return the check of a value that is one of `known`."""
+    """Return a check for a value that equals an element of `known`, with the same type."""
     def check(checking: Checking, where: Where, value: object) -> Any:
         if any(type(value) is type(one) and value == one for one in known):
             return value
@@ -161,14 +161,14 @@ def one_of(*known: object) -> Check:
 
 
 def optional(inner: Check) -> Check:
-    """Return the check of what may be null."""
+    """Return a check that accepts null and every value that passes `inner`."""
     return lambda checking, where, value: (
         None if value is None else inner(checking, where, value)
     )
 
 
 def listed(inner: Check) -> Check:
-    """Return the check of a list of values that pass `inner`."""
+    """Return a check for a list of values that pass `inner`."""
     def check(checking: Checking, where: Where, value: object) -> Any:
         if not isinstance(value, list):
             return checking.fault(where, "is no list", value)
@@ -178,7 +178,7 @@ def listed(inner: Check) -> Check:
 
 
 def mapped(key: Check, inner: Check) -> Check:
-    """Return the check of an object whose keys pass `key` and whose values pass `inner`."""
+    """Return a check for an object whose keys pass `key` and whose values pass `inner`."""
     def check(checking: Checking, where: Where, value: object) -> Any:
         if not isinstance(value, dict):
             return checking.fault(where, "is no object of keys and values", value)
@@ -191,7 +191,7 @@ def mapped(key: Check, inner: Check) -> Check:
 
 
 def plain(value: object) -> object:
-    """Return dataclasses as JSON has them, without what is at its default."""
+    """Return dataclasses as JSON objects, without the fields that have their default values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)

@@ -1,7 +1,7 @@
-"""The error of a shard that cannot be read."""
+"""The error of an unreadable shard."""
 
 from __future__ import annotations
 
 
 class ShardError(Exception):
-    """A shard, its index or a record is missing or damaged; the message names it."""
+    """A shard, its index or a record is missing or damaged; the message has its name."""

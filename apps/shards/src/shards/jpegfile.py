@@ -1,4 +1,4 @@
-"""The segments of a JPEG file, ITU-T T.81, and what they say of its picture."""
+"""Read the segments of a JPEG file, ITU-T T.81, and the properties of its picture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _HUFFMAN, _ARITHMETIC = (0xC0, 0xC1, 0xC2), (0xC9, 0xCA)  # table B.1
 
 
 def facts(content: bytes) -> Facts:
-    """Return what a JPEG file says of itself; BadImage if no decoder reads it."""
+    """Return the properties of a JPEG file from its headers, without decoding the pixels.
+
+    Raises:
+        BadImage: the file is damaged, or no decoder supports its kind.
+    """
     frame: tuple[int, bytes] | None = None
     tags = []
     for marker, start, end in segments(content):
@@ -35,7 +39,11 @@ def facts(content: bytes) -> Facts:
 
 
 def segments(content: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield marker, begin and end of each segment of a JPEG file up to its pixels."""
+    """Yield marker, begin and end (byte positions) of each segment of a JPEG file up to its pixels.
+
+    Raises:
+        BadImage: the file is truncated before its pixels.
+    """
     at = 2
     while True:
         at = content.find(b"\xff", at)  # decoders skip what is between segments
@@ -57,7 +65,12 @@ def segments(content: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def without(content: bytes, unwanted: Callable[[int, bytes], bool]) -> bytes:
-    """Return a JPEG file without its application segments (marker, body) that are `unwanted`."""
+    """Return a JPEG file without the application segments for which `unwanted` returns true.
+
+    Args:
+        content: the JPEG file.
+        unwanted: function of the marker and the body of a segment.
+    """
     parts, at = [], 0
     for marker, start, end in segments(content):
         if 0xE0 <= marker <= 0xEF and unwanted(marker, content[start + 4 : end]):
@@ -67,5 +80,5 @@ def without(content: bytes, unwanted: Callable[[int, bytes], bool]) -> bytes:
 
 
 def without_exif(content: bytes) -> bytes:
-    """Return a JPEG file without its EXIF."""
+    """Return a JPEG file without its EXIF segments."""
     return without(content, lambda marker, body: marker == 0xE1 and body.startswith(EXIF))

@@ -1,4 +1,4 @@
-"""What the samples of a data set are, and how they are packed."""
+"""The kinds of samples and of labels of a data set, and the formats of packed data."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from dataclasses import dataclass
 from typing import Literal
 
 FormatName = Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"]
-"""How a data set is packed."""
+"""The format of a packed data set."""
 
 Labels = Literal["class", "multi", "none"]
-"""What a sample is labelled with: one class, any number of classes, or nothing."""
+"""The kind of label of a sample: one class, any number of classes, or no label."""
 
 SampleKind = Literal["image", "sequence"]
-"""What one sample is: an image, or the frames of a sequence, in order and of one size."""
+"""The kind of a sample: one image, or a sequence of frames, in order and of equal size."""
 
 SampleWord = Literal["class", "multi", "none", "sequence"]
-"""What a sample is, in one word: images by their labels, or sequences of them."""
+"""The kind of a data set in one word: the kind of label of images, or "sequence"."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What the samples of a data set are."""
+    """The kind of the samples of a data set: the kind of label, and image or sequence."""
 
     labels: Labels = "class"
     sample: SampleKind = "image"
 
     @property
     def plain(self) -> bool:
-        """Whether a sample is one image of one class, which every format can hold."""
+        """Whether a sample is one image with one class; every format can store such samples."""
         return self == Kind()
 
     @property
     def word(self) -> SampleWord:
-        """What the card of an app calls them."""
+        """The word for this kind of data in the card of an app."""
         return "sequence" if self.sample == "sequence" else self.labels

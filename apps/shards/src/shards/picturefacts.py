@@ -1,4 +1,4 @@
-"""What a picture file says at its begin, and what EXIF says of its orientation."""
+"""The properties of a picture file in its headers, and the orientation in its EXIF data."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ _ORIENTATION = 0x0112  # EXIF 2.32, table 4
 
 
 class BadImage(Exception):  # noqa: N818 - the fault of an image, named where it is collected
-    """An image cannot be decoded; says why."""
+    """An image cannot be decoded; the message has the cause."""
 
 
 def fault(text: object) -> BadImage:
-    """Return the error of a file that cannot be decoded."""
+    """Return the error for a file that cannot be decoded; `text` is the cause."""
     return BadImage(f"cannot be decoded: {text}")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a picture file says at its begin.
+    """The properties of a picture file from its headers.
 
     Attributes:
-        kind: `jpg`, `png`, or "" for one of `OTHERS`.
-        width: of the stored pixels, which may have to be turned.
-        height: of them.
-        orientation: 1 to 8, as EXIF says; 0 where it says several or says it several times, which
-            counts as upright, and which decoders do not read alike.
+        kind: `jpg`, `png`, or "" for a format of `picturefile.OTHERS`.
+        width: width of the stored pixels, before a rotation by EXIF.
+        height: height of the stored pixels, before a rotation by EXIF.
+        orientation: 1 to 8, as in EXIF. 0: the file has several orientations, which decoders
+            interpret differently; this project treats the picture as upright.
         common: whether every decoder reads the stored pixels.
-        deep: whether they are grey of 16 bits.
+        deep: whether the pixels are grey with 16 bits.
     """
 
     kind: str
@@ -41,24 +41,25 @@ class Facts:
 
     @property
     def plain(self) -> bool:
-        """Whether every decoder sees the same picture."""
+        """Whether every decoder returns the same picture."""
         return self.common and self.orientation == 1
 
     @property
     def sideways(self) -> bool:
-        """Whether width and height of the upright picture are the other way round."""
+        """Whether the orientation swaps width and height."""
         return self.orientation >= 5
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the upright picture."""
+        """Width and height of the upright picture in pixels."""
         return (self.height, self.width) if self.sideways else (self.width, self.height)
 
 
 def orientation_of(exif: bytes) -> int:
-    """Return what EXIF (a TIFF header and what follows) says of the orientation; 0: several.
+    """Return the orientation (1 to 8) in EXIF data, which begin with a TIFF header.
 
-    What cannot be read is none, and none is upright: so do the decoders, too.
+    Unreadable or missing orientations count as 1, upright, as in common decoders. A tag with
+    several values returns 0.
     """
     order = {b"II": "<", b"MM": ">"}.get(exif[:2], "<")
     try:
@@ -77,8 +78,8 @@ def orientation_of(exif: bytes) -> int:
 
 
 def orientation_in(tags: list[int]) -> int:
-    """Return the orientation of a file with these `tags`; 0 where they contradict each other.
+    """Return the orientation of a file with the EXIF orientations `tags`; 0 if they are ambiguous.
 
-    Of two, decoders take the first, the last or none, and one of them crashes.
+    Of two EXIF blocks, decoders use the first, the last or none, and one decoder crashes.
     """
     return 0 if len(tags) > 1 and tags[0] == 1 else tags[0] if tags else 1

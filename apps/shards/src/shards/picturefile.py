@@ -1,8 +1,9 @@
-"""A picture file: what is in it, and its pixels by the one rule that packer and apps share.
+"""Picture files: their properties, and their pixels by the rule that packer and apps share.
 
-The rule: upright as EXIF says; 8 bits, of 16 bits of grey the upper 8; a palette's colours; without
-its alpha channel; CMYK as RGB; grey stays grey. What only some decoders read, or read otherwise, is
-*not plain*: it is encoded anew, or refused by name.
+The rule: the picture is turned upright by EXIF and has 8 bits (of 16-bit grey, the upper 8 bits).
+Palettes become colours, the alpha channel is dropped, CMYK becomes RGB, and grey stays grey. A file
+that decoders read differently, or only some decoders read, is *not plain*: it is encoded again, or
+refused with its name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shards.picturefacts import EXIF, BadImage, Facts, fault, orientation_of
 
 JPEG, PNG = jpegfile.MAGIC, pngfile.MAGIC
 OTHERS = ("BMP", "PPM", "TIFF", "WEBP")
-"""What is read besides JPEG and PNG where somebody has such files; none of it is packed."""
+"""Further formats that can be read from a folder of images; none of them is packed."""
 
 MOST_PIXELS = 178_956_970  # Pillow's own limit: a few bytes can claim to be more
 _TURNS = {
@@ -28,15 +29,15 @@ _TURNS = {
     6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,
 }
 _USED = 1 << 14
-"""A grey picture of 16 bits has values from here on, or it has fewer bits than its file."""
+"""Minimum of the largest value of a 16-bit grey picture; below it, the picture uses fewer bits."""
 
 
 def facts(content: bytes) -> Facts:
-    """Return what `content` says of itself, without decoding it.
+    """Return the properties of a picture file from its headers, without decoding the pixels.
 
     Raises:
-        BadImage: it is no picture, or one that no decoder reads, of several pictures, or of more
-            pixels than `MOST_PIXELS`.
+        BadImage: the file is no picture, no decoder reads it, it contains several pictures, or it
+            has more than `MOST_PIXELS` pixels.
     """
     if content.startswith(JPEG):
         found = jpegfile.facts(content)
@@ -50,12 +51,12 @@ def facts(content: bytes) -> Facts:
 
 
 def check(content: bytes) -> Facts:
-    """Return `facts`; of a PNG file look at all chunks, checksums and rows, too.
+    """Return `facts`, after a check of all chunks, checksums and rows of a PNG file.
 
-    Pillow reads over faults there at which the decoders of a training stop.
+    Pillow ignores faults in PNG files at which the decoders of a training stop.
 
     Raises:
-        BadImage: it is damaged, or as by `facts`.
+        BadImage: the file is damaged, or `facts` refuses it.
     """
     found = facts(content)
     if found.kind == "png":
@@ -64,20 +65,25 @@ def check(content: bytes) -> Facts:
 
 
 def picture(content: bytes) -> Image.Image:
-    """Return the upright picture, mode L or RGB.
+    """Return the upright picture of a file, in mode L or RGB.
 
     Raises:
-        BadImage: it cannot be decoded, or is damaged.
+        BadImage: the file cannot be decoded, or is damaged.
     """
     found = check(content)
     return upright(decoded(content), found.orientation)
 
 
 def decoded(content: bytes, least: tuple[int, int] | None = None) -> Image.Image:
-    """Return the stored pixels, mode L or RGB; a JPEG may be halved down to `least` on the way.
+    """Return the stored pixels in mode L or RGB, before a rotation by EXIF.
+
+    Args:
+        content: a picture file.
+        least: (width, height) in pixels. A JPEG may be decoded at a half, a quarter or an eighth of
+            its size, as long as it is not smaller than `least`. None: full size.
 
     Raises:
-        BadImage: they cannot be decoded.
+        BadImage: the pixels cannot be decoded.
     """
     with opened(content) as image:
         if least is not None:
@@ -87,15 +93,16 @@ def decoded(content: bytes, least: tuple[int, int] | None = None) -> Image.Image
 
 
 def plain(content: bytes, save: Callable[[Image.Image], bytes] | None = None) -> bytes:
-    """Return a picture file that every decoder reads alike: `content` itself, or what follows it.
+    """Return `content` or a replacement that every decoder reads in the same way.
 
     Args:
         content: a picture file.
-        save: encodes the upright picture where it has to be; without it, as PNG in haste.
+        save: function that encodes the upright picture if a replacement is needed; None:
+            uncompressed PNG.
 
     Raises:
-        BadImage: it cannot be decoded. Of plain files nobody looks at the pixels here, unless they
-            have 16 bits, of which fewer may be used.
+        BadImage: the file cannot be decoded. The pixels of plain files are not checked, except
+            those of 16 bits, which may use fewer bits.
     """
     found = facts(content)
     if found.common and found.orientation == 0:
@@ -109,23 +116,23 @@ def plain(content: bytes, save: Callable[[Image.Image], bytes] | None = None) ->
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Return the picture turned as EXIF says."""
+    """Return the picture rotated or mirrored by an EXIF orientation."""
     turn = _TURNS.get(orientation)
     return image if turn is None else image.transpose(turn)
 
 
 def in_channels(image: Image.Image, channels: int) -> Image.Image:
-    """Return a picture of mode L or RGB in grey (1 channel) or in RGB (3)."""
+    """Return a picture of mode L or RGB as grey (1 channel) or RGB (3 channels)."""
     return image.convert("L" if channels == 1 else "RGB")
 
 
 def opened(content: bytes) -> Image.Image:
-    """Return the picture with its pixels still to be loaded.
+    """Return a picture whose pixels are not loaded yet.
 
-    Pillow gets no metadata: it fails at odd ones, and limits how much of them there may be.
+    The metadata are removed first, because Pillow fails at odd metadata and limits their size.
 
     Raises:
-        BadImage: it is no picture.
+        BadImage: the file is no picture.
     """
     if content.startswith(JPEG):
         kept = jpegfile.without(content, lambda marker, _: marker not in (0xE0, 0xEE))
@@ -139,7 +146,7 @@ def load(image: Image.Image) -> None:
     """Decode the pixels of an opened picture.
 
     Raises:
-        BadImage: they cannot be.
+        BadImage: the pixels cannot be decoded.
     """
     try:
         image.load()
@@ -161,7 +168,7 @@ def _opened(content: bytes, formats: tuple[str, ...]) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Return the pixels in mode L or RGB, and grey of 16 bits scaled, which Pillow would clip."""
+    """Return the pixels in mode L or RGB; scale grey of 16 bits, which Pillow would clip."""
     if image.mode in ("L", "RGB"):
         return image
     if image.mode.startswith("I"):
@@ -198,6 +205,6 @@ def _other(content: bytes) -> Facts:
         ) from None
     if pictures > 1:
         raise BadImage(f"has {pictures} pictures in it; one is needed")
-    # Pillow turns TIFF by itself, as its tag of the same number says.
+    # Pillow itself applies the orientation tag of TIFF files.
     turn = orientation_of(exif.removeprefix(EXIF)) if exif else 1
     return Facts("", width, height, turn, common=False)

@@ -1,4 +1,4 @@
-"""The chunks of a PNG file, and faults in them at which decoders stop."""
+"""Read the chunks of a PNG file, and find faults at which decoders stop."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by PNG's colour type
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
           (0, 1, 1, 2))
-"""PNG's seven passes: the first column and row of each, and its steps."""
+"""The seven passes of interlaced PNG: first column, first row, column step and row step."""
 
 
 def chunks(content: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield name, begin and end of each chunk of a PNG file."""
+    """Yield name, begin and end (byte positions) of each chunk of a PNG file.
+
+    Raises:
+        BadImage: the file is truncated.
+    """
     at, name = len(MAGIC), b""
     while name != b"IEND":
         if at + 12 > len(content):
@@ -35,7 +39,11 @@ def _chunk(name: bytes, at: int) -> str:
 
 
 def facts(content: bytes) -> Facts:
-    """Return what a PNG file says of itself; BadImage if no decoder reads it."""
+    """Return the properties of a PNG file from its headers, without decoding the pixels.
+
+    Raises:
+        BadImage: the file is damaged, has several pictures, or no decoder reads it.
+    """
     tags, pictures = [], 1
     for name, at, end in chunks(content):
         if name == b"eXIf":
@@ -49,7 +57,7 @@ def facts(content: bytes) -> Facts:
 
 
 def _head(content: bytes) -> tuple[int, int, int, int, int]:
-    """Return width, height, bits, colour type and interlacing of a PNG file."""
+    """Return width, height, bit depth, colour type and interlacing of a PNG file."""
     name, at, end = next(chunks(content))
     if name != b"IHDR" or end - at != 25:
         raise fault(f"a PNG file that begins with {_chunk(name, at)}, or damaged")
@@ -62,7 +70,7 @@ def _head(content: bytes) -> tuple[int, int, int, int, int]:
 
 
 def check(content: bytes) -> None:
-    """Refuse a PNG file at whose chunks, checksums or rows a decoder stops."""
+    """Raise BadImage if a decoder would stop at the chunks, checksums or rows of a PNG file."""
     rows, palette, before = _Rows(content), False, b""
     for name, at, end in chunks(content):
         where = _chunk(name, at)
@@ -85,7 +93,7 @@ def check(content: bytes) -> None:
 
 
 class _Rows:
-    """The unpacked bytes of a PNG file's rows, counted."""
+    """Counts the decompressed bytes of all rows of a PNG file."""
 
     def __init__(self, content: bytes) -> None:
         width, height, depth, self.colours, interlaced = _head(content)
@@ -98,7 +106,7 @@ class _Rows:
         self.begun = False
 
     def add(self, body: bytes | memoryview) -> None:
-        """Unpack one more part of them, a piece at a time: few bytes may become very many."""
+        """Decompress a part of the rows in small pieces, because few bytes may expand to many."""
         self.begun = True
         rest: bytes | memoryview = body
         while len(rest) and not self._unpack.eof and self._found <= 2 * self._wanted:
@@ -109,19 +117,19 @@ class _Rows:
             rest = self._unpack.unconsumed_tail
 
     def end(self) -> None:
-        """Refuse rows that are missing."""
+        """Raise BadImage if rows are missing."""
         if self._found < self._wanted or not self._unpack.eof:
             raise fault(f"a truncated PNG file, which has {self._found:,} of the"
                            f" {self._wanted:,} bytes of its rows, or no end of them")
 
 
 def only(content: bytes, wanted: tuple[bytes, ...]) -> bytes:
-    """Return a PNG file with its `wanted` chunks only."""
+    """Return a PNG file with only the chunks whose names are in `wanted`."""
     parts = [content[at:end] for name, at, end in chunks(content) if name in wanted]
     return MAGIC + b"".join(parts)
 
 
 def without_exif(content: bytes) -> bytes:
-    """Return a PNG file without its EXIF."""
+    """Return a PNG file without its EXIF chunks."""
     kept = [content[at:end] for name, at, end in chunks(content) if name != b"eXIf"]
     return MAGIC + b"".join(kept)

@@ -1,8 +1,8 @@
-"""The little of Protocol Buffers that a record needs; reading copies nothing.
+"""The subset of Protocol Buffers that records need; reading does not copy.
 
-Encoding: https://protobuf.dev/programming-guides/encoding. A message is a row of fields, each a key
-(number and wire type) and a value. Google's library would copy each image out of the mapped shard;
-the two messages that are written and read here have few fields.
+Encoding: https://protobuf.dev/programming-guides/encoding. A message is a sequence of fields, each
+with a key (number and wire type) and a value. Google's library would copy each image from the
+mapped shard; the two message types that are read and written here have few fields.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
 def varint(value: int) -> bytes:
-    """Return `value` >= 0, seven bits a byte, the lowest first."""
+    """Return `value` >= 0 as a varint: seven bits per byte, the lowest bits first."""
     parts = bytearray()
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)
@@ -23,17 +23,17 @@ def varint(value: int) -> bytes:
 
 
 def encoded(number: int, value: int | bytes) -> bytes:
-    """Return one field: a varint, or bytes (a text, a message, packed numbers)."""
+    """Return one encoded field: a varint, or bytes (a string, a message, packed numbers)."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | BYTES) + varint(len(value)) + value
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield (field number, value): a varint as int, everything else as a view of its bytes.
+    """Yield (field number, value): a varint as int, any other value as a view of its bytes.
 
     Raises:
-        ValueError: not a message.
+        ValueError: the bytes are not a message.
     """
     at, end = 0, len(message)
     while at < end:
@@ -60,7 +60,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def field(message: memoryview, number: int) -> memoryview | None:
-    """Return the last field `number` of bytes, or None; ValueError if it is of another type."""
+    """Return the last field `number` as bytes, or None; raise ValueError if it is a varint."""
     found = None
     for key, value in fields(message):
         if key == number:
@@ -71,10 +71,10 @@ def field(message: memoryview, number: int) -> memoryview | None:
 
 
 def read_varint(message: memoryview, at: int) -> tuple[int, int]:
-    """Return the number at `at`, and where it ends.
+    """Return the varint at byte `at`, and the position of its end.
 
     Raises:
-        ValueError: it does not end within the message or ten bytes.
+        ValueError: the varint does not end within the message or within ten bytes.
     """
     length = len(message)
     value = shift = 0
@@ -89,7 +89,7 @@ def read_varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def varints(packed: memoryview) -> Iterator[int]:
-    """Yield the numbers of a packed field."""
+    """Yield the varints of a packed field."""
     at = 0
     while at < len(packed):
         value, at = read_varint(packed, at)
@@ -97,5 +97,5 @@ def varints(packed: memoryview) -> Iterator[int]:
 
 
 def signed(value: int) -> int:
-    """Return a varint as int64 (int32 is stored as if it were one)."""
+    """Return a varint as a signed int64; an int32 has the same encoding."""
     return value - (1 << 64) if value >> 63 else value

@@ -1,4 +1,4 @@
-"""The options that several apps share: one help text and one check for each.
+"""Options that several apps share: one help text and one check for each option.
 
 Each function returns the dataclass field of one option, so that the settings of an app list all
 options of a command in one place:
@@ -28,7 +28,7 @@ USABLE_CORES = len(os.sched_getaffinity(0))
 
 
 def data(content: str) -> Any:
-    """Return --data of a command that reads a packed data set of `content`."""
+    """Return --data of a command that reads a packed data set; `content` names the data."""
     return option(None, f"folder of the packed {content} (dataset.json)", Path)
 
 
@@ -43,7 +43,7 @@ def max_steps(remark: str = "") -> Any:
 
 
 def seed(text: str) -> Any:
-    """Return --seed; `text` names what the seed determines."""
+    """Return --seed; `text` lists the random choices that the seed determines."""
     return option(17, text, non_negative_int)
 
 
@@ -110,7 +110,7 @@ def eval_every() -> Any:
 
 
 def log_every(steps: int) -> Any:
-    """Return --log-every with the default `steps`."""
+    """Return --log-every with a default of `steps` steps."""
     return option(steps, "steps between lines of progress", positive_int)
 
 
@@ -148,11 +148,11 @@ def count(default: int, text: str) -> Any:
 
 
 def check_training(settings: Any, command: str = "train") -> None:
-    """Refuse contradictions among the shared options of a training.
+    """Raise ArgumentError if the shared options of a training contradict each other.
 
     Args:
         settings: options of the training; `backend` and `resume` are optional.
-        command: its name.
+        command: name of the command, for the message.
 
     Raises:
         ArgumentError: an option is missing, or two options contradict each other.
@@ -169,7 +169,7 @@ def check_training(settings: Any, command: str = "train") -> None:
 
 
 def check_checkpoint(settings: Any, command: str) -> None:
-    """Refuse a `command` that has not exactly one of --out and --checkpoint.
+    """Raise ArgumentError unless exactly one of --out and --checkpoint is given.
 
     Raises:
         ArgumentError: both or neither are given.
@@ -179,7 +179,7 @@ def check_checkpoint(settings: Any, command: str) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture whose name has an unknown suffix, or which already exists.
+    """Raise ArgumentError if a picture has an unknown file name extension, or already exists.
 
     Raises:
         ArgumentError: the picture cannot be written.
@@ -201,7 +201,7 @@ class PlotSettings:
     )
 
     def check(self) -> None:
-        """Refuse missing options, and a picture that already exists.
+        """Raise ArgumentError if an option is missing, or the picture already exists.
 
         Raises:
             ArgumentError: an option is missing, or the picture cannot be written.

@@ -31,8 +31,8 @@ class Outputs:
 
     Attributes:
         folder: the `--out` folder.
-        checkpoints: its checkpoints.
-        log: its `metrics.jsonl`, truncated to the checkpoint.
+        checkpoints: checkpoints of the run.
+        log: `metrics.jsonl` of the run, truncated to the checkpoint.
         state: the checkpoint from which the training resumes, None for a new run.
         is_main: whether this rank writes.
         identity: the settings that checkpoints record: see `open_outputs`.
@@ -60,7 +60,7 @@ def is_finished(folder: Path, resume: str, warn: Callable[[str], None]) -> bool:
         warn: function that reports a `result.json` that contradicts the rest of the run.
 
     Raises:
-        ArgumentError: the folder has a run, and a new one was requested.
+        ArgumentError: the folder has a run, and a new run was requested.
     """
     _refuse_used(folder, resume)
     doubt = _doubt(folder)
@@ -79,7 +79,7 @@ def _refuse_used(folder: Path, resume: str) -> None:
 
 
 def _has(path: Path) -> bool:
-    """Return whether `path` exists; metrics without a line belong to a run that never started."""
+    """Return whether `path` exists; an empty `metrics.jsonl` counts as missing: no run started."""
     return os.path.lexists(path) and (path.name != METRICS or path.lstat().st_size > 0)
 
 
@@ -89,7 +89,7 @@ def _is_own(folder: Path, resume: str) -> bool:
 
 
 def _doubt(folder: Path) -> str | None:
-    """Return what contradicts a `result.json`; None if nothing does, or there is none.
+    """Return how `result.json` contradicts the run; None if it agrees or does not exist.
 
     A `result.json` marks the end only if it agrees with the last line of the metrics and with the
     newest checkpoint.
@@ -127,9 +127,9 @@ def open_outputs(
 ) -> Outputs:
     """Return the outputs in `folder` for a new or a resumed run.
 
-    Rank 0 alone reads and writes the folder; all ranks get the same state. A state has its `step`,
-    the `identity` of its training, and as `metrics_offset` the size of the metrics at that moment
-    in bytes.
+    Rank 0 alone reads and writes the folder; all ranks get the same state. A state contains its
+    `step`, the `identity` of its training, and `metrics_offset`, the size of the metrics in bytes
+    when the checkpoint was written.
 
     Args:
         folder: the `--out` folder; created if missing.
@@ -227,7 +227,7 @@ def _find_state(
 
 
 def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None:
-    """Refuse metrics that differ from those at the time of the checkpoint `saved`.
+    """Raise DataError unless the metrics agree with the checkpoint `saved`.
 
     The check precedes the training; otherwise its metrics would be unreadable at its end.
     """
@@ -259,12 +259,13 @@ def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 
 def load_trained(out: Path | None, file: Path | None) -> State:
-    """Return the checkpoint `file`, or the newest usable one of the run in `out`, for reading.
+    """Return the checkpoint `file`, or the newest usable checkpoint of the run in `out`.
 
     The state describes its network under `about` and has its `parts`. No file is renamed.
 
     Raises:
-        DataError: the run has no checkpoint, or it belongs to another app.
+        ArgumentError: neither `out` nor `file` is given.
+        DataError: the run has no checkpoint, or the checkpoint belongs to another app.
     """
 
     def warn(text: str) -> None:

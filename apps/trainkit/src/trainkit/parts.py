@@ -23,17 +23,17 @@ class Part(Protocol):
     """A network, an optimizer, a loss scaler, or the state of a random generator."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return the state in the types of `trainkit.statefile`; a step may change its arrays.
+        """Return the state in types that `trainkit.statefile` stores; a step may change its arrays.
 
         All ranks call this method at the same moment.
         """
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state; the target keeps its types and its memory layout.
+        """Restore a state; the object keeps its types and its memory layout.
 
         Raises:
-            ValueError: the state belongs to something else; the message names the difference.
+            ValueError: the state belongs to another object; the message names the difference.
         """
         ...
 
@@ -74,7 +74,7 @@ def restore(parts: Parts, state: Mapping[str, Any]) -> None:
 
 
 def check_shapes(own: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
-    """Refuse entries whose names or shapes differ.
+    """Raise ValueError if the names or shapes of two sets of entries differ.
 
     Args:
         own: name -> shape of the entries of the network.
@@ -100,7 +100,7 @@ def _is_float(value: object) -> bool:
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
-    """Return `what` and the first of `names`; an empty string without names."""
+    """Return `what` followed by the first of `names`; an empty string if there are no names."""
     ordered = sorted(names)
     more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     return f"{what} {', '.join(ordered[:SHOWN])}{more}" if ordered else ""

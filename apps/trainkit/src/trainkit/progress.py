@@ -12,14 +12,14 @@ from trainkit.strategy import Pending
 
 @dataclass
 class Window:
-    """Sums since the last log line; checkpoints keep them, so that no window is cut short.
+    """Sums since the last log line; checkpoints keep them, so that a resumed run continues them.
 
     Attributes:
         samples: samples of all ranks.
         losses: sums of the losses over these samples, in the order of the app's `Words`.
-        seconds: wall time.
-        waiting: seconds of it spent waiting for data.
-        communicating: seconds of it spent waiting for other ranks.
+        seconds: wall time in seconds.
+        waiting: part of `seconds` spent waiting for data.
+        communicating: part of `seconds` spent waiting for other ranks.
     """
 
     samples: int = 0
@@ -35,7 +35,7 @@ class Window:
         self.losses = [a + b for a, b in zip(before, losses, strict=True)]
 
     def add_time(self, seconds: float, waiting: float, communicating: float) -> None:
-        """Add the wall time of one step, and its waits for data and for other ranks."""
+        """Add the seconds of one step: wall time, waiting for data, and waiting for other ranks."""
         self.seconds += seconds
         self.waiting += waiting
         self.communicating += communicating
@@ -48,9 +48,9 @@ class Progress:
     Attributes:
         steps_per_epoch: batches in the current epoch.
         epoch: the current epoch, counted from 0.
-        step: steps made in this epoch.
-        before: steps made in all previous epochs.
-        seconds: time of the training steps, without evaluations and checkpoints.
+        step: completed steps of this epoch.
+        before: completed steps of all previous epochs.
+        seconds: time of the training steps in seconds, without evaluations and checkpoints.
         closed: number of steps when the last epoch ended, including its evaluation.
         scores: scores of the last evaluation.
         window: sums for the next log line.
@@ -70,7 +70,7 @@ class Progress:
         """Return the progress in a checkpoint, as written by `dataclasses.asdict`.
 
         Raises:
-            DataError: the state is no progress.
+            DataError: the state is not the progress of a training.
         """
         try:
             # In older checkpoints all epochs have the same number of steps.
@@ -105,11 +105,11 @@ class Step:
     """A step whose sums over the ranks are still being computed.
 
     Attributes:
-        epoch: its epoch, from 0.
-        number: its number, from 1.
+        epoch: epoch of the step, from 0.
+        number: number of the step, from 1.
         samples: samples of all ranks.
-        rates: values that determined the step, by the keys of the metrics.
-        sums: sums of its losses, and number of ranks with a stop request.
+        rates: metric key -> value that determined the step, such as the learning rate.
+        sums: sums of the losses, and number of ranks with a stop request.
     """
 
     epoch: int

@@ -49,7 +49,7 @@ WAYS_OUT = {
 """Launcher -> remedy if the ranks that it started do not find each other."""
 
 _NUMBER = re.compile(r"([0-9]{1,9})(?:\(x[0-9]+\))?(?:,.*)?")
-"""A number; Slurm writes "2(x3)" for three nodes of two tasks, "2,1" if nodes differ."""
+"""A number; Slurm writes "2(x3)" for three nodes of two tasks each, and "2,1" for unequal nodes."""
 
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?")
 """A host name or an IP address of version 4 or 6, without port and scheme."""
@@ -62,7 +62,7 @@ class Ranks:
     """The place of this process in the job.
 
     Attributes:
-        launcher: the launcher that started it, None without a launcher.
+        launcher: the launcher that started this process, None without a launcher.
         rank: number of the process, 0 to size - 1.
         size: processes in the job (world size).
         local_rank: number of the process on its node.
@@ -80,10 +80,10 @@ def detect(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Return the rank of this process from the variables of its launcher.
 
     If a launcher sets no local rank (`srun --mpi=pmi2` sets MPICH's variables without it), an outer
-    launcher with the same rank and size that does set it is used.
+    launcher with the same rank and size and a local rank is used instead.
 
     Raises:
-        ArgumentError: the variables are no numbers, or contradict each other.
+        ArgumentError: the variables are not numbers, or contradict each other.
     """
     partial = None
     for launcher, names in LAUNCHERS.items():
@@ -148,9 +148,9 @@ def yield_when_idle() -> None:
 
 
 def check_size(ranks: Ranks, seen: int, framework: str) -> None:
-    """Refuse ranks that are not connected: each of them would train on its own.
+    """Raise ArgumentError if the ranks are not connected: each would train on its own.
 
-    This happens without a message if MPI was started by a launcher of another MPI.
+    Unconnected ranks occur without a message if MPI was started by the launcher of another MPI.
 
     Args:
         ranks: the ranks that the launcher describes.
@@ -158,7 +158,7 @@ def check_size(ranks: Ranks, seen: int, framework: str) -> None:
         framework: name of the framework.
 
     Raises:
-        ArgumentError: the two differ; the message has the remedies for this launcher.
+        ArgumentError: the numbers differ; the message has the remedies for this launcher.
     """
     if ranks.launcher is None or seen == ranks.size:
         return
@@ -169,11 +169,11 @@ def check_size(ranks: Ranks, seen: int, framework: str) -> None:
 
 
 def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Return address and port at which the ranks of torch.distributed meet.
+    """Return address and port at which the ranks of torch.distributed connect.
 
-    These are MASTER_ADDR and MASTER_PORT if they are set, as by torchrun. Otherwise, if all ranks
-    are on this node, they are the loopback device and a port that is derived from the name of the
-    job, so that two jobs on a node use different ports.
+    MASTER_ADDR and MASTER_PORT are returned if they are set, as by torchrun. Otherwise, if all
+    ranks are on this node, the address is that of the loopback device. The default port is derived
+    from the name of the job, so that two jobs on a node use different ports.
 
     Raises:
         ArgumentError: the ranks are on several nodes and MASTER_ADDR is not set, or one of the two

@@ -49,14 +49,18 @@ class Foreign:
 
 
 class FormError(Exception):
-    """The file is no checkpoint, or a checkpoint cannot hold a value."""
+    """The file is not a checkpoint, or the state has a value that a checkpoint cannot store."""
 
 
 def write(state: Mapping[str, Any], file: IO[bytes]) -> None:
-    """Write `state`: nested dicts, lists and tuples of strings, numbers, None, arrays, `Foreign`s.
+    """Write `state` to a file.
+
+    Args:
+        state: nested dicts, lists and tuples of strings, numbers, None, arrays and `Foreign`s.
+        file: binary file to write to.
 
     Raises:
-        FormError: the state has another value; the message has its position.
+        FormError: the state has a value of another type; the message has its position.
     """
     arrays: list[Array] = []
     tree = json.dumps(_encoded(state, "", arrays), allow_nan=False).encode()
@@ -165,7 +169,7 @@ _FORMS: dict[str, Callable[[dict[str, Any], Iterator[Array]], Any]] = {
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
-    """Refuse entries that `write` does not make, before any of them is read."""
+    """Raise FormError for entries that `write` does not make, before an entry is read."""
     names = [entry.filename for entry in entries]
     if names != [TREE, *(f"{number}.npy" for number in range(len(names) - 1))]:
         raise FormError("it has other entries than a tree and its arrays")

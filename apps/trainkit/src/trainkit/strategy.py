@@ -58,7 +58,7 @@ class Strategy:
         return self.rank == 0
 
     def facts(self) -> dict[str, Any]:
-        """Return what `environment.json` records of the framework: device, GPU, threads."""
+        """Return the facts of the framework for `environment.json`: device, GPU, threads."""
         return {"device": "cpu", "gpu": None, "threads": {}}
 
     def sum(self, values: Iterable[float]) -> list[float]:
@@ -81,7 +81,7 @@ class Strategy:
     def unhurried(self) -> Iterator[None]:
         """Allow ranks any delay inside the block, and synchronize them at its end.
 
-        Use it for work whose duration differs between nodes, such as copies to a local disk.
+        Use this method if durations differ between nodes, as for copies to a local disk.
         Elsewhere a rank that is minutes late counts as lost.
         """
         yield
@@ -97,7 +97,7 @@ class Strategy:
         """Leave the group of ranks."""
 
     def lost(self, error: Exception) -> bool:
-        """Return whether `error` means that another rank is gone."""
+        """Return whether `error` means that another rank ended or cannot be reached."""
         return False
 
     @contextmanager

@@ -23,7 +23,7 @@ def in_utf8() -> None:
 
 
 def say(stream: TextIO, text: str) -> None:
-    """Write `text` to `stream` and flush it; discard the text if the reader is gone."""
+    """Write `text` to `stream` and flush it; discard the text if its reader has ended."""
     try:
         stream.write(text)
         stream.flush()
@@ -36,7 +36,8 @@ def say(stream: TextIO, text: str) -> None:
 def mute(stream: TextIO) -> None:
     """Redirect `stream` to /dev/null, including its buffered text.
 
-    Otherwise Python meets the error again when it flushes its streams at exit, and exits with 120.
+    Otherwise the error occurs again when Python flushes its streams at exit; the exit status is
+    then 120.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())

@@ -1,9 +1,9 @@
 """Report and end hanging ranks: a rank that reads from a dead file system blocks all other ranks.
 
 A thread of each rank notices when its training makes no progress. The ranks then write their
-current activity and position in the code to files below `--out`, and one of them prints all. If
-nothing has moved for long, they end, so that the job ends and its nodes are free. A rank that
-writes no file was stopped, or its node is gone.
+current activity and position in the code to files below `--out`, and one rank prints all of them.
+After a longer time without progress the ranks end, so that the job ends and frees its nodes. A rank
+that writes no file was stopped, or its node has failed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ SLOW = 4
 wait of each kind, in which code is compiled and ranks connect."""
 
 BUSY = "busy"
-"""A file that exists while some rank does something slow, for which the others wait."""
+"""Name of a file that exists while a rank does a slow activity, for which the other ranks wait."""
 
 GATHER = 3.0
-"""Seconds in which all ranks that notice the hang at the same time write their files."""
+"""Seconds that a rank waits for the files of the other ranks before it prints them."""
 
 
 class Watchdog:
@@ -47,9 +47,9 @@ class Watchdog:
         rank: this rank.
         size: ranks of the training.
         folder: folder of the files in which ranks describe their activity.
-        patience: seconds without progress after which the hang is reported at the latest, and the
-            rank ends, unless some rank does something slow; 0: never.
-        end: function that ends the process with an exit status, whatever its main thread does.
+        patience: seconds without progress after which the hang is reported at the latest and the
+            rank ends; `SLOW` times longer during slow activities of any rank; 0: never.
+        end: function that ends the process with an exit status, even if its main thread hangs.
         clock: monotonic clock, in seconds.
     """
 
@@ -77,10 +77,10 @@ class Watchdog:
         self._over.set()
 
     def beat(self, doing: str, *, slow: bool = False) -> None:
-        """Record progress, and what the rank does from now on, in words that follow "is".
+        """Record progress and the new activity of this rank.
 
         Args:
-            doing: one of few kinds of activities.
+            doing: description of the activity, to follow the word "is"; one of a few fixed texts.
             slow: whether the activity may always take long.
         """
         now, before = self._clock(), self._longest.get(self._doing)
@@ -99,7 +99,7 @@ class Watchdog:
             self.look(now)
 
     def look(self, now: float) -> None:
-        """Report an unusual wait, and end a hopeless one; called about once a second."""
+        """Report an unusual wait, and end the process after a hopeless wait; call once a second."""
         silent = now - self._since
         if silent < min(NOTICE, self._patience) / 2:
             if self._written:
@@ -122,7 +122,7 @@ class Watchdog:
             self._say("noticed", f"nothing has moved for {silent:.0f} s")
 
     def _is_slow(self) -> bool:
-        """Return whether some rank does something slow; notify the others if this one does."""
+        """Return whether some rank does a slow activity; notify the others if this rank does."""
         own = self._slow or self._doing not in self._longest
         busy = self._folder / BUSY
         try:
@@ -185,7 +185,7 @@ def where(thread: int) -> str:
 
 
 def summary(found: dict[int, tuple[str, str] | None]) -> str:
-    """Return the activities of all ranks, the rarest first; None: a rank wrote no file."""
+    """Return the activities of all ranks as text, the rarest first; None: a rank wrote no file."""
     groups: dict[str, list[int]] = {}
     for rank, said in found.items():
         text = f"{said[0]} ({said[1]})" if said else "silent: stopped, or its node is gone"
@@ -198,7 +198,7 @@ def summary(found: dict[int, tuple[str, str] | None]) -> str:
 
 
 def spans(ranks: Iterable[int]) -> str:
-    """Return rising numbers in short form: 0, 2-7."""
+    """Return increasing numbers as a text of ranges, such as "0, 2-7"."""
     steps = count()
     runs = [list(run) for _, run in groupby(ranks, lambda rank: rank - next(steps))]
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

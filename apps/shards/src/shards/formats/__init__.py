@@ -1,17 +1,17 @@
-"""The formats of packed data sets, one module each, by the names that `dataset.json` has.
+"""The formats of packed data sets: one module for each format name of `dataset.json`.
 
-A module writes shards (`Writer`), reads their records in any order as a training does (`Reader`),
-and reads all of a shard in order with every check (`scan`).
+The module of a format writes shards (`Writer`), reads their records in any order for a training
+(`Reader`), and reads a whole shard in order with all checks (`scan`).
 
-What a record holds, by `labels` and `sample` of `dataset.json` (an image of one class where
-they are not there):
+The content of a record depends on `labels` and `sample` of `dataset.json` (default: an image with
+one class):
 
 | format | one class | any number (`multi`) | `none` | `sequence` |
 |---|---|---|---|---|
-| webdataset | `KEY.cls`: digits | `KEY.cls`: numbers, increasing, a blank between; may be empty | no `KEY.cls` | `KEY.000000.jpg`, `KEY.000001.jpg`, … before `KEY.cls`; all in the index line |
-| tfrecord | int64 `image/class/label`: one value | 0 or more values, increasing | no such feature | `image/encoded` has a value per frame |
-| hdf5 | `labels`: one per sample | `labels` of all samples; `label_offsets`: where each one's begin | no `labels` | `offsets` per frame; `sample_offsets`: the first frame of each sample |
-| recordio, lmdb | as published | refused | refused | refused |
+| webdataset | `KEY.cls`: digits | `KEY.cls`: increasing numbers, separated by a blank; may be empty | no `KEY.cls` | `KEY.000000.jpg`, `KEY.000001.jpg`, … before `KEY.cls`; the index line lists all files |
+| tfrecord | int64 `image/class/label`: one value | 0 or more increasing values | no label feature | `image/encoded` has one value per frame |
+| hdf5 | `labels`: one per sample | `labels` of all samples; `label_offsets`: start of the labels of each sample | no `labels` | `offsets` per frame; `sample_offsets`: the first frame of each sample |
+| recordio, lmdb | layout as published | refused | refused | refused |
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from shards.kinds import FormatName, Kind
 
 @dataclass(frozen=True)
 class Traits:
-    """What is known of a format without its libraries.
+    """Properties of a format that are available without importing its libraries.
 
     Attributes:
         indexed: whether a shard needs an index.
-        plain_only: whether its published layout holds one image of one class in a record.
-        reads_damaged: whether a file with a wrong checksum may be given to its library.
+        plain_only: whether the published layout holds only records of one image with one class.
+        reads_damaged: whether its library may safely open a file with a wrong checksum.
     """
 
     indexed: bool = False
@@ -47,23 +47,23 @@ FORMATS: dict[FormatName, Traits] = {
     "webdataset": Traits(indexed=True),
     "tfrecord": Traits(indexed=True),
     "recordio": Traits(indexed=True, plain_only=True),
-    # LMDB follows the page numbers of the file, wherever they lead.
+    # LMDB does not check the page numbers in a file, so a damaged file may crash the process.
     "lmdb": Traits(plain_only=True, reads_damaged=False),
     "hdf5": Traits(),
 }
 
 
 def load(name: FormatName) -> Format:
-    """Return the module of a format; only now are its libraries imported.
+    """Import the module of a format and its libraries, and return the module.
 
     Raises:
-        ModuleNotFoundError: one of them is not installed.
+        ModuleNotFoundError: a library of the format is not installed.
     """
     return cast(Format, importlib.import_module(f"{__name__}.{name}"))
 
 
 def can_hold(name: FormatName, kind: Kind) -> bool:
-    """Return whether the format has a place for such samples."""
+    """Return whether the format can store samples of `kind`."""
     return kind.plain or not FORMATS[name].plain_only
 
 
@@ -73,7 +73,7 @@ def write_shard(
     """Write `records` as the shard `stem` into `folder`; return its entry of `dataset.json`.
 
     Raises:
-        OSError: it cannot be written; `folder` then holds an incomplete shard.
+        OSError: the shard cannot be written; `folder` then contains an incomplete shard.
     """
     writer = load(name).Writer(folder, stem, kind)
     count = 0

@@ -1,11 +1,11 @@
-"""HDF5: all image files one after another, where each begins, and the classes.
+"""HDF5 shards: concatenated image files, their offsets, and the classes.
 
-`images` (uint8, one contiguous block, so that a reader may map it into memory), `offsets`
-(int64, one more than there are images) and `labels` (int64). Where samples have any number of
-classes, those of all samples follow one another in `labels`, and `label_offsets` says where each
-sample's begin; `sample_offsets` says so of the frames of sequences. The library says where in the
-file `images` is; from there on `Reader` maps the file as any other, so that reading a sample needs
-no lock of the library.
+A shard has the arrays `images` (uint8, one contiguous block, so that a reader can map it into
+memory), `offsets` (int64, number of images + 1) and `labels` (int64). If samples have any number
+of classes, `labels` concatenates the classes of all samples, and `label_offsets` holds the start of
+each sample's classes. `sample_offsets` holds the first frame of each sequence. `Reader` gets the
+position of `images` in the file from the HDF5 library and then maps the file itself, so that
+reading a sample does not need the global lock of the library.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ _SPARE = 1 << 16  # bytes, more than the metadata take
 
 
 class Writer:
-    """Writes `STEM.h5`; needs twice its space, for a contiguous block has its size beforehand."""
+    """Write `STEM.h5`.
+
+    A contiguous HDF5 block needs its size in advance, so the images are first collected in a second
+    file: writing needs twice the disk space of the shard.
+    """
 
     def __init__(self, folder: Path, stem: str, kind: Kind) -> None:
         self._kind = kind
@@ -54,7 +58,7 @@ class Writer:
         self._sample_offsets.append(len(self._offsets) - 1)
 
     def finish(self) -> None:
-        """Write the file, now that the size of its largest part is known."""
+        """Write the HDF5 file, now that the total size of the images is known."""
         self.close()
         numbers = sum(map(len, self._numbers().values()))
         spare, size = self._path.with_suffix(".spare"), self._offsets[-1] + 8 * numbers
@@ -80,7 +84,7 @@ class Writer:
                 for name, numbers in self._numbers().items():
                     file[name] = np.array(numbers, np.int64)
             finally:
-                # HDF5 crashes where it cannot write when it closes a file: give it some room.
+                # HDF5 crashes if the disk is full when it closes a file: free the reserve first.
                 spare.unlink()
 
     def _numbers(self) -> dict[str, list[int]]:
@@ -91,19 +95,19 @@ class Writer:
         return {name: everything[name] for name in _names(self._kind)}
 
     def close(self) -> None:
-        """Let go of the open file."""
+        """Close the temporary file of the images."""
         self._out.close()
 
 
 def _names(kind: Kind) -> list[str]:
-    """Return what there is beside the images."""
+    """Return the names of the arrays beside `images` that samples of `kind` need."""
     return ["offsets", *(["labels"] if kind.labels != "none" else []),
             *(["label_offsets"] if kind.labels == "multi" else []),
             *(["sample_offsets"] if kind.sample == "sequence" else [])]
 
 
 class Reader:
-    """One HDF5 file."""
+    """Read the samples of one HDF5 file."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         self.path, content = map_shard(folder, entry)
@@ -136,24 +140,24 @@ class Reader:
         return len(self._frames) - 1
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return the bytes of the image files of a sample, views."""
+        """Return the encoded image files of a sample as views of their bytes."""
         first, end = self._frames[number : number + 2].tolist()
         ends = self._offsets[first : end + 1].tolist()
         return [self._images[a:b] for a, b in itertools.pairwise(ends)]
 
     def labels(self, number: int) -> list[int]:
-        """Return the classes of a sample."""
+        """Return the class numbers of a sample."""
         first, end = self._labels_at[number : number + 2].tolist()
         found: list[int] = self._labels[first:end].tolist()
         return found
 
     def describe(self, number: int) -> str:
-        """Return shard, number and position among the images' bytes."""
+        """Return the shard, the record number and its byte position in `images`, for a message."""
         start = self._offsets[self._frames[number]]
         return f"{self.path}: record {number} (at byte {start} of 'images')"
 
     def _check(self, samples: int, kind: Kind) -> None:
-        """Refuse tables that do not fit to each other, the images or `dataset.json`."""
+        """Raise ShardError if the arrays contradict each other, the images or `dataset.json`."""
         images = len(self._offsets) - 1
         fit = _parts(self._frames, samples, images)
         if kind.labels != "none":
@@ -174,14 +178,14 @@ def _table(file: Any, name: str) -> NDArray[np.int64]:
 
 
 def _parts(offsets: NDArray[np.int64], count: int, end: int) -> bool:
-    """Return whether `offsets` part what goes from 0 to `end` into `count`."""
+    """Return whether `offsets` divide the range from 0 to `end` into `count` consecutive parts."""
     if len(offsets) != count + 1:
         return False
     return bool(offsets[0] == 0 and offsets[-1] == end and (np.diff(offsets) >= 0).all())
 
 
 def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
-    """Yield every record between two neighbouring offsets."""
+    """Yield every record of a shard in order, and faults of the shard as text."""
     try:
         with h5py.File(path, "r") as file:
             images, found = file["images"], {name: file[name] for name in _names(kind)}

@@ -1,6 +1,6 @@
-"""What formats with an index of their own share: the files, and a line for each record.
+"""The base of formats with a text index that has one line for each record.
 
-TFRecord and RecordIO, whose records follow each other, are scanned alike, too.
+`scan` checks TFRecord and RecordIO, whose records are stored without gaps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shards.kinds import Kind
 
 
 class IndexedWriter:
-    """Writes `STEM` + `suffix`, and `STEM.idx`."""
+    """Write the shard `STEM` + `suffix` and its index `STEM.idx`."""
 
     suffix: ClassVar[str]
 
@@ -27,19 +27,19 @@ class IndexedWriter:
         self._lines: list[str] = []
 
     def append(self, content: bytes, line: Callable[[int], str]) -> None:
-        """Append one record; `line` makes that of the index from its position."""
+        """Append a record; `line` returns the index line of the record for its byte position."""
         self._lines.append(f"{line(self._out.tell())}\n")
         self._out.write(content)
 
     def finish(self) -> None:
-        """End the shard and write its index."""
+        """Complete the shard, write its index, and flush both to disk."""
         self.close()
         (self._folder / self.index).write_text("".join(self._lines), encoding="utf-8")
         for name in (self.file, self.index):
             synced(self._folder / name)
 
     def close(self) -> None:
-        """Let go of the open file."""
+        """Close the shard."""
         self._out.close()
 
 
@@ -49,13 +49,17 @@ def scan(
     record: Callable[[BinaryIO], Read | None],
     line: Callable[[Read, int, int], str],
 ) -> Iterator[Read | str]:
-    """Yield every record of a shard, and faults; compare each with its line of the index.
+    """Yield every record of a shard, and faults of the shard or index as text.
+
+    Each record is compared with its line of the index.
 
     Args:
         path: the shard.
-        index: its index; None: do not compare.
-        record: reads the record at the file's position; None where no end of it is found.
-        line: makes the line of the index from a record, its position and its size.
+        index: index of the shard; None: do not compare.
+        record: function that reads the record at the file position; returns None if the end of the
+            record cannot be determined.
+        line: function that returns the expected index line of a record from the record, its byte
+            position and its size in bytes.
     """
     lines = index.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if index else []
     with path.open("rb") as file:

@@ -1,8 +1,8 @@
-"""LMDB as Caffe has it: a Datum per sample under the keys `00000000`, `00000001`, … of the shard.
+"""LMDB shards in Caffe's layout: a Datum per sample under the keys `00000000`, `00000001`, …
 
 The Datum (caffe/src/caffe/proto/caffe.proto) has the image file in `data` (field 4), the
 class in `label` (5) and `encoded` = true (7). A shard is a folder with `data.mdb`. LMDB itself maps
-the file into memory; a transaction that stays open keeps the views of `Reader` valid.
+the file into memory; `Reader` keeps a transaction open so that its views stay valid.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _MAP = 1 << 28  # bytes to begin with; doubled when full
 
 
 class Writer:
-    """Writes `STEM.lmdb/data.mdb`; no index, for LMDB finds keys by itself."""
+    """Write `STEM.lmdb/data.mdb`, without an index, because LMDB looks up keys itself."""
 
     def __init__(self, folder: Path, stem: str, kind: Kind) -> None:
         self.file, self.index = f"{stem}.lmdb/data.mdb", None
         self._path = folder / self.file
         self._path.parent.mkdir()
         self._size, self._count = _MAP, 0
-        # sync=False: nobody reads the shard before close() has flushed it.
+        # sync=False is safe, because no process reads the shard before close() has flushed it.
         with _errors_of_files():
             self._environment = lmdb.open(
                 str(self._path.parent), map_size=self._size, lock=False, sync=False, mode=0o666
             )
 
     def add(self, record: Record) -> None:
-        """Put one Datum behind the others."""
+        """Append the Datum of one sample."""
         (image,), (label,) = record.frames, record.labels
         datum = encoded(_DATA, image) + encoded(_LABEL, label) + encoded(_ENCODED, 1)
         with _errors_of_files():
@@ -54,7 +54,7 @@ class Writer:
         self._count += 1
 
     def _put(self, key: bytes, datum: bytes) -> bool:
-        """Return whether there was room in the map."""
+        """Store `datum` under `key`; return False if the memory map is full."""
         try:
             with self._environment.begin(write=True) as transaction:
                 transaction.put(key, datum, append=True)
@@ -63,30 +63,30 @@ class Writer:
         return True
 
     def finish(self) -> None:
-        """Flush the shard to disk."""
+        """Close the database, and flush the shard to disk."""
         self.close()
         synced(self._path)
 
     def close(self) -> None:
-        """Let go of the open file."""
+        """Close the database."""
         self._environment.close()
 
 
 @contextmanager
 def _errors_of_files() -> Iterator[None]:
-    """Turn what LMDB raises into OSError."""
+    """Convert LMDB errors to OSError."""
     try:
         yield
     except lmdb.Error as error:
-        # Of a write that came too short LMDB says no more than "Input/output error".
+        # For a short write LMDB reports only "Input/output error".
         why = " (is the disk full?)" if "Input/output" in str(error) else ""
         raise OSError(errno.EIO, f"{error}{why}") from error
 
 
 def _missing(database: lmdb.Environment, path: Path) -> tuple[int, int] | None:
-    """Return the size of the file and what it should be, or None if it is whole.
+    """Return (actual, expected) size of a truncated file in bytes, or None for a complete file.
 
-    A page that is mapped and beyond the end of the file would end the process (SIGBUS).
+    Access to a mapped page beyond the end of the file would kill the process (SIGBUS).
     """
     size = path.stat().st_size
     whole = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
@@ -94,7 +94,7 @@ def _missing(database: lmdb.Environment, path: Path) -> tuple[int, int] | None:
 
 
 class _Environment:
-    """A database for reading: LMDB allows one per file and process, so they are shared."""
+    """A database opened for reading; readers share it: LMDB opens a file once per process."""
 
     def __init__(self, path: Path) -> None:
         self._database = lmdb.open(
@@ -110,7 +110,7 @@ _OPEN: weakref.WeakValueDictionary[Path, _Environment] = weakref.WeakValueDictio
 
 
 class Reader:
-    """One LMDB folder; `file` of its entry names the `data.mdb` in it."""
+    """Read the samples of one LMDB database; `entry.file` is the path of its `data.mdb`."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         self.path = check_size(folder, entry)
@@ -133,7 +133,7 @@ class Reader:
         return self._samples
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return the bytes of an image file, a view."""
+        """Return a list with the encoded image file of a sample, as a view of its bytes."""
         datum = self._datum(number)
         image = datum.get(_DATA)
         if not isinstance(image, memoryview) or not datum.get(_ENCODED):
@@ -141,18 +141,18 @@ class Reader:
         return [np.frombuffer(image, np.uint8)]
 
     def labels(self, number: int) -> list[int]:
-        """Return the label; Protocol Buffers may leave out a 0."""
+        """Return a list with the class of a sample; Protocol Buffers may omit a class of 0."""
         value = self._datum(number).get(_LABEL, 0)
         if not isinstance(value, int):
             raise ShardError(f"{self.describe(number)}: its label is not a number")
         return [signed(value)]
 
     def describe(self, number: int) -> str:
-        """Return shard and key."""
+        """Return the shard and the key of a record, for a message."""
         return f"{self.path}: record {self._key(number).decode()}"
 
     def _first_key(self) -> int:
-        """Return the number of the first record, which counts on to the last one."""
+        """Return the number of the first key; raise ShardError if the keys are not consecutive."""
         if not self._samples:
             return 0
         try:
@@ -187,7 +187,7 @@ class Reader:
 
 
 def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
-    """Yield every record in the order of the keys."""
+    """Yield every record in the order of the keys, and faults of the shard as text."""
     try:
         with lmdb.open(str(path.parent), readonly=True, lock=False) as database:
             if sizes := _missing(database, path):

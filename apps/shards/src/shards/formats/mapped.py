@@ -1,4 +1,4 @@
-"""What the readers share: a shard mapped into memory, an index of numbers."""
+"""Functions for all readers: map a shard into memory, and read an index of numbers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from shards.formats.records import Bytes
 
 
 def check_size(folder: Path, entry: Shard, ends: NDArray[np.int64] | None = None) -> Path:
-    """Return the path of a shard that has the size that `dataset.json` says.
+    """Return the path of a shard after a check of its size.
 
     Args:
-        folder: of the data set.
-        entry: of the shard.
-        ends: bytes behind each record, rising, to name the first one that is cut off.
+        folder: folder of the data set.
+        entry: entry of the shard in `dataset.json`.
+        ends: end position of each record in bytes, increasing; used to name the first truncated
+            record.
+
+    Raises:
+        ShardError: the shard is missing, unreadable, or has another size than `entry`.
     """
     path = folder / entry.file
     try:
@@ -43,7 +47,7 @@ def check_size(folder: Path, entry: Shard, ends: NDArray[np.int64] | None = None
 def map_shard(
     folder: Path, entry: Shard, ends: NDArray[np.int64] | None = None
 ) -> tuple[Path, Bytes]:
-    """Return the path of a shard and its bytes, mapped and not read; arguments of `check_size`."""
+    """Return the path of a shard and its memory-mapped bytes, (size,); see `check_size`."""
     path = check_size(folder, entry, ends)
     try:
         return path, np.asarray(np.memmap(path, np.uint8, mode="r"))
@@ -52,7 +56,7 @@ def map_shard(
 
 
 def read_index(folder: Path, entry: Shard) -> tuple[Path, str]:
-    """Return the path and the text of a shard's index, which has the listed checksum, if any."""
+    """Return path and text of the index of a shard, after a check of its checksum, if listed."""
     if entry.index is None:
         raise ShardError(f"shard {folder / entry.file} is listed in dataset.json without its index")
     path = folder / entry.index
@@ -71,7 +75,7 @@ def read_index(folder: Path, entry: Shard) -> tuple[Path, str]:
 
 
 def number_table(folder: Path, entry: Shard) -> tuple[Path, NDArray[np.int64]]:
-    """Return the path of an index of two whole numbers a line, and the numbers, (samples, 2)."""
+    """Return the path of an index with two integers per line, and the integers, (samples, 2)."""
     path, text = read_index(folder, entry)
     try:
         with warnings.catch_warnings():  # NumPy warns of what is not a number, and stops there

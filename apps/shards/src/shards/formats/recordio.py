@@ -1,12 +1,12 @@
-"""RecordIO of MXNet: a header with the label and an image file per sample; MXNet's index beside it.
+"""MXNet RecordIO shards: a header with the label and an image file per sample, and MXNet's index.
 
-A record (dmlc-core, include/dmlc/recordio.h): the magic number, a word with a flag (3 bits) and the
-length (29 bits), the content, zeros up to a multiple of four. Where the content has the magic
-number at a multiple of four, the record is cut there into parts, which do not repeat it: flag 1 for
-the first, 2 for the next, 3 for the last; 0 is a whole record. That happens in a few files of
-ImageNet; only they are copied by `Reader`. The content (mxnet/src/io/image_recordio.h) begins with
-flag 0, the label as a float, and two 64-bit numbers, of which the first is the sample's. Index:
-number and position of each record.
+A record (dmlc-core, include/dmlc/recordio.h) has the magic number, a word with a flag (3 bits) and
+the length (29 bits), the content, and zeros up to a multiple of four bytes. If the content contains
+the magic number at a multiple of four, the record is split there into parts, and the magic number
+is left out of the parts: flag 1 marks the first part, 2 a middle part, 3 the last part, and 0 an
+unsplit record. A few files of ImageNet are split; `Reader` copies only those. The content
+(mxnet/src/io/image_recordio.h) begins with flag 0, the label as a float, and two 64-bit numbers;
+the first of them is the sample number. The index has number and position of each record.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _HEADER = struct.Struct("<IfQQ")
 
 
 class Writer(IndexedWriter):
-    """Writes `STEM.rec` and `STEM.idx`."""
+    """Write `STEM.rec` and `STEM.idx`."""
 
     suffix = ".rec"
 
     def add(self, record: Record) -> None:
-        """Append one record, and its line of the index.
+        """Append one record and its index line.
 
         Raises:
             ValueError: the image has 512 MiB or more.
@@ -59,7 +59,7 @@ class Writer(IndexedWriter):
 
 
 def split(content: bytes) -> list[bytes]:
-    """Return the parts of `content` between the magic numbers at multiples of four."""
+    """Return `content` split at the magic numbers whose position is a multiple of four."""
     parts, start, at = [], 0, content.find(_MAGIC)
     while at >= 0:
         if at % 4 == 0:
@@ -70,7 +70,7 @@ def split(content: bytes) -> list[bytes]:
 
 
 class Reader:
-    """One RecordIO file with its index."""
+    """Read the samples of one RecordIO file by its index."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         self.path, self._bytes = map_shard(folder, entry)
@@ -88,11 +88,11 @@ class Reader:
         return len(self._starts)
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return the bytes of an image file, a view (a copy if it is stored in parts)."""
+        """Return a list with the image file of a sample: a view, or a copy of a split record."""
         return [self._payload(number)[_HEADER.size :]]
 
     def labels(self, number: int) -> list[int]:
-        """Return the label in the header."""
+        """Return a list with the class in the header of a record."""
         payload = self._payload(number)
         flag, label, _, _ = _HEADER.unpack_from(payload.data)
         if flag or label != int(label):
@@ -101,7 +101,7 @@ class Reader:
         return [int(label)]
 
     def describe(self, number: int) -> str:
-        """Return shard, key and byte position."""
+        """Return the shard, the key and the byte position of a record, for a message."""
         return f"{self.path}: record {self._keys[number]} (at byte {self._starts[number]})"
 
     def _payload(self, number: int) -> Bytes:
@@ -120,7 +120,7 @@ class Reader:
         return part
 
     def _part(self, number: int, at: int) -> tuple[int, Bytes, int]:
-        """Return flag and payload of the part at `at`, and where the next one begins."""
+        """Return flag and payload of the part at byte `at`, and the position of the next part."""
         if at + _WORDS.size > len(self._bytes):
             raise ShardError(f"{self.describe(number)} ends beyond the shard")
         magic, word = _WORDS.unpack_from(self._bytes.data, at)
@@ -134,12 +134,12 @@ class Reader:
 
 
 def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
-    """Yield every record; compare number and position with the index."""
+    """Yield every record in order; compare its number and position with the index."""
     return indexed.scan(path, index, _read, lambda found, start, _: f"{found.name}\t{start}")
 
 
 def _read(file: BinaryIO) -> Read | None:
-    """Return the record at the file's position; None where it is cut off or damaged."""
+    """Return the record at the file position; None if it is truncated or damaged."""
     content = _content(file)
     if content is None or len(content) < _HEADER.size:
         return None
@@ -149,7 +149,7 @@ def _read(file: BinaryIO) -> Read | None:
 
 
 def _content(file: BinaryIO) -> bytes | None:
-    """Return the content of the record at the file's position, its parts joined again."""
+    """Return the content of the record at the file position with its parts joined, or None."""
     parts: list[bytes] = []
     while True:
         head = file.read(_WORDS.size)

@@ -1,4 +1,4 @@
-"""What goes into a shard and what is read back: the interface that every format has."""
+"""The interface of every format: records to write, records read back, writers and readers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Record:
-    """One sample to be written.
+    """A sample to write.
 
     Attributes:
-        key: its place in the source, which no other sample of its split has.
-        name: its path in the source.
-        labels: its classes, from 0, increasing: exactly one, any number, or none (`Kind`).
-        frames: image files, whole: one, or those of a sequence in order.
-        encoding: what they are, `jpg` or `png`.
+        key: number of the sample in the source, unique in its split.
+        name: path of the sample in the source.
+        labels: class numbers from 0, increasing; their count depends on `Kind.labels`.
+        frames: encoded image files: one image, or the frames of a sequence in order.
+        encoding: file name extension of the frames, `jpg` or `png`.
     """
 
     key: int
@@ -37,11 +37,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Read:
-    """A record as it was found in a shard, or what is wrong with it.
+    """A record as read from a shard, or its fault.
 
     Attributes:
-        name: what the shard calls it; "" where it has no names or they are damaged.
-        fault: what is wrong; then there may be no labels and no frames.
+        name: name of the record in the shard; "" if the format has no names or the name is damaged.
+        labels: class numbers.
+        frames: encoded image files.
+        fault: description of the damage, None for a valid record. Labels and frames of a damaged
+            record may be missing.
     """
 
     name: str
@@ -51,7 +54,7 @@ class Read:
 
 
 class Writer(Protocol):
-    """A shard being written into an empty folder; `file` and `index` are names below it."""
+    """Write a shard into an empty folder; `file` and `index` are paths relative to this folder."""
 
     file: str
     index: str | None
@@ -65,16 +68,17 @@ class Writer(Protocol):
         """Complete the shard and its index, and flush both to disk."""
 
     def close(self) -> None:
-        """Let go of what is open; without `finish`, no shard is there."""
+        """Close open files; a shard closed without `finish` is incomplete."""
 
 
 class Reader(Protocol):
-    """The samples of one shard, numbered from 0, in any order and without their checksums.
+    """The samples of one shard, numbered from 0, read in any order without a check of checksums.
 
-    A shard is mapped into memory and a record is a view of its bytes; the positions are found once
-    when it is opened, from an index or a table, never by reading the shard. Opening one with
-    (folder, its entry of `dataset.json`, what its samples are, ending of the image files) raises
-    ShardError where the shard, its index or its table is missing or wrong.
+    The shard is mapped into memory, and a record is a view of its bytes. The positions of the
+    records come from an index or a table that is read once at opening; the shard itself is not
+    read. The constructor takes the folder of the data set, the shard's entry of `dataset.json`, the
+    kind of its samples, and the extension of the image files. It raises ShardError if the shard,
+    its index or its table is missing or wrong.
     """
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None: ...
@@ -82,24 +86,24 @@ class Reader(Protocol):
     def __len__(self) -> int: ...
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return the bytes of the image files of a sample; ShardError if it is malformed."""
+        """Return the encoded image files of a sample; raise ShardError if it is malformed."""
         ...
 
     def labels(self, number: int) -> list[int]:
-        """Return the classes of a sample as stored; ShardError if they are no numbers."""
+        """Return the stored classes of a sample; raise ShardError if they are not numbers."""
         ...
 
     def describe(self, number: int) -> str:
-        """Return the shard and the record, for an error message; never raises."""
+        """Return shard and record of a sample, for an error message; never raise."""
         ...
 
 
 class Format(Protocol):
-    """A module of one format."""
+    """The module of one format."""
 
     Writer: type[Writer]
     Reader: type[Reader]
 
     @staticmethod
     def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
-        """Yield every record of a shard in order, and as text the faults of shard and index."""
+        """Yield every record of a shard in order, and faults of shard and index as text."""

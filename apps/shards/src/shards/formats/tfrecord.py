@@ -1,11 +1,11 @@
-"""TFRecord: a `tf.train.Example` per sample, in records with checksums; DALI's index beside it.
+"""TFRecord shards: a `tf.train.Example` per sample in a record with checksums, and DALI's index.
 
-A record (tensorflow/core/lib/io/record_writer.h): length (uint64), masked CRC32C of the
-length, the message, masked CRC32C of the message, all little-endian. The message
-(tensorflow/core/example/example.proto) has the features `image/class/label` (int64, from
-0; as many as the sample has classes), `image/encoded` (bytes; as many as it has frames) and
-`image/filename` (bytes). Index (DALI's tfrecord2idx): position and size of each record. `Reader`
-does not sum the checksums, because that would read each image twice; `scan` does.
+A record (tensorflow/core/lib/io/record_writer.h) has the length (uint64), the masked CRC32C of the
+length, the message, and the masked CRC32C of the message, all little-endian. The message
+(tensorflow/core/example/example.proto) has the features `image/class/label` (int64 from 0, one
+value per class of the sample), `image/encoded` (bytes, one value per frame) and `image/filename`
+(bytes). The index (DALI's tfrecord2idx) has position and size of each record. `Reader` does not
+verify the checksums, because each image would be read twice; `scan` does.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _LABEL, _IMAGE, _NAME = b"image/class/label", b"image/encoded", b"image/filename
 
 
 class Writer(IndexedWriter):
-    """Writes `STEM.tfrecord` and `STEM.idx`."""
+    """Write `STEM.tfrecord` and `STEM.idx`."""
 
     suffix = ".tfrecord"
 
     def add(self, record: Record) -> None:
-        """Append one Example, and its line of the index."""
+        """Append one Example and its index line."""
         message = example(record, self.kind)
         length = struct.pack("<Q", len(message))
         content = length + _CRC.pack(masked(length)) + message + _CRC.pack(masked(message))
@@ -48,7 +48,7 @@ class Writer(IndexedWriter):
 
 
 def masked(content: bytes) -> int:
-    """Return the checksum of `content` as record_writer.h stores it."""
+    """Return the masked CRC32C of `content`, as defined in record_writer.h."""
     import google_crc32c  # which the images of the apps, which only read, do not have
 
     crc = int(google_crc32c.value(content))
@@ -56,7 +56,7 @@ def masked(content: bytes) -> int:
 
 
 def example(record: Record, kind: Kind) -> bytes:
-    """Return `record` as a tf.train.Example; its features are in the order of their names."""
+    """Return `record` as a serialized tf.train.Example with its features sorted by name."""
     numbers = b"".join(varint(label) for label in record.labels)
     features = {
         _LABEL: encoded(_INT64_LIST, encoded(_ITEMS, numbers) if numbers else b""),
@@ -72,15 +72,15 @@ def example(record: Record, kind: Kind) -> bytes:
 
 
 def feature(message: memoryview, name: bytes, kind: int) -> list[int | memoryview] | None:
-    """Return the values of a feature of a tf.train.Example, or None where it has no such.
+    """Return the values of a feature of a tf.train.Example, or None if the feature is missing.
 
     Args:
-        message: the Example.
-        name: of the feature.
-        kind: field number of its list of values.
+        message: the serialized Example.
+        name: name of the feature.
+        kind: field number of the type of list (bytes or int64) in tf.train.Feature.
 
     Raises:
-        ValueError: not a tf.train.Example.
+        ValueError: the message is not a tf.train.Example.
     """
     features = field(message, _FEATURES)
     for key, entry in fields(features) if features is not None else ():
@@ -94,16 +94,16 @@ def feature(message: memoryview, name: bytes, kind: int) -> list[int | memoryvie
 
 
 def _numbers(values: list[int | memoryview]) -> list[int]:
-    """Return the numbers of an Int64List; ValueError if they are none."""
+    """Return the numbers of an Int64List; raise ValueError if a value cannot be decoded."""
     found: list[int] = []
     for value in values:
-        # Packed into bytes, or, as old writers do, a field each.
+        # The numbers are packed into bytes or, by old writers, stored as one field each.
         found += map(signed, [value] if isinstance(value, int) else varints(value))
     return found
 
 
 class Reader:
-    """One TFRecord file with its index."""
+    """Read the samples of one TFRecord file by its index."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         index, self._table = number_table(folder, entry)
@@ -120,12 +120,12 @@ class Reader:
         return len(self._table)
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return the bytes of each value of `image/encoded`, views."""
+        """Return the values of `image/encoded` as views of their bytes."""
         values = self._feature(number, _IMAGE, _BYTES_LIST)
         return [np.frombuffer(value, np.uint8) for value in values if not isinstance(value, int)]
 
     def labels(self, number: int) -> list[int]:
-        """Return the numbers of `image/class/label`."""
+        """Return the values of `image/class/label`."""
         values = self._feature(number, _LABEL, _INT64_LIST)
         try:
             return _numbers(values)
@@ -133,11 +133,11 @@ class Reader:
             raise ShardError(f"{self.describe(number)}: {_LABEL.decode()} has {error}") from error
 
     def describe(self, number: int) -> str:
-        """Return shard, number and byte position."""
+        """Return the shard, the number and the byte position of a record, for a message."""
         return f"{self.path}: record {number} (at byte {self._table[number, 0]})"
 
     def _length(self, number: int) -> int:
-        """Return the size of a record by its own length field."""
+        """Return the size of a record in bytes, computed from the length field of the record."""
         start = int(self._table[number, 0])
         length = self._bytes[start : start + 8].tobytes()
         return int.from_bytes(length, "little") + _HEAD.size + _CRC.size
@@ -159,14 +159,14 @@ class Reader:
 
 
 def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
-    """Yield every record with right checksums; compare the positions with the index."""
+    """Yield every record in order; verify the checksums, and compare positions with the index."""
     return indexed.scan(
         path, index, lambda file: _read(file, kind), lambda _, start, size: f"{start} {size}"
     )
 
 
 def _read(file: BinaryIO, kind: Kind) -> Read | None:
-    """Return the record at the file's position; None where its length cannot be believed."""
+    """Return the record at the file position; None if its length field is damaged or too large."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size or masked(head[:8]) != _HEAD.unpack(head)[1]:
         return None
@@ -185,7 +185,7 @@ def _read(file: BinaryIO, kind: Kind) -> Read | None:
 
 
 def _parsed(message: memoryview, kind: Kind) -> Read | None:
-    """Return what an Example holds; None where it lacks something."""
+    """Return labels, frames and name of an Example; None if a feature is missing."""
     labels = [] if kind.labels == "none" else feature(message, _LABEL, _INT64_LIST)
     frames = feature(message, _IMAGE, _BYTES_LIST)
     names = feature(message, _NAME, _BYTES_LIST)

@@ -1,10 +1,10 @@
-"""WebDataset: a tar file with `NNNNNNNN.jpg` and `NNNNNNNN.cls` per sample, and DALI's index.
+"""WebDataset shards: a tar file with `NNNNNNNN.jpg` and `NNNNNNNN.cls` per sample; DALI's index.
 
-The frames of a sequence are `NNNNNNNN.000000.jpg`, `NNNNNNNN.000001.jpg`, and so on. The class
-is written as decimal digits, several are separated by blanks, and without labels is no `.cls`.
-Tar headers carry no time and no owner, so the bytes depend on the samples only. Index:
-DALI's wds2idx, version 1.2: a line per sample with extension, position, size and name of each
-of its members.
+The frames of a sequence are `NNNNNNNN.000000.jpg`, `NNNNNNNN.000001.jpg`, and so on. The `.cls`
+file contains the class as decimal digits, or several classes separated by blanks; it is missing if
+the data set has no labels. Tar headers have no time and no owner, so that the bytes depend on the
+samples only. The index (DALI's wds2idx, version 1.2) has a line per sample with extension,
+position, size and name of each file of the sample.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DIGITS = 19  # of numbers that no file needs
 
 
 class Writer(IndexedWriter):
-    """Writes `STEM.tar` and `STEM.idx`."""
+    """Write `STEM.tar` and `STEM.idx`."""
 
     suffix = ".tar"
 
@@ -46,7 +46,7 @@ class Writer(IndexedWriter):
         )
 
     def add(self, record: Record) -> None:
-        """Append the members of one sample, and its line of the index."""
+        """Append the files of one sample and its index line."""
         members = {record.encoding: record.frames[0]}
         if self.kind.sample == "sequence":
             members = {
@@ -63,7 +63,7 @@ class Writer(IndexedWriter):
         self._lines.append(" ".join(words) + "\n")
 
     def finish(self) -> None:
-        """End the tar file and write its index."""
+        """Complete the tar file, write its index, and flush both to disk."""
         self._tar.close()
         self._lines.insert(0, f"{INDEX_VERSION} {len(self._lines)}\n")
         super().finish()
@@ -71,12 +71,12 @@ class Writer(IndexedWriter):
 
 @dataclass(frozen=True)
 class Positions:
-    """Where the files of all samples are, (position, size) each.
+    """(position, size) in bytes of the files of all samples in a tar file.
 
     Attributes:
-        frames: image files, of all samples one after another, (images, 2).
-        first: where in `frames` those of each sample begin, (samples + 1,).
-        labels: files with classes, (samples, 2); none without labels.
+        frames: image files of all samples, concatenated, (images, 2).
+        first: row of `frames` at which each sample begins, (samples + 1,).
+        labels: `.cls` files, (samples, 2), or (0, 2) without labels.
     """
 
     frames: NDArray[np.int64]
@@ -85,7 +85,7 @@ class Positions:
 
 
 class Reader:
-    """One tar file with its index."""
+    """Read the samples of one tar file by its index."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         self.path, self._bytes = map_shard(folder, entry)
@@ -104,12 +104,12 @@ class Reader:
         return len(self._at.first) - 1
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return the bytes of the image files of a sample, views."""
+        """Return the encoded image files of a sample as views of their bytes."""
         first, end = self._at.first[number : number + 2].tolist()
         return [self._bytes[at : at + size] for at, size in self._at.frames[first:end].tolist()]
 
     def labels(self, number: int) -> list[int]:
-        """Return the numbers in the sample's `.cls`."""
+        """Return the class numbers in the `.cls` file of a sample."""
         if not len(self._at.labels):
             return []
         start, size = self._at.labels[number].tolist()
@@ -122,18 +122,18 @@ class Reader:
             ) from error
 
     def describe(self, number: int) -> str:
-        """Return shard, name and byte position."""
+        """Return the shard, the name and the byte position of a record, for a message."""
         start = self._at.frames[self._at.first[number], 0]
         return f"{self.path}: record {self._name(start)} (at byte {start})"
 
     def _name(self, start: int) -> str:
-        """Return the name in the tar header of the file whose content begins at `start`."""
+        """Return the name in the tar header that precedes the content at byte `start`."""
         header = self._bytes[max(0, start - BLOCK) : start].tobytes()
         return header[:100].split(b"\0")[0].decode(errors="replace")
 
 
 def _positions(path: Path, text: str, samples: int, kind: Kind, encoding: str) -> Positions:
-    """Return where the index says that the files of each sample are."""
+    """Return the positions of all files from the text of an index; raise ShardError on faults."""
     try:
         head, _, body = text.partition("\n")
         version, count = head.split()
@@ -149,7 +149,7 @@ def _positions(path: Path, text: str, samples: int, kind: Kind, encoding: str) -
 
 
 def _of_images(lines: list[str], kind: Kind, encoding: str) -> Positions:
-    """Return the positions in lines that all list the same kinds of files."""
+    """Return the positions from index lines of image samples; all list the same extensions."""
     wanted = [encoding] if kind.labels == "none" else [encoding, "cls"]
     if not lines:
         nothing = np.empty((0, 2), np.int64)
@@ -164,7 +164,7 @@ def _of_images(lines: list[str], kind: Kind, encoding: str) -> Positions:
 
 
 def _of_sequences(lines: list[str], kind: Kind, encoding: str) -> Positions:
-    """Return the positions in lines of as many frames as each sample has, and of its classes."""
+    """Return the positions from index lines of sequences, which have any number of frames."""
     last = [] if kind.labels == "none" else ["cls"]
     frames: list[tuple[int, int]] = []
     labels: list[tuple[int, int]] = []
@@ -189,7 +189,7 @@ def _pairs(found: list[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
-    """Yield the record of each line of the index; together they must cover the tar file."""
+    """Yield the record of each index line, and faults; the records must cover the tar file."""
     assert index is not None  # noqa: S101 - `INDEXED`: a shard without one is not read
     first, *lines = index.read_text(encoding="utf-8", errors="replace").split("\n")
     lines = lines[:-1]  # after the last line's end
@@ -206,7 +206,7 @@ def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
 
 @dataclass(frozen=True)
 class _Member:
-    """A file in the tar; `begin` is where its header begins, `end` where the next one does."""
+    """A file in the tar: `begin` is the position of its header, `end` that of the next header."""
 
     extension: str
     stem: str
@@ -218,10 +218,11 @@ class _Member:
 def _read(
     tar: int, index: str, words: list[str], begin: int | None, kind: Kind
 ) -> tuple[Read, int | None]:
-    """Return the record that a line of the index points at, and where it ends.
+    """Return the record that an index line describes, and the end of its last file in bytes.
 
-    It must begin at `begin`, as samples and their files follow each other without a gap;
-    None: that is not known, behind a line that points at nothing.
+    The record must start at `begin`, because the files of a tar follow each other without gaps.
+    `begin` is None if the previous index line was wrong, and then the start is not checked. The
+    returned end is None if this line is wrong.
     """
     found = [_member(tar, words[at : at + WORDS]) for at in range(0, len(words), WORDS)]
     parts = {part.extension: part for part in found if part is not None}
@@ -244,7 +245,7 @@ def _read(
 
 
 def _frames(parts: dict[str, _Member], kind: Kind) -> tuple[bytes, ...]:
-    """Return the image of a sample, or its frames from 000000 on without a gap; else none."""
+    """Return the image of a sample or its consecutive frames from 000000 on; () without frames."""
     for encoding in IMAGES:
         if kind.sample == "image" and encoding in parts:
             return (parts[encoding].content,)
@@ -256,14 +257,14 @@ def _frames(parts: dict[str, _Member], kind: Kind) -> tuple[bytes, ...]:
 
 
 def _labels(text: bytes) -> tuple[int, ...]:
-    """Return the numbers in a `.cls`; -1 for a word that is none."""
+    """Return the class numbers in a `.cls` file; -1 stands for a word that is not a number."""
     return tuple(
         int(word) if word.isdigit() and len(word) < _DIGITS else -1 for word in text.split(b" ")
     ) if text else ()
 
 
 def _member(tar: int, words: list[str]) -> _Member | None:
-    """Return the member that `WORDS` words of an index point at."""
+    """Return the tar member that the words of an index line describe, or None if they are wrong."""
     if len(words) != WORDS or not all(
         word.isascii() and word.isdigit() and len(word) < _DIGITS for word in words[1:3]
     ):

@@ -1,1 +1,1 @@
-"""Data sets without a framework: what `dataset.json` says, the formats, staging, the order."""
+"""Data sets without a framework: `dataset.json`, formats, staging, and the order of samples."""

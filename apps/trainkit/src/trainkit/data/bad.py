@@ -1,4 +1,4 @@
-"""Records that cannot be decoded: counted, named, tolerated up to a limit."""
+"""Count and report records that cannot be decoded, and tolerate them up to a limit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ S = TypeVar("S")
 
 
 class UndecodableError(DataError, RuntimeError):
-    """A record that no decoder takes; for a `Source` the RuntimeError that a decoder raises.
+    """A record cannot be decoded.
+
+    The class is also a RuntimeError, because a `Source` raises a RuntimeError for such a record.
 
     Attributes:
-        defect: what is wrong with it, without the record's name.
+        defect: description of the damage, without the name of the record.
     """
 
     def __init__(self, name: str, defect: str) -> None:
@@ -24,22 +26,22 @@ class UndecodableError(DataError, RuntimeError):
 
 
 def warn(text: str) -> None:
-    """Name a tolerated record on stderr."""
+    """Print a warning about a tolerated record on stderr."""
     print(f"warning: {text}; another record takes its place", file=sys.stderr, flush=True)
 
 
 class BadRecords:
     """The undecodable records of a run, shared by its loaders.
 
-    Each rank counts those that it met itself; `merge` adds what the others found.
+    Each rank counts the records that it read itself; `merge` adds those of other ranks.
 
     Args:
-        limit: how many to tolerate (`--max-bad-records`).
-        known: `found` of the checkpoint that a run goes on from.
+        limit: number of undecodable records to tolerate (`--max-bad-records`).
+        known: `found` from the checkpoint from which the run resumes.
 
     Attributes:
-        found: one text per record, naming shard and record, in the order of discovery.
-        tell: is called with the text of each new one.
+        found: one text per record with its shard, number and defect, in the order of discovery.
+        tell: function that is called with the text of each new record.
     """
 
     def __init__(self, limit: int = 0, known: Iterable[str] = ()) -> None:
@@ -48,10 +50,10 @@ class BadRecords:
         self.tell: Callable[[str], None] = warn
 
     def add(self, text: str) -> None:
-        """Count a record that was met.
+        """Count a record that this rank could not decode.
 
         Raises:
-            DataError: it is one too many; the message lists all.
+            DataError: the limit is exceeded; the message lists all records.
         """
         if text in self.found:
             return
@@ -59,10 +61,10 @@ class BadRecords:
         self.tell(text)
 
     def merge(self, found: Iterable[str]) -> None:
-        """Count the records that other ranks found; those that are known count once.
+        """Count the records that other ranks found; a record that is already known counts once.
 
         Raises:
-            DataError: together they are too many; the message lists all.
+            DataError: the limit is exceeded; the message lists all records.
         """
         self.found += [text for text in dict.fromkeys(found) if text not in self.found]
         if len(self.found) <= self.limit:
@@ -79,12 +81,12 @@ class BadRecords:
 def undecodable(
     samples: Sequence[S], fails: Callable[[Sequence[S]], bool], defect: Callable[[S], str | None]
 ) -> Iterator[tuple[int, str]]:
-    """Yield number and defect of those `samples` that cannot be processed, by halving.
+    """Yield index and defect of each of `samples` that cannot be processed, found by bisection.
 
     Args:
-        samples: of a batch.
-        fails: whether a batch of samples cannot be processed.
-        defect: what is wrong with one, or None if the fault is not its own.
+        samples: samples of a batch.
+        fails: function that returns whether a batch of samples cannot be processed.
+        defect: function that returns the defect of a sample, or None if the sample is intact.
     """
     if not fails(samples):
         return

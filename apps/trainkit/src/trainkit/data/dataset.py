@@ -1,8 +1,8 @@
-"""A data set: what `dataset.json` says of it; its splits are opened as `records`.
+"""A data set as described by its `dataset.json`; `Dataset.records` opens a split.
 
     <folder>/dataset.json, <split>-NNNNN.<ending>, for some formats <split>-NNNNN.idx
 
-A folder of images without `dataset.json` is read as it is.
+A folder of images without `dataset.json` can be read, too.
 """
 
 from __future__ import annotations
@@ -29,11 +29,21 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Dataset:
-    """What `dataset.json` says; sizes in pixels, `mean` and `std` per channel in 0..1.
+    """The description of a data set.
 
-    `height` and `width` are None for images of varying sizes. `format` is that of `dataset.json`,
-    or `FOLDER`. `classes` may be empty where `kind.labels` is "none". `encoding` is the ending of
-    the image files, "" where it varies.
+    Attributes:
+        folder: folder of the data set.
+        format: format in `dataset.json`, or `FOLDER` for a folder of images.
+        name: name of the data set.
+        classes: names of the classes; may be empty if `kind.labels` is "none".
+        channels: channels of the images, 1 or 3.
+        height: height of the images in pixels; None if it varies.
+        width: width of the images in pixels; None if it varies.
+        kind: kind of samples and labels.
+        mean: mean of each channel, in 0..1.
+        std: standard deviation of each channel, in 0..1.
+        encoding: file name extension of the images; "" if it varies.
+        splits: split name -> shards, or images of a folder.
     """
 
     folder: Path
@@ -50,7 +60,11 @@ class Dataset:
     splits: Mapping[str, Sequence[Shard | Images]]
 
     def records(self, split: str) -> Records:
-        """Return the samples of `split`, all shards checked against `dataset.json`."""
+        """Return the samples of `split`, after a check of all its shards against `dataset.json`.
+
+        Raises:
+            DataError: the split or a shard is missing, wrong or empty.
+        """
         path = self.folder / DATASET
         if split not in self.splits:
             known = ", ".join(sorted(self.splits))
@@ -62,15 +76,15 @@ class Dataset:
         return records
 
     def fingerprint(self) -> str:
-        """Return the name with a hash of all shards' checksums: equal only for equal data.
+        """Return the name and a hash of the checksums of all shards, which identify the data.
 
-        (Of a plain image folder: for equal names of files.)
+        For a folder of images, the hash covers only the names of the files.
         """
         sums = [entry.sha256 for shards in self.splits.values() for entry in shards]
         return f"{self.name} {hashlib.sha256(' '.join(sums).encode()).hexdigest()[:12]}"
 
     def evaluation_split(self) -> str:
-        """Return the name of the split to evaluate on: "val" where there is one, else "test"."""
+        """Return the name of the split to evaluate on: "val" if it exists, else "test"."""
         return "val" if "val" in self.splits else "test"
 
 
@@ -80,16 +94,16 @@ def open_dataset(
     labels: Collection[str] = ("class",),
     samples: Collection[str] = ("image",),
 ) -> Dataset:
-    """Return the data set in `folder`: a packed one, or a folder of images (`formats.folder`).
+    """Return the data set in `folder`: packed data, or a folder of images (`trainkit.data.folder`).
 
     Args:
-        folder: where it is.
-        labels: what the caller can take samples to be labelled with.
-        samples: what it can take them to be.
+        folder: folder of the data set.
+        labels: kinds of labels that the caller supports.
+        samples: kinds of samples that the caller supports.
 
     Raises:
-        DataError: the folder or its `dataset.json` is missing or malformed, or its samples
-            are of another kind.
+        DataError: the folder or its `dataset.json` is missing or malformed, or the caller does not
+            support its samples.
     """
     path = folder / DATASET
     if not path.exists() and (folder / "train").is_dir():
@@ -104,7 +118,7 @@ def open_dataset(
 
 def _read(folder: Path, path: Path) -> Dataset:
     try:
-        # A later packer may have more to say of a data set than this version knows.
+        # A later version of the packer may add keys, so unknown keys are ignored.
         found = description.parse(json.loads(path.read_text(encoding="utf-8")), strict=False)
     except FileNotFoundError as error:
         raise DataError(
@@ -141,7 +155,7 @@ def _read(folder: Path, path: Path) -> Dataset:
 def _check_kind(
     dataset: Dataset, path: Path, labels: Collection[str], samples: Collection[str]
 ) -> None:
-    """Refuse kinds of samples that the caller cannot use or the format cannot hold."""
+    """Raise DataError for kinds that the caller does not support or the format cannot store."""
     kind = dataset.kind
     for key, value, wanted in (("labels", kind.labels, labels), ("sample", kind.sample, samples)):
         if value not in wanted:

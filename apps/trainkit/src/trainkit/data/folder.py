@@ -1,8 +1,8 @@
-"""A plain folder of images, not packed: DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg.
+"""Read a folder of images that is not packed: DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg.
 
-The classes are the sorted names of the folders in `train`. Names are listed once when
-the folder is opened; each image is a file to open and read, which a parallel file
-system does slowly: pack a data set that is used more than once.
+The classes are the sorted names of the folders in `train`. The names are listed once when
+the folder is opened. Each image is a separate file, which a parallel file system reads
+slowly: pack a data set that is used more than once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainkit.data.bad import UndecodableError
 from trainkit.exits import DataError
 
 FOLDER: Final = "folder"
-"""Called so among the formats, though no `dataset.json` has it."""
+"""Name of this format; no `dataset.json` has it."""
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pnm", ".ppm", ".pgm")
 SPLITS = ("train", "val", "test")
@@ -32,9 +32,9 @@ class Images:
     """The images of one split.
 
     Attributes:
-        file: its folder, below that of the data set.
-        images: class and path below `file` of each.
-        sha256: checksum of the paths, not of the contents.
+        file: folder of the split, relative to the folder of the data set.
+        images: (class number, path relative to `file`) of each image.
+        sha256: checksum of the paths; the contents are not included.
     """
 
     file: str
@@ -43,7 +43,7 @@ class Images:
 
 
 class ImageFolder:
-    """Reads the images of one split, as a `shards.formats.records.Reader`."""
+    """Read the images of one split, as a `shards.formats.records.Reader`."""
 
     def __init__(self, folder: Path, entry: Images) -> None:
         self.path = folder / entry.file
@@ -61,11 +61,11 @@ class ImageFolder:
         return len(self._images)
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return an image file, alone, as it would have been packed: every decoder reads it alike.
+        """Return a list with the image file, converted as for packing if decoders disagree on it.
 
         Raises:
-            DataError: it cannot be read.
-            UndecodableError: it is no image.
+            DataError: the file cannot be read.
+            UndecodableError: the file is no image.
         """
         path = self.path / self._images[number][1]
         try:
@@ -76,7 +76,7 @@ class ImageFolder:
             raise UndecodableError(str(path), str(error)) from error
 
     def labels(self, number: int) -> list[int]:
-        """Return the number of the folder's name among the classes."""
+        """Return a list with the class number of an image, which its folder determines."""
         return [self._images[number][0]]
 
     def describe(self, number: int) -> str:
@@ -85,10 +85,10 @@ class ImageFolder:
 
 
 def list_splits(folder: Path) -> tuple[tuple[str, ...], dict[str, list[Images]]]:
-    """Return the classes, and the images of each split.
+    """Return the names of the classes, and the images of each split.
 
     Raises:
-        DataError: there is no class, or one that `train` does not have.
+        DataError: `train` has no class, or another split has a class that `train` does not have.
     """
     splits: dict[str, list[Images]] = {}
     classes = _names(folder / "train", folders=True)
@@ -112,14 +112,14 @@ def list_splits(folder: Path) -> tuple[tuple[str, ...], dict[str, list[Images]]]
 
 
 def is_image(name: str) -> bool:
-    """Return whether a file has the ending of an image."""
+    """Return whether a file name has the extension of an image."""
     return name.lower().endswith(SUFFIXES)
 
 
 def _names(place: Path, *, folders: bool) -> list[str]:
-    """Return the sorted names in `place`, of folders or of files, without hidden ones.
+    """Return the sorted names of the folders, or of the files, in `place`, without hidden ones.
 
-    Those are what systems and notebooks leave beside images; packing leaves them out too.
+    Operating systems and notebooks leave hidden files beside images; packing skips them, too.
     """
     try:
         with os.scandir(place) as entries:

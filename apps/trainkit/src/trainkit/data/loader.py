@@ -1,9 +1,9 @@
-"""Batches of a data set for each rank: order, records, stand-ins for bad records, lanes.
+"""Batches of a data set for each rank: order, records, substitutes for bad records, lanes.
 
-An app says how records become a batch (`Making`): by DALI, by tf.data, by threads. What is the
-same for all of them is here: which records, in which order, with which draws; that a rank takes
-its slice of a global batch; that a training goes on anywhere; that the next epoch is prepared
-while one ends; and that a record that cannot be decoded is named and replaced.
+An app implements `Making`, which turns records into a batch with DALI, tf.data or threads. This
+module implements the common part: it selects the records, their order and their random draws;
+gives each rank its slice of the global batch; starts at any step of any epoch; prepares the next
+epoch during the end of the current one; and reports and replaces records that cannot be decoded.
 """
 
 from __future__ import annotations
@@ -30,66 +30,69 @@ Where = tuple[int, int]  # epoch, step
 
 @dataclass(frozen=True)
 class Share:
-    """What a rank takes of a global batch.
+    """The part of a global batch that one rank processes.
 
     Attributes:
-        numbers: of the records, (n,).
-        draws: uniform draws in 0..1 for each, (n, `Making.draws`).
+        numbers: record numbers, (n,).
+        draws: uniform random numbers in 0..1 for each record, (n, `Making.draws`).
     """
 
     numbers: NDArray[np.int64]
     draws: NDArray[np.float32]
 
     def row(self, row: int, number: int) -> Share:
-        """Return record `number` alone, with the draws of `row`."""
+        """Return a share of the single record `number`, with the random draws of `row`."""
         return Share(np.array([number]), self.draws[row : row + 1])
 
 
 class Source(Protocol[Made]):
-    """Batches in the order of the shares, prepared in the background."""
+    """A stream of batches, in the order of the shares, prepared in the background."""
 
     def next(self) -> Made:
         """Return the next batch.
 
         Raises:
-            RuntimeError: an image of it, or of one of the next `Making.in_flight` batches,
-                cannot be decoded. The source is of no use then.
+            RuntimeError: an image of this batch, or of one of the next `Making.in_flight` batches,
+                cannot be decoded. The source cannot be used any more.
         """
         ...
 
     def close(self) -> None:
-        """End what goes on in the background, without waiting."""
+        """Stop the work in the background, without waiting for its end."""
         ...
 
 
 class Making(Protocol[Made]):
-    """How records become batches of `Made`; equal ones make equal batches."""
+    """The conversion of records to batches of the type `Made`, implemented by an app.
+
+    Two objects that compare equal make equal batches of the same shares.
+    """
 
     @property
     def lanes(self) -> int:
-        """How many take turns; of L lanes, lane n has the shares n, n + L, and so on."""
+        """Number of parallel lanes; of L lanes, lane n processes the shares n, n + L, n + 2 L, …"""
         ...
 
     @property
     def in_flight(self) -> int:
-        """Shares, at most, that were taken and whose batches were not yet handed out."""
+        """Maximum number of shares taken from the lanes whose batches are not yet returned."""
         ...
 
     @property
     def draws(self) -> int:
-        """Uniform draws that a record needs; 0 where nothing is random."""
+        """Number of uniform random numbers per record; 0 if the conversion is deterministic."""
         ...
 
     def at(self, epoch: int) -> Making[Made]:
-        """Return how it is done in `epoch`: images may grow over the epochs."""
+        """Return the conversion for `epoch`, because image sizes may change between epochs."""
         ...
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Source[Made]:
-        """Begin to make batches of the shares of `lanes`, which do not end."""
+        """Start to make batches of the shares of `lanes`, which are endless iterators."""
         ...
 
     def nothing(self) -> Made:
-        """Return a batch of no samples, for a rank that has no share of the last one."""
+        """Return an empty batch, for a rank that has no samples of the last global batch."""
         ...
 
     def undecodable(self, share: Share) -> Iterator[tuple[int, str]]:
@@ -102,15 +105,16 @@ class Loader(Generic[B]):
 
     Args:
         records: the samples of a split.
-        making: how they become batches.
-        training: in a new order each epoch, with draws of its own; else always the same.
-        batch_per_rank: the last batch of an epoch may have fewer.
-        seed: seeds order and draws.
-        strategy: who else reads the same batches; each rank takes its slice.
-        bad: counts records that cannot be decoded; without it the first one is an error.
-            The next record in the data set that can be decoded takes the place of a bad
-            one, with the random draws of the bad one: so all other samples stay as they
-            are, on any number of ranks and after a resume.
+        making: conversion of records to batches.
+        training: whether each epoch has a new order and new random draws; otherwise all epochs
+            are equal.
+        batch_per_rank: samples per batch and rank; the last batch of an epoch may have fewer.
+        seed: seed of order and draws.
+        strategy: strategy that connects the ranks; each rank takes its slice of a global batch.
+        bad: counter of records that cannot be decoded; None: the first such record is an error.
+            A bad record is replaced by the next decodable record of the data set, with the
+            random draws of the bad record. Therefore all other samples stay the same, on any
+            number of ranks and after a resume.
     """
 
     def __init__(
@@ -137,8 +141,8 @@ class Loader(Generic[B]):
         """Yield the batches of `epoch` from step `first` on.
 
         Raises:
-            DataError: a record cannot be decoded, and no more are tolerated; or it is
-                malformed, or its label is none. The message names it.
+            DataError: more records than tolerated cannot be decoded, a record is malformed, or a
+                label is invalid. The message names the record.
         """
         epoch = epoch if self.plan.training else 0
         making = self._making.at(epoch)
@@ -149,7 +153,8 @@ class Loader(Generic[B]):
             self._next = (epoch, step)
             share = self._slice(step)
             batch = self._run() if share.stop > share.start else self._making.nothing()
-            # Before the yield: who takes all batches need not ask for one more.
+            # Set the position before the yield, because a caller that takes all batches may not
+            # resume this generator.
             last = step + 1 == self.steps
             self._next = (self.plan.after(epoch), 0) if last else (epoch, step + 1)
             yield batch
@@ -163,9 +168,9 @@ class Loader(Generic[B]):
         self._source = self._making.start(lanes)
 
     def _lane(self, epoch: int, first: int, lane: int, of: int) -> Iterator[Share]:
-        """Yield this rank's slices of the global batches, epoch after epoch, without end.
+        """Yield every `of`-th slice of this rank, beginning with number `lane`, without end.
 
-        Of every `of` slices, the one whose turn is `lane`.
+        The slices are those of the global batches, epoch after epoch.
         """
         turns = itertools.cycle(range(of))
         while True:
@@ -187,7 +192,7 @@ class Loader(Generic[B]):
         return self.plan.share(step, self._strategy.rank, self._strategy.size)
 
     def _run(self) -> B:
-        """Return the next batch; replace records that cannot be decoded."""
+        """Return the next batch, after replacing records that cannot be decoded."""
         while True:
             assert self._source is not None  # noqa: S101 - `epoch` started it
             try:
@@ -198,7 +203,7 @@ class Loader(Generic[B]):
                 self._start(*self._next)
 
     def _replace(self) -> bool:
-        """Find substitutes for the bad records of the last batches; return whether any is bad."""
+        """Find substitutes for the bad records of recent batches; return whether any is bad."""
         some = False
         for where, share in sorted(self._recent, key=itemgetter(0)):
             for row, text in self._making.undecodable(share):
@@ -207,7 +212,7 @@ class Loader(Generic[B]):
         return some
 
     def _substitute(self, share: Share, row: int, text: str) -> int:
-        """Return the first record after the bad one that can be decoded with its draws."""
+        """Return the number of the next record that can be decoded with the draws of a bad one."""
         number = int(share.numbers[row])
         while True:
             self._bad.add(f"{self._records.describe(number)} {text}")

@@ -1,4 +1,4 @@
-"""Makes batches in the background, in lanes that take turns, some of them ahead."""
+"""Make batches in the background, in lanes that take turns, and several batches ahead."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ B = TypeVar("B")
 
 
 class Lane(Protocol[B]):
-    """What makes one batch after the other."""
+    """A worker that makes one batch after another."""
 
     def start(self) -> Future[B]:
-        """Begin to make the next batch."""
+        """Start to make the next batch."""
         ...
 
     def close(self) -> None:
-        """End the threads, without waiting."""
+        """Stop the threads, without waiting for their end."""
         ...
 
 
 class Producer(Generic[B]):
-    """Batches of lanes, in turns: `trainkit.data.loader.Source`.
+    """A `trainkit.data.loader.Source` that takes batches from lanes in turn.
 
     Args:
-        lanes: the first has the batches 0, L, 2 L, … of L lanes.
-        ahead: how many batches to finish ahead.
+        lanes: workers; of L lanes, lane n makes the batches n, n + L, n + 2 L, …
+        ahead: number of batches to prepare ahead.
     """
 
     def __init__(self, lanes: Sequence[Lane[B]], *, ahead: int = AHEAD) -> None:
@@ -40,12 +40,12 @@ class Producer(Generic[B]):
         self._ahead: deque[Future[B]] = deque()
 
     def next(self) -> B:
-        """Return the next batch; an error of making it, or one of the next, is raised here."""
+        """Return the next batch; raise an error that occurred while a batch was made."""
         while len(self._ahead) <= self._limit:
             self._ahead.append(next(self._turns).start())
         return self._ahead.popleft().result()
 
     def close(self) -> None:
-        """End the threads, without waiting."""
+        """Stop the threads, without waiting for their end."""
         for lane in self._lanes:
             lane.close()

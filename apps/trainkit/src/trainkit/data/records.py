@@ -1,7 +1,7 @@
-"""The samples of a split, through all of its shards, checked when they are read.
+"""The samples of a split in all of its shards, checked when they are read.
 
-`shards.formats` knows where in a shard a record is. The shards are mapped into memory, so that
-a record is a view of its bytes: no read, no copy, any order.
+`shards.formats` finds a record in a shard. The shards are mapped into memory, so that a record is
+a view of its bytes: no system call and no copy, in any order.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from trainkit.exits import DataError
 
 
 class Records:
-    """The samples of one split, numbered through its shards in order.
+    """The samples of one split, numbered consecutively through its shards.
 
     Args:
-        folder: of the data set.
-        form: its format.
-        kind: what its samples are.
-        classes: how many classes it has.
-        entries: of the shards in `dataset.json`.
-        encoding: ending of the image files.
+        folder: folder of the data set.
+        form: format of the data set.
+        kind: kind of samples and labels.
+        classes: number of classes.
+        entries: entries of the shards in `dataset.json`.
+        encoding: file name extension of the images.
 
     Raises:
         DataError: a shard is missing or wrong, or a package that reads it is not installed.
@@ -54,7 +54,7 @@ class Records:
         return self._ends[-1] if self._ends else 0
 
     def encoded(self, number: int) -> Bytes:
-        """Return the bytes of the image file of sample `number`, a view into its shard.
+        """Return the encoded image file of sample `number`, a view into its shard.
 
         Raises:
             DataError: the record is malformed.
@@ -62,10 +62,10 @@ class Records:
         return self.frames(number)[0]
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return the bytes of all image files of sample `number` in order, at least one.
+        """Return all encoded image files of sample `number` in order, at least one.
 
         Raises:
-            DataError: the record is malformed, or has not as many as its kind.
+            DataError: the record is malformed, or has a number of images that its kind excludes.
         """
         shard, within = self._find(number)
         try:
@@ -80,7 +80,7 @@ class Records:
         )
 
     def label(self, number: int) -> int:
-        """Return the class of sample `number`, of a data set with one for each.
+        """Return the class of sample `number`, of a data set with one class per sample.
 
         Raises:
             DataError: the record is malformed, or its label is no class of the data set.
@@ -88,7 +88,9 @@ class Records:
         return self.labels(number)[0]
 
     def labels(self, number: int) -> list[int]:
-        """Return the classes of sample `number`, increasing: one, any number, or none.
+        """Return the class numbers of sample `number` in increasing order.
+
+        The list has one element, any number, or none, depending on the kind of label.
 
         Raises:
             DataError: the record is malformed, or its labels are no classes of the data set.
@@ -114,22 +116,22 @@ class Records:
         return found
 
     def vector(self, number: int) -> NDArray[np.float32]:
-        """Return 1 for each class that sample `number` has, else 0, (classes,).
+        """Return a vector, (classes,), with 1 for each class of sample `number` and 0 elsewhere.
 
         Raises:
-            DataError: as by `labels`.
+            DataError: as for `labels`.
         """
         found = np.zeros(self._classes, np.float32)
         found[self.labels(number)] = 1
         return found
 
     def describe(self, number: int) -> str:
-        """Return the shard and the record of sample `number`, for an error message."""
+        """Return shard and record of sample `number`, for an error message."""
         shard, number = self._find(number)
         return shard.describe(number)
 
     def _find(self, number: int) -> tuple[Reader, int]:
-        """Return the shard that has sample `number`, and its number there."""
+        """Return the reader of the shard with sample `number`, and its number in the shard."""
         at = bisect_right(self._ends, number)
         return self._shards[at], number - (self._ends[at - 1] if at else 0)
 
@@ -138,7 +140,7 @@ def _opened(
     folder: Path, form: FormatName | Literal["folder"], kind: Kind,
     entries: Sequence[Shard | Images], encoding: str,
 ) -> list[Reader]:
-    """Return a reader of each shard."""
+    """Return a reader for each shard."""
     if form == FOLDER:
         return [ImageFolder(folder, one) for one in entries if isinstance(one, Images)]
     try:

@@ -1,9 +1,9 @@
-"""`--stage DIR`: the shards on a disk of the node, copied once before the training.
+"""`--stage DIR`: copy the shards to a local disk of the node before the training.
 
-Reading single images in random order is what parallel file systems do worst, and
-copying whole shards is what they do best. A file appears under its name only when it
-is complete and checked; so what is there needs no marker, and a job that was cut off, or a
-second one on the node, goes on with it. `dataset.json` is copied last.
+Parallel file systems are slow at reads of single images in random order, and fast at copies of
+whole shards. A file gets its final name only when it is complete and verified. Therefore existing
+files need no marker, and a restarted job, or a second job on the node, reuses them.
+`dataset.json` is copied last.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATIENCE = 600.0  # seconds without a new byte until a waiting rank gives up
 POLL = 0.5  # seconds
 PART = ".part"
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
-"""What a lock fails with on a file system that has none."""
+"""Errors of `flock` on a file system without locks."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,13 @@ class File:
     """One file to copy.
 
     Attributes:
-        source: from where.
-        target: to where.
-        size: in bytes.
-        sha256: None for `dataset.json` itself, and indexes that it lists without.
-        content: of `dataset.json`: an edit may leave size and shards as they are.
+        source: path to copy from.
+        target: path to copy to.
+        size: size in bytes.
+        sha256: SHA-256 in hexadecimal; None for `dataset.json`, and for an index without a listed
+            checksum.
+        content: bytes of `dataset.json`, because an edit may leave its size unchanged; None for
+            other files.
     """
 
     source: Path
@@ -57,7 +59,7 @@ class File:
 
     @property
     def is_there(self) -> bool:
-        """Whether the target is complete: it gets its name only then."""
+        """Whether the target is complete; it gets its name only after verification."""
         try:
             if self.target.stat().st_size != self.size:
                 return False
@@ -66,29 +68,30 @@ class File:
             return False
 
     def part(self, own: str) -> Path:
-        """Return the name of the target while it is copied; `own` is of who copies alone."""
+        """Return the path of the unfinished copy, which ends with the suffix `own` of `_alone`."""
         return self.target.with_name(self.target.name + PART + own)
 
     @property
     def arrived(self) -> int:
-        """Return how many bytes are there, of the target and of what is copied to it."""
+        """The number of bytes copied so far: those of the target and of unfinished copies."""
         name = glob.escape(self.target.name)
         return _size(self.target) + sum(map(_size, self.target.parent.glob(f"{name}{PART}*")))
 
 
 def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = PATIENCE) -> Path:
-    """Return a folder in `directory` with the training and evaluation shards of `folder`.
+    """Return a folder in `directory` with copies of the training and evaluation shards of `folder`.
 
-    The process with `local_rank` 0 copies, the others of the node wait for it.
+    The process with `local_rank` 0 copies; the other processes of the node wait for it.
 
     Args:
         folder: a packed data set.
-        directory: on a disk of the node; made if it does not exist.
+        directory: folder on a disk of the node; created if it does not exist.
         local_rank: number of this process on its node.
-        patience: seconds without progress until a waiting process gives up.
+        patience: seconds without progress after which a waiting process gives up.
 
     Raises:
-        ArgumentError: `directory` cannot be written or is too small; a folder of images.
+        ArgumentError: `directory` cannot be written to or is too small, or `folder` is a folder of
+            images.
         DataError: a shard is missing, or its copy has another size or checksum.
     """
     dataset = open_dataset(folder, labels=get_args(Labels), samples=get_args(SampleKind))
@@ -113,7 +116,7 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
 
 
 def _files(folder: Path, place: Path, shards: list[Shard]) -> list[File]:
-    """Return the files of `shards`, `dataset.json` last."""
+    """Return the files of `shards`, and `dataset.json` as the last one."""
     wanted: list[tuple[str, int | None, str | None]] = []
     for shard in shards:
         wanted.append((shard.file, shard.bytes, shard.sha256))
@@ -138,10 +141,10 @@ def _files(folder: Path, place: Path, shards: list[Shard]) -> list[File]:
 
 @contextlib.contextmanager
 def _alone(place: Path) -> Iterator[str]:
-    """Keep a second job of the node from copying to the same `place`.
+    """Lock `place`, so that a second job on the node does not copy the same files.
 
-    Yields what the names of unfinished files end with: nothing, or where the file system has no
-    locks, something of this process alone. Two jobs then copy the same, each for itself.
+    Yields the suffix of unfinished files. It is empty if the lock is held. On a file system without
+    locks, it contains the host name and the process ID, and several jobs copy independently.
     """
     place.mkdir(parents=True, exist_ok=True)
     with (place / ".lock").open("w", encoding="ascii") as lock:
@@ -173,7 +176,7 @@ def _copy(files: list[File], place: Path, own: str) -> None:
 
 
 def _copy_file(file: File, own: str, advance: Any) -> None:
-    """Copy one file, checking size and checksum on the way; it gets its name at the end."""
+    """Copy one file, verify its size and checksum meanwhile, and rename it at the end."""
     digest, size = hashlib.sha256(), 0
     try:
         source = file.source.open("rb")
@@ -197,7 +200,7 @@ def _copy_file(file: File, own: str, advance: Any) -> None:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Any]:
-    """Yield a function that counts bytes copied: a bar on a terminal, a line elsewhere."""
+    """Yield a function that counts copied bytes; show a progress bar on a terminal, else a line."""
     if not total or not sys.stderr.isatty():
         if total:
             print(f"staging {total / 1e9:.2f} GB", file=sys.stderr, flush=True)
@@ -210,7 +213,7 @@ def _progress(total: int) -> Iterator[Any]:
 
 
 def _wait(files: list[File], place: Path, patience: float) -> None:
-    """Return when all `files` are there; give up when nothing moves any more."""
+    """Wait until all `files` are complete; raise DataError after `patience` idle seconds."""
     last, since = -1, time.monotonic()
     while not all(file.is_there for file in files):
         size = sum(file.arrived for file in files)

@@ -101,7 +101,7 @@ class Horovod(TensorFlowStrategy):
         return found
 
     def lost(self, error: Exception) -> bool:
-        """Return whether `error` means that another rank is gone."""
+        """Return whether `error` means that another rank ended or cannot be reached."""
         return isinstance(error, LOST) and "Horovod" in str(error)
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Horovod(TensorFlowStrategy):
 
 
 def _connected(ranks: Ranks) -> Any:
-    """Start Horovod, check the number of its ranks, and return it."""
+    """Start Horovod, check the number of its ranks, and return the Horovod module."""
     try:
         import horovod.tensorflow as hvd
     except ImportError as error:
@@ -124,6 +124,6 @@ def _connected(ranks: Ranks) -> Any:
 
 
 def _known(tensor: Any) -> tf.Tensor:
-    """Return `tensor` in a type that Horovod sums on CPUs, which excludes bfloat16."""
+    """Return `tensor` in a type that Horovod sums on CPUs: bfloat16 becomes float32."""
     known = tf.float32 if tensor.dtype == tf.bfloat16 else tensor.dtype
     return tf.cast(tensor, known)

@@ -22,8 +22,8 @@ from trainkit.statefile import KINDS, Foreign
 class Variables:
     """Variables as a part of a checkpoint.
 
-    Their order, which the app determines, identifies them: names that Keras generates depend on
-    what was built before in the same process.
+    The variables are identified by their order, which the app determines, because the names that
+    Keras generates depend on earlier models of the same process.
 
     Args:
         variables: variables of TensorFlow or Keras.
@@ -37,7 +37,7 @@ class Variables:
         return {str(number): kept(own.numpy()) for number, own in enumerate(self._variables)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Assign the values of a `state_dict`, bit by bit.
+        """Assign the bit-identical values of a `state_dict`.
 
         Raises:
             ValueError: the values belong to other variables.
@@ -69,7 +69,7 @@ def given(value: NDArray[Any] | Foreign) -> NDArray[Any]:
     """Return the array of a checkpoint in its TensorFlow type.
 
     Raises:
-        ValueError: TensorFlow has no such type.
+        ValueError: TensorFlow does not have the type of the array.
     """
     if not isinstance(value, Foreign):
         return value
@@ -85,7 +85,7 @@ def plain(variable: Any) -> tf.Variable:
 
 
 def digest(variables: Iterable[Any]) -> str:
-    """Return a SHA-256 of the values of `variables`."""
+    """Return the SHA-256 of the values of `variables` in hexadecimal."""
     total = hashlib.sha256()
     for variable in variables:
         total.update(plain(variable).numpy().tobytes())

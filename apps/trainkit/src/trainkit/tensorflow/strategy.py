@@ -17,13 +17,13 @@ from trainkit.strategy import Strategy
 
 
 class Sum:
-    """The result of a step, which TensorFlow computes asynchronously: a `Pending` sum."""
+    """A `Pending` sum: the result of a step, which TensorFlow computes asynchronously."""
 
     def __init__(self, values: tf.Tensor) -> None:
         self.values = values
 
     def result(self) -> list[float]:
-        """Wait for the step, and return its elements."""
+        """Wait for the step, and return the elements of its result."""
         found: list[float] = self.values.numpy().tolist()
         return found
 
@@ -40,7 +40,7 @@ class TensorFlowStrategy(Strategy):
         self.device = device
 
     def facts(self) -> dict[str, Any]:
-        """Return what `environment.json` records of TensorFlow: device, GPU, threads."""
+        """Return the facts of TensorFlow for `environment.json`: device, GPU, threads."""
         return {"device": self.device, "gpu": self._gpu(), "threads": {
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),  # 0: all cores
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
@@ -64,8 +64,8 @@ class TensorFlowStrategy(Strategy):
         """Return the averages of `gradients` over the ranks; call this method in a `tf.function`.
 
         Args:
-            gradients: gradients of all variables of a network; sparse ones become dense.
-            of: name of the network, different for each network.
+            gradients: gradients of all variables of a network; sparse gradients become dense.
+            of: name of the network, unique in the training.
         """
         return list(gradients)
 

@@ -11,10 +11,10 @@ from trainkit.torch.strategy import TorchStrategy
 
 
 def mean(tensor: Tensor, strategy: TorchStrategy) -> Tensor:
-    """Return the mean of `tensor` over the ranks; its shape is equal on all of them.
+    """Return the mean of `tensor` over the ranks; the shape must be equal on all ranks.
 
-    All ranks must call it, and run backward through it, in the same order. The gradient on each
-    rank is the mean over the ranks of their gradients, times the number of ranks. After the
+    All ranks must call this function, and run backward through the mean, in the same order. The
+    backward pass returns on each rank the mean of the incoming gradients of all ranks. After the
     gradients of the weights are averaged, they equal those of one process with all samples.
     """
     return cast("Tensor", _Mean.apply(tensor, strategy))  # type: ignore[no-untyped-call]

@@ -70,7 +70,7 @@ class Horovod(TorchStrategy):
 
     @contextmanager
     def backward(self, network: nn.Module, *, last: bool) -> Iterator[None]:
-        """Send the gradients of the last micro-batch of a step to the other ranks."""
+        """Average only the gradients of the last micro-batch of a step over the ranks."""
         self._last = last
         yield
 
@@ -108,7 +108,7 @@ class Horovod(TorchStrategy):
             self._hvd.synchronize(handle)
 
     def lost(self, error: Exception) -> bool:
-        """Return whether `error` means that another rank is gone."""
+        """Return whether `error` means that another rank ended or cannot be reached."""
         from horovod.common.exceptions import HorovodInternalError
 
         return isinstance(error, HorovodInternalError)

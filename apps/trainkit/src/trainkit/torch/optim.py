@@ -15,7 +15,7 @@ Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> Groups:
-    """Return two parameter groups: weights with weight decay, and all others without.
+    """Return two parameter groups: weights with weight decay, and all other parameters without.
 
     Biases and parameters of batch normalization, which have one dimension, do not decay: Jia et
     al., arXiv:1807.11205, section 3. LARS does not scale the second group, either.
@@ -37,7 +37,7 @@ class Lars(Optimizer):
     You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks", arXiv:1708.03888,
     algorithm 1: with weights w, gradient g, weight decay b and trust coefficient eta, the rate of a
     layer is eta |w| / (|g| + b |w|); its velocity is v <- m v + rate * (g + b w), and w <- w - lr
-    v. The paper has lr in the velocity. This is equal for a constant lr; if lr changes, it is the
+    v. The paper has lr in the velocity. Both are equal for a constant lr; else this is the
     momentum correction of Goyal et al., arXiv:1706.02677, section 3, remark 2. Layers with `trust`
     None (biases and batch normalization), and layers whose weights or gradients are 0, have the
     rate 1.
@@ -87,9 +87,9 @@ class Lars(Optimizer):
 def moving_average(network: nn.Module, decay: float) -> AveragedModel:
     """Return the exponential moving average of weights and buffers; `update_parameters` steps it.
 
-    average <- decay * average + (1 - decay) * value, from the second update on; the first one
-    copies. Integer buffers are always copied. After Polyak and Juditsky, SIAM J. Control Optim.
-    30(4), 1992.
+    The first update copies the values. From the second update on, average <- decay * average +
+    (1 - decay) * value. Integer buffers are always copied. After Polyak and Juditsky, SIAM J.
+    Control Optim. 30(4), 1992.
     """
 
     @torch.no_grad()

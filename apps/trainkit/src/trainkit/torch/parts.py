@@ -39,7 +39,7 @@ def load_network(network: nn.Module, state: Mapping[str, Any]) -> None:
 
 
 def digest(networks: Iterable[nn.Module]) -> str:
-    """Return a SHA-256 of all weights, without buffers, which may differ between ranks."""
+    """Return the SHA-256 of all weights in hexadecimal; buffers may differ between ranks."""
     total = hashlib.sha256()
     for network in networks:
         for parameter in network.parameters():
@@ -120,7 +120,7 @@ def _lay_out(optimizer: Optimizer) -> None:
 
 
 def array_of(tensor: Tensor) -> Array | Foreign:
-    """Return the values of `tensor` as an array; CPU tensors share memory with it."""
+    """Return the values of `tensor` as an array; the array of a CPU tensor shares its memory."""
     on_cpu = tensor.detach().cpu()
     try:
         found: Array = on_cpu.numpy()
@@ -135,7 +135,7 @@ def tensor_of(value: Array | Foreign) -> Tensor:
     """Return a CPU tensor that shares memory with an array.
 
     Raises:
-        ValueError: PyTorch has no such type.
+        ValueError: PyTorch does not have the type of the array.
     """
     if not isinstance(value, Foreign):
         try:

@@ -12,7 +12,7 @@ ROWS = 12
 
 
 class Profile:
-    """Profile some steps, and report; with 0 steps it does nothing.
+    """Profile some steps, and report; with 0 steps, do nothing.
 
     Args:
         steps: number of steps to profile after the first `SKIPPED`.

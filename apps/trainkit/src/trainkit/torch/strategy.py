@@ -62,7 +62,7 @@ class TorchStrategy(Strategy):
         self._half = compression == "fp16"
 
     def facts(self) -> dict[str, Any]:
-        """Return what `environment.json` records of PyTorch: device, GPU, threads."""
+        """Return the facts of PyTorch for `environment.json`: device, GPU, threads."""
         threads = {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()}
         return {"device": str(self.device), "gpu": _gpu(self.device), "threads": threads}
 
@@ -81,7 +81,7 @@ class TorchStrategy(Strategy):
         return network
 
     def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
-        """Return the context of the passes of a micro-batch; `last` marks the last of a step."""
+        """Return the context of a micro-batch; `last` marks the last micro-batch of a step."""
         return nullcontext()
 
     @contextmanager
@@ -155,7 +155,7 @@ class Ddp(TorchStrategy):
         super().__init__(ranks, device, compression)
         self._last_bucket = 0.0
         chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
-        # torchrun's agent has the store where the ranks meet; otherwise rank 0 opens one.
+        # The agent of torchrun hosts the store at which the ranks connect; otherwise rank 0 does.
         if ranks.launcher == "torchrun":
             place = "env://"
         else:
@@ -182,7 +182,7 @@ class Ddp(TorchStrategy):
                 dist.broadcast(dense(tensor), src=0)
             return network
         devices = [self.device.index] if self.device.type == "cuda" else None
-        # Each rank has its own batch statistics; `average` averages the moving ones when needed.
+        # Each rank has its own batch statistics; `average` averages moving statistics if needed.
         # PyTorch 2.13 renamed the option.
         known = inspect.signature(DistributedDataParallel).parameters
         name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
@@ -236,7 +236,7 @@ class Ddp(TorchStrategy):
         dist.destroy_process_group(patient)
 
     def lost(self, error: Exception) -> bool:
-        """Return whether `error` means that another rank is gone."""
+        """Return whether `error` means that another rank ended or cannot be reached."""
         text = str(error)
         named = isinstance(error, RuntimeError) and ("gloo" in text or "NCCL" in text)
         return named or isinstance(error, dist.DistError)
