@@ -107,7 +107,7 @@ def test_a_wrong_name_is_refused_before_anything_is_done(
 ) -> None:
     code, said = told("pack", source, "-o", tmp_path / "out", f"--name={name}", "--workers", 1)
     assert code == 2, said
-    assert f"]: {name!r} " in said
+    assert f"[name-invalid]: {name!r}" in said
     assert not (tmp_path / "out").exists()
 
 

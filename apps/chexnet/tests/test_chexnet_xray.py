@@ -75,8 +75,8 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("write", "says"), [
-    (lambda path: path.write_bytes(b"no picture" * 30), "it is no JPEG, PNG"),
-    (lambda path: path.write_bytes(b""), "it is no JPEG, PNG"),
+    (lambda path: path.write_bytes(b"no picture" * 30), "it is not a JPEG, PNG"),
+    (lambda path: path.write_bytes(b""), "it is not a JPEG, PNG"),
     (lambda path: path.mkdir(), "cannot be read"),
     (no_pixels, "a DICOM file without pixels"),
     (cut, "its pixels, Explicit VR Little Endian, cannot be read"),

@@ -145,7 +145,7 @@ def test_quality_is_that_of_the_encoder() -> None:
         (b"GIF89a" + bytes(40), "begins with b'GIF89a"),
         (jpeg(1, (90, 90))[:-300], "(?i)truncated"),
         (png(1)[:-30], "cannot be decoded"),
-        (jpeg(1)[:20], "cannot be decoded|no JPEG"),
+        (jpeg(1)[:20], "cannot be decoded|not a JPEG"),
     ],
 )
 def test_a_bad_image_says_why(content: bytes, fault: str) -> None:

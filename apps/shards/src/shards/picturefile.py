@@ -201,7 +201,7 @@ def _other(content: bytes) -> Facts:
         raise
     except Exception:  # as above
         raise fault(
-            f"it is no JPEG, PNG, {', '.join(OTHERS)} file (it begins with {content[:8]!r})"
+            f"it is not a JPEG, PNG, {', '.join(OTHERS)} file (it begins with {content[:8]!r})"
         ) from None
     if pictures > 1:
         raise BadImage(f"has {pictures} pictures in it; one is needed")
