@@ -289,7 +289,7 @@ def numbers(directory: Path, file: str = QUEUED) -> list[str]:
 
 
 def is_queueing(directory: Path) -> bool:
-    """Return whether a job may be in the queue whose number is not recorded."""
+    """Return whether the queue may contain a job of the run whose number was not recorded."""
     return (job_chain.place(directory) / QUEUEING).exists()
 
 

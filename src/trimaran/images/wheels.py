@@ -81,7 +81,7 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
 
 
 def chosen(image: Image) -> list[Item]:
-    """Return the wheels in the stored choice for `image`; none if no valid choice is stored."""
+    """Return the wheels that an earlier call has chosen for `image`; empty if it stored none."""
     file, python = definition.wheels_lock(image), definition.interpreter(image)
     if file is None:
         return []
