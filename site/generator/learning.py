@@ -137,7 +137,7 @@ def reached(standings: Iterable[Standing]) -> Plot:
         {"what": f"{one.name.partition('/')[2]}, {number.expected.metric}", "recipe": one.name,
          "part": row.measured / number.expected.value, "bound": bound / number.expected.value,
          "number": "published" if number.date is None else "measured here before",
-         "came to": row.measured_text, "date": str(piece.content.day)}
+         "result": row.measured_text, "date": str(piece.content.day)}
         for one in standings for number in one.numbers for piece in one.own_runs()
         if (row := piece.content.row(number.expected.metric)) and row.measured is not None
         if (bound := next((b for b in number.expected.bounds if b is not None), None)) is not None
@@ -153,17 +153,17 @@ def reached(standings: Iterable[Standing]) -> Plot:
                 "x": encoding("part", "quantitative", "part of what is expected",
                               scale={"zero": False}, axis={"format": "%"}),
                 "color": encoding("number", "nominal", legend={"title": None}),
-                "tooltip": [encoding(key, "nominal") for key in ("recipe", "came to", "date")]}},
+                "tooltip": [encoding(key, "nominal") for key in ("recipe", "result", "date")]}},
         ],
     }
     far = min(values, key=lambda value: float(str(value["part"])))
     return Plot(
         "reached", spec,
-        f"What {len(values)} runs came to, as a part of what their recipes expect; the farthest is"
-        f" {float(str(far['part'])):.1%} of {far['what']}.",
-        "A point for each run in evidence; dashed: what still passes. Runs beyond it were judged by"
-        " an earlier wording of the recipe.",
-        ["recipe", "metric and recipe", "came to:", "of expected:", "date"],
-        [[value["recipe"], value["what"], value["came to"], f"{float(str(value['part'])):.1%}",
+        f"The results of {len(values)} runs relative to the values that their recipes expect; the"
+        f" lowest is {float(str(far['part'])):.1%} of {far['what']}.",
+        "One point for each run in evidence; dashed: the bound of PASS. Runs beyond it were judged"
+        " by an earlier version of the recipe.",
+        ["recipe", "metric and recipe", "result:", "of expected:", "date"],
+        [[value["recipe"], value["what"], value["result"], f"{float(str(value['part'])):.1%}",
           value["date"]] for value in values],
     )

@@ -111,7 +111,7 @@ def ran(sources: Sources) -> Plot:
     found = [one for standing in sources.standings.values() for one in rates_of(standing)]
     values = [
         {"recipe": one.recipe, "rate": one.rate, "least": min(one.rates), "most": max(one.rates),
-         "came to": f"{one.shown(one.rate)} {one.unit}", "runs": len(one.rates),
+         "result": f"{one.shown(one.rate)} {one.unit}", "runs": len(one.rates),
          "machine": one.machine, "date": str(one.day)} for one in found
     ]
     y = encoding("recipe", "nominal", axis={"title": None, "labelLimit": 340}, sort=None)
@@ -127,7 +127,7 @@ def ran(sources: Sources) -> Plot:
                 "x": encoding("rate", "quantitative", "images (FutureGAN: clips) per second",
                               scale={"type": "log"}),
                 "tooltip": [encoding(key, "nominal") for key in (
-                    "recipe", "came to", "runs", "machine", "date")]}},
+                    "recipe", "result", "runs", "machine", "date")]}},
         ],
     }
     return Plot(

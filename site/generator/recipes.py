@@ -101,7 +101,7 @@ def _expected(points: Sequence[Standing]) -> str:
                 source += f", {markdown.moment(number.date)}"
             row = [f"`{number.expected.metric}`", f"**{number.text}**", number.accepted, at, source]
             rows.append(row if one.point is None else [f"`@{one.point}`", *row])
-    head = ["metric", "expected:", "passes", "when", "source"]
+    head = ["metric", "expected:", "accepted", "when", "source"]
     return markdown.table(head if points[0].point is None else ["point", *head], rows)
 
 
@@ -170,7 +170,7 @@ def _runs(page: str, runs: Sequence[tuple[Standing, Piece[RunEvidence]]]) -> str
          f"`{piece.content.run.image.digest[7:19]}`"]
         for one, piece in runs
     ]
-    head = ["run", "point", "changed", "came to", "verdict", "machine", "image"]
+    head = ["run", "point", "changed", "result", "verdict", "machine", "image"]
     if not any(one.point for one, _ in runs):
         head.remove("point")
         rows = [[row[0], *row[2:]] for row in rows]

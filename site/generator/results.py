@@ -27,7 +27,7 @@ def pages(sources: Sources) -> list[Page]:
 def _overview(sources: Sources) -> Page:
     page = f"{FOLDER}/index.md"
     rows = [row for one in sources.standings.values() for row in _rows(page, one)]
-    head = ["recipe and metric", "expected, and its source", "came to:", "verdict", "run"]
+    head = ["recipe and metric", "expected, and its source", "result:", "verdict", "run"]
     plot = learning.reached(sources.standings.values())
     text = fill("results.md.j2", page, rows=markdown.table(head, rows), plot=plot.markdown(page))
     return Page(page, text, "Overview", plots=(plot,))
@@ -91,12 +91,12 @@ def real(sources: Sources) -> list[list[str]]:
     return rows
 
 
-REAL = ["recipe", "metric", "passes", "came to", "verdicts", "machine", "date"]
+REAL = ["recipe", "metric", "accepted", "result", "verdicts", "machine", "date"]
 """Heads of the table of results."""
 
 CAPTION = """\
-Came to: the median of the runs of that day which judged the metric. Verdicts: what these runs said
-then, by the recipe of that time; a run that had no bound yet is not counted."""
+Result: the median over the runs of that date. Verdicts: the verdicts of these runs by the recipe of
+that date; runs of a recipe without a bound are not counted."""
 """Text below the table of results."""
 
 

@@ -50,7 +50,7 @@ def page(shelf: Shelf) -> Page:
         for kind, piece in pieces
     ]
     text = fill(
-        "tests.md.j2", PLACE, rows=markdown.table(["suite", "came to", "date", "machine"], rows),
+        "tests.md.j2", PLACE, rows=markdown.table(["suite", "result", "date", "machine"], rows),
         parts="\n\n".join(_part(kind, piece) for kind, piece in pieces),
     )
     return Page(PLACE, text, "Tests and faults")
