@@ -158,11 +158,12 @@ def test_what_slurm_refuses_is_told_in_its_words(trimaran: Trimaran, tmp_path: P
     site.write_text(yaml.safe_dump({"clusters": {"own": {"partition": "nowhere"}}}))
     done = trimaran("submit", TWO, "--out", str(tmp_path / "run"), TRIMARAN_SITE=str(site))
     assert done.returncode == 4
-    assert "sbatch refuses the job" in done.stderr
+    assert "[job-refused]" in done.stderr
     assert "invalid partition" in done.stderr
     unknown = trimaran("submit", TWO, "--cluster", "moon")
     assert unknown.returncode == 2
-    assert "no cluster 'moon': own" in unknown.stderr
+    assert "[name-unknown]" in unknown.stderr
+    assert "'moon', only: own" in unknown.stderr
 
 
 def test_the_preview_is_what_is_queued(trimaran: Trimaran, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ class TestSif:
             done = trimaran("push", "tiny", "--registry", relay.namespace.replace("fleet", "new"))
         assert done.returncode == 3
         assert "failed with status" in done.stderr
-        assert "the same command goes on" in done.stderr
+        assert "[program-failed]" in done.stderr
         assert not digests.own_path().exists()
 
     def test_the_registry_comes_from_option_environment_or_site_file(
