@@ -81,7 +81,7 @@ def test_a_newcomer_finds_in_three_clicks_what_a_v100_gives_and_how_to_check_it(
     visit: Open,
 ) -> None:
     page = visit()
-    page.get_by_role("link", name="What a V100, A100 or P100 gives").click()           # 1
+    page.get_by_role("link", name="Results for V100, A100 and P100").click()           # 1
     page.get_by_label("hardware").select_option("V100")                                # 2
     page.get_by_role("link", name="resnet-imagenet v100x1-throughput", exact=True).click()  # 3
     page.wait_for_url("**/recipes/resnet-imagenet/v100x1-throughput/")
