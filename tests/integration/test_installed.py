@@ -142,8 +142,7 @@ def test_its_images_are_those_of_the_checkout(trimaran: Trimaran) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("lock", "torch-cpu"), ("render",), ("render", "torch-cpu"), ("render", "--check"),
-              ("schema",)]
+    "words", [("lock", "torch-cpu"), ("render",), ("render", "torch-cpu"), ("schema",)]
 )
 def test_it_does_not_change_what_was_installed(
     trimaran: Trimaran, words: tuple[str, ...]

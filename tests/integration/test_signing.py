@@ -269,11 +269,11 @@ def test_a_passphrase_comes_from_standard_input(
 ) -> None:
     monkeypatch.setenv("APPTAINER_KEYSDIR", str(protected))
     before = sha256(unsigned)
-    for wrong in ("", "wrong\n"):
-        done = trimaran("sign", str(unsigned), stdin=wrong)
+    for guess in ("", "guess-17\n"):
+        done = trimaran("sign", str(unsigned), stdin=guess)
         assert done.returncode == 2
         assert "[passphrase-wrong]" in done.stderr
-        assert "wrong" not in done.stderr.replace("wrong passphrase", "")
+        assert "guess-17" not in done.stderr
     assert sha256(unsigned) == before
     done = trimaran("sign", str(unsigned), stdin=f"{PASSPHRASE}\n")
     assert done.returncode == 0, done.stderr
@@ -339,5 +339,5 @@ def test_what_is_no_sif_is_a_mistake_of_usage(tmp_path: Path) -> None:
     done = trimaran("verify", str(text))
     assert done.returncode == 2
     assert "[image-invalid]" in done.stderr
-    assert "no such file" in trimaran("verify", "missing.sif").stderr
+    assert "[file-missing]" in trimaran("verify", "missing.sif").stderr
     assert "[name-unknown]" in trimaran("verify", "torch-cp").stderr
