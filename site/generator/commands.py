@@ -10,7 +10,7 @@ from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
 from trimaran.engines import BuiltImage, gpu
 from trimaran.engines.apptainer import Apptainer
-from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.launch import apptainer
 from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
 from trimaran.launch.words import Variable, Word, join, shell_source
@@ -26,19 +26,19 @@ _STARTS = ("apptainer", "--containall", "--no-mount", "--pwd", "--mount", "--nv"
 """Words of the command that begin a new line."""
 
 
-def run(one: Standing) -> str | None:
+def run(one: RecipeStatus) -> str | None:
     """Return the command that runs a recipe on this machine; None: it needs several machines."""
     if not one.starts_here:
         return None
     return f"trimaran run {one.name}{_initial(one)}"
 
 
-def submit(one: Standing) -> str:
+def submit(one: RecipeStatus) -> str:
     """Return the command that submits a recipe to a batch system."""
     return f"RUN=$(trimaran submit {one.name}{_initial(one)})"
 
 
-def plain(one: Standing) -> str:
+def plain(one: RecipeStatus) -> str:
     """Return the lines that prepare image and data and run a recipe with Apptainer alone.
 
     The last command is exactly that of `trimaran run`, or that of a job script on each node, with
@@ -57,7 +57,7 @@ def plain(one: Standing) -> str:
     return "\n".join([*lines, "mkdir run", _command(one, named)])
 
 
-def _first(one: Standing) -> str:
+def _first(one: RecipeStatus) -> str:
     """Return the path of the initial checkpoint or weights."""
     initial = one.file.recipe.initial
     if initial is None or initial.weights is None:
@@ -66,14 +66,14 @@ def _first(one: Standing) -> str:
     return f'"$HOME"/.cache/trimaran/data/{known.name}/{next(iter(known.files))}'
 
 
-def _initial(one: Standing) -> str:
+def _initial(one: RecipeStatus) -> str:
     initial = one.file.recipe.initial
     if initial is None or initial.recipe is None:
         return ""
     return f" --initial OTHER-RUN/checkpoints/{next(iter(initial.files))}"
 
 
-def _command(one: Standing, named: dict[str, str]) -> str:
+def _command(one: RecipeStatus, named: dict[str, str]) -> str:
     """Return the command of a recipe with shell variables for the folders of the reader."""
     recipe = one.file.recipe
     first = []
@@ -93,7 +93,7 @@ def _command(one: Standing, named: dict[str, str]) -> str:
     )
 
 
-def launch(one: Standing, node: Node, places: Places) -> LaunchSpec:
+def launch(one: RecipeStatus, node: Node, places: Places) -> LaunchSpec:
     """Return the launch specification of a recipe on the machine `node`.
 
     It is that of `trimaran run` if one machine is sufficient, else that of a job without site file.
@@ -132,7 +132,7 @@ def _wrapped(words: list[str]) -> list[str]:
     return lines
 
 
-def first(one: Standing) -> str | None:
+def first(one: RecipeStatus) -> str | None:
     """Return a note about data under licence, which the user must obtain first, or None."""
     licensed = [name for name in one.file.recipe.data if hasattr(contract(name), "instructions")]
     if not licensed:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from generator.plots import Plot, encoding
-from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.evidence.store import Piece
 from trimaran.report.run_evidence import RunEvidence
 
@@ -18,7 +18,7 @@ LEAST = 2
 """Smallest number of points of a curve; the table of evidence shows single values."""
 
 
-def curves_of(name: str, points: Sequence[Standing]) -> list[Plot]:
+def curves_of(name: str, points: Sequence[RecipeStatus]) -> list[Plot]:
     """Return plots of the curves of a recipe's runs, over steps and over seconds.
 
     Two metrics are plotted: the first one that is judged (else the first one that is better
@@ -40,7 +40,7 @@ def curves_of(name: str, points: Sequence[Standing]) -> list[Plot]:
             for plot in _curves(name, metric, known[metric].unit, runs)]
 
 
-def label_of(one: Standing, piece: Piece[RunEvidence]) -> str:
+def label_of(one: RecipeStatus, piece: Piece[RunEvidence]) -> str:
     """Return the label of a run in a legend: its changed arguments."""
     changed = one.changes(piece)
     wording = changed.pop("wording", None)
@@ -49,7 +49,7 @@ def label_of(one: Standing, piece: Piece[RunEvidence]) -> str:
 
 
 def _curves(
-    name: str, metric: str, unit: str, runs: Sequence[tuple[Standing, Piece[RunEvidence]]]
+    name: str, metric: str, unit: str, runs: Sequence[tuple[RecipeStatus, Piece[RunEvidence]]]
 ) -> list[Plot]:
     rows = [
         {"steps": step, "seconds": seconds, "value": value, "run": label_of(one, piece),
@@ -92,7 +92,7 @@ def _lasts(rows: Sequence[dict[str, Any]]) -> list[float]:
     return list({row["file"]: float(row["value"]) for row in rows}.values())
 
 
-def accuracies(one: Standing, metric: str) -> Plot:
+def accuracies(one: RecipeStatus, metric: str) -> Plot:
     """Return a plot of the final values of the runs of a recipe, by variation and seed."""
     values = [
         {"run": label_of(one, piece), "value": row.measured or 0.0,
@@ -131,7 +131,7 @@ def accuracies(one: Standing, metric: str) -> Plot:
     )
 
 
-def reached(standings: Iterable[Standing]) -> Plot:
+def reached(standings: Iterable[RecipeStatus]) -> Plot:
     """Return a plot of results relative to the expected values, for runs of current recipes."""
     values = [
         {"what": f"{one.name.partition('/')[2]}, {number.expected.metric}", "recipe": one.name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from trimaran.evidence import recipe_status
-from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.evidence.store import Piece
 from trimaran.report.run_evidence import JudgedRow, RunEvidence
 
@@ -59,7 +59,7 @@ class Measured:
         return f"{runs} on {self.machine}, {self.day}: {' '.join(self.files)}"
 
 
-def rates_of(one: Standing) -> list[Measured]:
+def rates_of(one: RecipeStatus) -> list[Measured]:
     """Return the throughput of the published runs of a recipe, the newest first."""
     groups: dict[tuple[object, ...], list[tuple[Piece[RunEvidence], JudgedRow]]] = {}
     for piece in one.own_runs():
@@ -71,7 +71,7 @@ def rates_of(one: Standing) -> list[Measured]:
     return [_group(one, found) for found in groups.values()]
 
 
-def _group(one: Standing, found: Sequence[tuple[Piece[RunEvidence], JudgedRow]]) -> Measured:
+def _group(one: RecipeStatus, found: Sequence[tuple[Piece[RunEvidence], JudgedRow]]) -> Measured:
     piece = found[0][0]
     ran, wanted = piece.content.run, one.file.recipe.resources
     known = one.file.card.card.metrics[METRIC]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from generator.measured import METRIC, rates_of
 from generator.plots import Plot, encoding
 from generator.sources import Sources
-from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.recipe_status import RecipeStatus
 
 
 class Rate(NamedTuple):
@@ -42,7 +42,7 @@ def _of_recipes(sources: Sources) -> Iterator[Rate]:
                        one.name)
 
 
-def _label(hardware: str, one: Standing) -> str:
+def _label(hardware: str, one: RecipeStatus) -> str:
     """Return hardware, precision and, if it applies, "synthetic"."""
     args = one.file.recipe.args
     return f"{hardware}, {args['precision']}{', synthetic' if args.get('synthetic') else ''}"

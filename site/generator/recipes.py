@@ -12,7 +12,7 @@ from trimaran.data.contracts import load as contract
 from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
 from trimaran.evidence import recipe_status
-from trimaran.evidence.recipe_status import STATUS, Standing
+from trimaran.evidence.recipe_status import STATUS, RecipeStatus
 from trimaran.evidence.store import Piece
 from trimaran.recipes import targets
 from trimaran.report.run_evidence import RunEvidence
@@ -50,7 +50,7 @@ def _catalogue(sources: Sources) -> Page:
     return Page(INDEX, text, "Recipes")
 
 
-def _entry(name: str, points: Sequence[Standing]) -> dict[str, object]:
+def _entry(name: str, points: Sequence[RecipeStatus]) -> dict[str, object]:
     first, last = points[0], points[-1]
     recipe = first.file.recipe
     best = best_status(points)
@@ -66,7 +66,7 @@ def _entry(name: str, points: Sequence[Standing]) -> dict[str, object]:
     }
 
 
-def best_status(points: Sequence[Standing]) -> recipe_status.Status:
+def best_status(points: Sequence[RecipeStatus]) -> recipe_status.Status:
     """Return the best status of all points."""
     order = list(STATUS)
     return min((one.status for one in points), key=order.index)
@@ -91,7 +91,7 @@ def _page(sources: Sources, name: str) -> Page:
     return Page(own, body, name.partition("/")[2], recipe.app, tuple(drawn))
 
 
-def _expected(points: Sequence[Standing]) -> str:
+def _expected(points: Sequence[RecipeStatus]) -> str:
     rows = []
     for one in points:
         for number in one.numbers:
@@ -105,14 +105,14 @@ def _expected(points: Sequence[Standing]) -> str:
     return markdown.table(head if points[0].point is None else ["point", *head], rows)
 
 
-def _ways(points: Sequence[Standing]) -> str:
+def _ways(points: Sequence[RecipeStatus]) -> str:
     """Return the commands of a recipe, or tabs with those of each point."""
     if points[0].point is None:
         return _commands(points[0])
     return markdown.tabs([(f"@{one.point}", _commands(one)) for one in points])
 
 
-def _commands(one: Standing) -> str:
+def _commands(one: RecipeStatus) -> str:
     here = commands.run(one)
     parts = [("On a cluster", _blocks([commands.submit(one), 'trimaran logs -f "$RUN"',
                                        'trimaran report "$RUN"'])),
@@ -128,7 +128,7 @@ def _blocks(lines: Sequence[str]) -> str:
     return f"{markdown.code(first, title='trimaran submit')}\n\n{after}"
 
 
-def _facts(one: Standing) -> list[tuple[str, str]]:
+def _facts(one: RecipeStatus) -> list[tuple[str, str]]:
     recipe, node = one.file.recipe, one.target.node
     wanted = recipe.resources
     ranks = "one for each point" if one.point else f"{wanted.tasks_per_node} per node"
@@ -143,7 +143,7 @@ def _facts(one: Standing) -> list[tuple[str, str]]:
     ]
 
 
-def _data(one: Standing) -> list[dict[str, str]]:
+def _data(one: RecipeStatus) -> list[dict[str, str]]:
     found = []
     for name, use in one.file.recipe.data.items():
         known = contract(name)
@@ -161,7 +161,7 @@ def _data(one: Standing) -> list[dict[str, str]]:
     return found
 
 
-def _runs(page: str, runs: Sequence[tuple[Standing, Piece[RunEvidence]]]) -> str:
+def _runs(page: str, runs: Sequence[tuple[RecipeStatus, Piece[RunEvidence]]]) -> str:
     rows = [
         [_when(page, piece), f"`@{one.point}`", _changes(one, piece),
          "<br>".join(f"{row.metric} {markdown.whole(row.measured_text)}"
@@ -181,7 +181,7 @@ def _when(page: str, piece: Piece[RunEvidence]) -> str:
     return f"[{markdown.moment(piece.content.day)}]({markdown.link(page, f'files/{piece.path}')})"
 
 
-def _changes(one: Standing, piece: Piece[RunEvidence]) -> str:
+def _changes(one: RecipeStatus, piece: Piece[RunEvidence]) -> str:
     used = piece.content.run.recipe
     said = [f"`{key}={value}`" for key, value in used.changed.items()]
     if used.sha256 != one.file.sha256:

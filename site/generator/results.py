@@ -10,7 +10,7 @@ from generator.pages import Page, fill
 from generator.recipes import place as recipe_page
 from generator.sources import Sources
 from trimaran.evidence import recipe_status
-from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.report.run_evidence import JudgedRow
 
 FOLDER = "results"
@@ -33,7 +33,7 @@ def _overview(sources: Sources) -> Page:
     return Page(page, text, "Overview", plots=(plot,))
 
 
-def _rows(page: str, one: Standing) -> list[list[str]]:
+def _rows(page: str, one: RecipeStatus) -> list[list[str]]:
     runs = one.own_runs()
     rows = []
     for number in one.numbers:
@@ -51,7 +51,7 @@ def _rows(page: str, one: Standing) -> list[list[str]]:
     return rows
 
 
-def _middle(one: Standing, metric: str, rows: Sequence[JudgedRow]) -> str:
+def _middle(one: RecipeStatus, metric: str, rows: Sequence[JudgedRow]) -> str:
     """Return the median of measured values, with unit and digits of the app card."""
     known = one.file.card.card.metrics[metric]
     value = median(row.measured for row in rows if row.measured is not None)

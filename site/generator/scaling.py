@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from generator.measured import METRIC, rates_of
 from generator.plots import Plot, encoding
 from generator.sources import Sources
-from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.recipe_status import RecipeStatus
 
 PERFECT = "perfect scaling"
 
@@ -53,7 +53,7 @@ class Line:
         return self.speedup(size) * self.first.devices / size.devices
 
 
-def lines_of(experiment: str, points: Sequence[Standing]) -> list[Line]:
+def lines_of(experiment: str, points: Sequence[RecipeStatus]) -> list[Line]:
     """Return the lines of an experiment: expected rates, then measured rates of each machine.
 
     Only the newest day of each machine is used. The result is empty if there is only one size.
@@ -76,7 +76,7 @@ def lines_of(experiment: str, points: Sequence[Standing]) -> list[Line]:
     return lines
 
 
-def _expected(points: Sequence[Standing]) -> dict[str, list[Size]]:
+def _expected(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
     """Return origin -> sizes with the expected rates of recipes."""
     found: dict[str, list[Size]] = {}
     for one in points:
@@ -89,7 +89,7 @@ def _expected(points: Sequence[Standing]) -> dict[str, list[Size]]:
     return found
 
 
-def _ran(points: Sequence[Standing]) -> dict[str, list[Size]]:
+def _ran(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
     """Return origin -> sizes with measured rates, the smallest size first."""
     found: dict[str, dict[int, Size]] = {}
     for one in points:
@@ -100,7 +100,7 @@ def _ran(points: Sequence[Standing]) -> dict[str, list[Size]]:
             for origin, sizes in found.items()}
 
 
-def scaling_of(points: Sequence[Standing]) -> list[Plot]:
+def scaling_of(points: Sequence[RecipeStatus]) -> list[Plot]:
     """Return a plot of the rates of a recipe's sizes and of perfect scaling, or no plot."""
     name = points[0].name.partition("@")[0]
     lines = lines_of(name, points)

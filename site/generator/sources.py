@@ -8,8 +8,8 @@ from functools import cached_property
 
 from trimaran.evidence import published, recipe_status, store
 from trimaran.evidence.published import Published
-from trimaran.evidence.recipe_status import Standing
-from trimaran.evidence.store import Shelf
+from trimaran.evidence.recipe_status import RecipeStatus
+from trimaran.evidence.store import AllEvidence
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.recipes import cards
@@ -28,16 +28,16 @@ class Sources:
         published: published numbers that are in no recipe.
     """
 
-    shelf: Shelf
-    standings: Mapping[str, Standing]
+    shelf: AllEvidence
+    standings: Mapping[str, RecipeStatus]
     images: list[Image]
     cards: Mapping[str, Card]
     published: Published
 
     @cached_property
-    def recipes(self) -> dict[str, list[Standing]]:
+    def recipes(self) -> dict[str, list[RecipeStatus]]:
         """The recipes by name; a series has all of its points."""
-        found: dict[str, list[Standing]] = {}
+        found: dict[str, list[RecipeStatus]] = {}
         for one in self.standings.values():
             found.setdefault(one.name.partition("@")[0], []).append(one)
         return found

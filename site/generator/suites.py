@@ -8,7 +8,7 @@ from typing import NamedTuple
 from generator import markdown
 from generator.pages import Page, fill
 from trimaran.evidence.records import Outcome, Suite
-from trimaran.evidence.store import Piece, Shelf
+from trimaran.evidence.store import AllEvidence, Piece
 
 PLACE = "results/tests.md"
 
@@ -41,7 +41,7 @@ def came_to(kind: str, found: Sequence[Outcome]) -> str:
     return f"{good} of {len(found)} {KINDS[kind].word}"
 
 
-def page(shelf: Shelf) -> Page:
+def page(shelf: AllEvidence) -> Page:
     """Return the page: a summary of each suite, then all of its tests."""
     pieces = [(kind, piece) for kind in KINDS for piece in shelf.suites.get(kind, [])]
     rows = [

@@ -31,7 +31,7 @@ from generator import (
 from generator.pages import Page
 from generator.sources import Sources
 from trimaran import paths
-from trimaran.evidence.store import Shelf
+from trimaran.evidence.store import AllEvidence
 from trimaran.parsing import parse_yaml
 
 
@@ -70,7 +70,7 @@ def pages(read: Sources, known: adopt.Library) -> list[Page]:
 
 
 def _files(
-    pages: list[Page], shelf: Shelf, known: adopt.Library
+    pages: list[Page], shelf: AllEvidence, known: adopt.Library
 ) -> dict[str, str | bytes]:
     """Return path in the site -> content of all generated files."""
     found: dict[str, str | bytes] = {**plots.shared(), **pictures.files()}

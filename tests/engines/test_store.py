@@ -37,9 +37,9 @@ def test_a_damaged_sif_is_named_everywhere_set_aside_and_built_anew(
     engine: Apptainer, how: str
 ) -> None:
     sif = build(engine)
-    assert [one.state for one in listing.here([TINY])["tiny"]] == ["built"]
+    assert [one.state for one in listing.find([TINY])["tiny"]] == ["built"]
     spoil(sif, how)
-    assert [one.state for one in listing.here([TINY])["tiny"]] == ["damaged"]
+    assert [one.state for one in listing.find([TINY])["tiny"]] == ["damaged"]
     assert engine.find(TINY) is None
     with refused("image-damaged", sif, sifs.DIGEST) as caught:
         inspection.examine(engine, TINY)
@@ -52,7 +52,7 @@ def test_a_damaged_sif_is_named_everywhere_set_aside_and_built_anew(
     assert sifs.DIGEST in told.warnings[0]
     assert f"{sif.name}.damaged" in told.warnings[0]
     assert os.path.lexists(f"{sif}.damaged")
-    assert [one.state for one in listing.here([TINY])["tiny"]] == ["built"]
+    assert [one.state for one in listing.find([TINY])["tiny"]] == ["built"]
 
 
 def test_a_changed_byte_with_the_old_date_and_size_is_listed(engine: Apptainer) -> None:
@@ -60,7 +60,7 @@ def test_a_changed_byte_with_the_old_date_and_size_is_listed(engine: Apptainer) 
     about = sif.stat()
     spoil(sif, "flipped")
     os.utime(sif, ns=(about.st_atime_ns, about.st_mtime_ns))
-    assert [one.state for one in listing.here([TINY])["tiny"]] == ["damaged"]
+    assert [one.state for one in listing.find([TINY])["tiny"]] == ["damaged"]
 
 
 def test_a_listing_reads_no_image_that_was_not_touched(
@@ -68,13 +68,13 @@ def test_a_listing_reads_no_image_that_was_not_touched(
 ) -> None:
     build(engine)
     monkeypatch.setattr(store, "sha256", lambda path: pytest.fail("a listing read an image"))
-    assert [one.state for one in listing.here([TINY])["tiny"]] == ["built"]
+    assert [one.state for one in listing.find([TINY])["tiny"]] == ["built"]
 
 
 def test_a_sif_that_is_gone_is_built_anew(engine: Apptainer) -> None:
     sif = build(engine)
     sif.unlink()
-    assert listing.here([TINY])["tiny"] == []
+    assert listing.find([TINY])["tiny"] == []
     told = Silent()
     assert build(engine, told) == sif
     assert f"{sif}: " in told.warnings[0]

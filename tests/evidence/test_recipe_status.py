@@ -31,7 +31,7 @@ def recipe_file(checkout: Path, expected: list[dict[str, Any]]) -> RecipeFile:
     return library.load("resnet-imagenet/cpu-smoke")
 
 
-def only() -> recipe_status.Standing:
+def only() -> recipe_status.RecipeStatus:
     found = recipe_status.all_of(store.read())
     assert len(found) == 1
     return found[0]

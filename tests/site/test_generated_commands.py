@@ -7,7 +7,7 @@ import functools
 from generator import commands, images, recipes
 from generator import sources as everything
 from showncommands import blocks, copied
-from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.images import definition
 
 READ = everything.read()
@@ -22,7 +22,7 @@ def made() -> dict[str, list[str]]:
     return {page.place: found for page in pages if (found := copied(page.text))}
 
 
-def points(page: str) -> list[Standing]:
+def points(page: str) -> list[RecipeStatus]:
     name = page.removeprefix("recipes/").removesuffix(".md")
     return [one for one in READ.standings.values() if one.name.partition("@")[0] == name]
 

@@ -15,7 +15,7 @@ from generator import commands, sources
 from trimaran import cli
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import USERNS, Apptainer
-from trimaran.evidence.recipe_status import Standing
+from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.run import initial as first
 from trimaran.run import inputs, launch_spec
 from trimaran.run.launch_spec import Places
@@ -71,7 +71,7 @@ def test_what_is_needed_before_is_named(name: str) -> None:
     assert len(max(text.splitlines(), key=len)) <= 140
 
 
-def tried(command: str, one: Standing, place: Path) -> str:
+def tried(command: str, one: RecipeStatus, place: Path) -> str:
     """Return what a shown command of `trimaran` prints with --dry-run."""
     found = re.search(r"trimaran ([^)]*)", command)
     assert found

@@ -14,7 +14,7 @@ from trimaran.images.definition import Image
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalImage:
     """One image on this machine.
 
     Attributes:
@@ -29,7 +29,7 @@ class Here:
     current: bool
 
 
-def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
+def find(wanted: Iterable[Image]) -> dict[str, list[LocalImage]]:
     """Return the images on this machine by name: those of current definitions first, then by age.
 
     Only a SIF whose `ctime` is newer than its record is hashed, to find out whether it is damaged.
@@ -45,7 +45,7 @@ def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
     for model in models:
         content = identity.content_of(model) if kept[model.name] else ""
         rows = [
-            _here(record, engines[record.engine], record.content == content)
+            _state_of(record, engines[record.engine], record.content == content)
             for record in kept[model.name]
         ]
         rows.sort(key=lambda row: (row.current, row.record.built), reverse=True)
@@ -53,8 +53,8 @@ def here(wanted: Iterable[Image]) -> dict[str, list[Here]]:
     return found
 
 
-def _here(record: Record, engine: type[Container], current: bool) -> Here:
+def _state_of(record: Record, engine: type[Container], current: bool) -> LocalImage:
     state: Literal["built", "pulled", "damaged"] = "pulled" if record.origin else "built"
     if engine.fault(record, thorough=False):
         state = "damaged"
-    return Here(record, state, current)
+    return LocalImage(record, state, current)

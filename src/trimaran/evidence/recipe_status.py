@@ -13,7 +13,7 @@ from pydantic import Field
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError
-from trimaran.evidence.store import Piece, Shelf
+from trimaran.evidence.store import AllEvidence, Piece
 from trimaran.parsing import Location
 from trimaran.recipes import cards, library, targets
 from trimaran.recipes.cards import Card
@@ -64,7 +64,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RecipeStatus:
     """A recipe, or one point of a series, with its evidence.
 
     Attributes:
@@ -130,7 +130,7 @@ class Standing:
         return self.target.node.accelerator or "CPU"
 
 
-def all_of(shelf: Shelf) -> list[Standing]:
+def all_of(shelf: AllEvidence) -> list[RecipeStatus]:
     """Return every recipe of the checkout, and every point of every series, sorted by name.
 
     Raises:
@@ -146,7 +146,7 @@ def all_of(shelf: Shelf) -> list[Standing]:
     return standings
 
 
-def _of(name: str, shelf: Shelf) -> Iterator[Standing]:
+def _of(name: str, shelf: AllEvidence) -> Iterator[RecipeStatus]:
     recipe, path = library.definition(name), library.files()[name]
     others = _other_wordings().get(name, {})
     _refuse_undated(path, recipe.expectations())
@@ -154,7 +154,7 @@ def _of(name: str, shelf: Shelf) -> Iterator[Standing]:
     for point, whole in recipe.variants():
         full = name if point is None else f"{name}@{point}"
         file = library.load_copy(path, full, loaded)
-        yield Standing(
+        yield RecipeStatus(
             file, targets.load(whole.target), point,
             [_number(expected, loaded.card) for expected in whole.expected],
             shelf.runs.get(full, []), others,

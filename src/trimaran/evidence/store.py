@@ -25,7 +25,7 @@ class Piece(Generic[D]):
 
 
 @dataclass(frozen=True)
-class Shelf:
+class AllEvidence:
     """All evidence; each list begins with the newest file.
 
     Attributes:
@@ -41,7 +41,7 @@ class Shelf:
     suites: dict[str, list[Piece[Suite]]]
 
 
-def read() -> Shelf:
+def read() -> AllEvidence:
     """Read all evidence of the checkout.
 
     Raises:
@@ -49,7 +49,7 @@ def read() -> Shelf:
             line.
     """
     faults: list[str] = []
-    shelf = Shelf({}, {}, {}, {})
+    shelf = AllEvidence({}, {}, {}, {})
     files = [path for path in (paths.repository() / RESULTS).rglob("*") if path.is_file()]
     for path in sorted(files, key=lambda path: (path.name, path), reverse=True):
         try:
@@ -64,7 +64,7 @@ def read() -> Shelf:
     return shelf
 
 
-def _add(shelf: Shelf, path: Path) -> None:
+def _add(shelf: AllEvidence, path: Path) -> None:
     """Read one file, and add it to the shelf under the kind that its folder names."""
     kind, *rest = path.relative_to(paths.repository() / RESULTS).parts[:-1] or ("",)
     if kind == "benchmarks" and not rest:

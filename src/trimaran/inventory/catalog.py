@@ -8,7 +8,8 @@ from typing import Any
 
 from trimaran import paths, strict
 from trimaran.data import cache, contracts
-from trimaran.engines.local_images import Here, here
+from trimaran.engines import local_images
+from trimaran.engines.local_images import LocalImage
 from trimaran.files import write_atomic
 from trimaran.images import definition
 from trimaran.provenance import digests
@@ -92,12 +93,12 @@ def _app_row(name: str) -> Row:
 def _images() -> list[Row]:
     """Return for each image its definition, the images on this machine, and the published ones."""
     models = definition.every()
-    local = here(models) if paths.has_cache() else {model.name: [] for model in models}
+    local = local_images.find(models) if paths.has_cache() else {model.name: [] for model in models}
     published = digests.known()
     return [
         {
             "name": model.name, "kind": model.kind, "tag": model.tag, "summary": model.summary,
-            "here": [_here_row(one) for one in local[model.name]],
+            "here": [_local_row(one) for one in local[model.name]],
             "published": [
                 one.model_dump(mode="json") for one in published if one.image == model.name
             ],
@@ -106,7 +107,7 @@ def _images() -> list[Row]:
     ]
 
 
-def _here_row(found: Here) -> Row:
+def _local_row(found: LocalImage) -> Row:
     """Return the entry of `list images --json` for an image on this machine."""
     record = found.record
     return {
