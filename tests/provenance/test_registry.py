@@ -19,10 +19,9 @@ from hypothesis import given
 import hostile
 import rawserver
 from refusals import refused
-from trimaran.engines import store
+from trimaran.engines import local_images, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
-from trimaran.engines.local_images import here
 from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition, identity
@@ -466,7 +465,8 @@ def test_a_listing_says_what_is_here_without_reading_what_is_untouched(
             inputs=name * 64, size=size, content=kept, built="2026", base_name="", base_digest="",
             origin=origin,
         ))
-    found = [(one.record.digest, one.state, one.current) for one in here([TINY])["tiny"]]
+    images = local_images.find([TINY])["tiny"]
+    found = [(image.record.digest, image.state, image.current) for image in images]
     assert found == [
         ("sha256:a", "pulled", True), ("sha256:c", "damaged", True), ("sha256:b", "built", False),
     ]
