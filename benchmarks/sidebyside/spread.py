@@ -12,7 +12,7 @@ class Spread:
     """Measurements of one quantity, one per round, in the order of the rounds.
 
     Raises:
-        ValueError: there are no measurements.
+        ValueError: the list of measurements is empty.
     """
 
     values: tuple[float, ...]

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import typer
 
@@ -73,7 +74,7 @@ def _check_words() -> None:
             )
         _check_text(f"argument {number}", word)
     try:
-        _check_text("the working directory", os.getcwd())  # noqa: PTH109 - only its name
+        _check_text("the working directory", str(Path.cwd()))
     except OSError as error:
         raise UsageError(
             f"the working directory cannot be used: {error.strerror}",

@@ -23,7 +23,7 @@ class ImageEvidence(Examination):
     """One built image, as `trimaran inspect IMAGE --evidence FILE` writes it."""
 
     digest: Digest
-    host: Machine  # type: ignore[assignment]  # without the host name
+    host: Machine  # type: ignore[assignment]  # HostFacts without the host name
 
     @property
     def day(self) -> dt.date:

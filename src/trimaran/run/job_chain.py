@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
@@ -124,7 +124,7 @@ def read(directory: Path) -> list[Link]:
         if int(path.stem[-4:]) != expected:
             raise _damaged(path.with_name(f"link-{expected:04}.json"), "it is missing")
         try:
-            text, end = read_plain(path), _end(path)
+            text, end = read_plain(path), _record(End, path.with_suffix(".end.json"))
             if not text:  # its nodes have not written their records yet
                 continue
             link = Link.model_validate_json(text)
@@ -141,10 +141,13 @@ def _damaged(path: Path, why: str) -> UsageError:
                       hint="use an undamaged copy of the run")
 
 
-def _end(path: Path) -> End | None:
-    path = path.with_suffix(".end.json")
+Record = TypeVar("Record", bound=BaseModel)
+
+
+def _record(model: type[Record], path: Path) -> Record | None:
+    """Return the record in the file at `path`; None if the file does not exist."""
     try:
-        return End.model_validate_json(read_plain(path))
+        return model.model_validate_json(read_plain(path))
     except FileNotFoundError:
         return None
     except ValidationError as error:
@@ -157,13 +160,7 @@ def refusal(directory: Path) -> Refusal | None:
     Raises:
         UsageError: the record is damaged.
     """
-    path = place(directory) / "refused.json"
-    try:
-        return Refusal.model_validate_json(read_plain(path))
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise _damaged(path, error.errors()[0]["msg"]) from error
+    return _record(Refusal, place(directory) / "refused.json")
 
 
 def fold(record: RunRecord, directory: Path) -> RunRecord:

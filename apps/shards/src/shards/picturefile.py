@@ -36,8 +36,8 @@ def facts(content: bytes) -> Facts:
     """Return the properties of a picture file from its headers, without decoding the pixels.
 
     Raises:
-        BadImage: the file is no picture, no decoder reads it, it contains several pictures, or it
-            has more than `MOST_PIXELS` pixels.
+        BadImage: the file is not a picture, no decoder reads it, or it contains several pictures or
+            more than `MOST_PIXELS` pixels.
     """
     if content.startswith(JPEG):
         found = jpegfile.facts(content)
@@ -132,7 +132,7 @@ def opened(content: bytes) -> Image.Image:
     The metadata are removed first, because Pillow fails at odd metadata and limits their size.
 
     Raises:
-        BadImage: the file is no picture.
+        BadImage: the file is not a picture.
     """
     if content.startswith(JPEG):
         kept = jpegfile.without(content, lambda marker, _: marker not in (0xE0, 0xEE))

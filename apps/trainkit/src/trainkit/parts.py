@@ -100,7 +100,7 @@ def _is_float(value: object) -> bool:
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
-    """Return `what` followed by the first of `names`; an empty string if there are no names."""
+    """Return the text `what`, followed by the first few `names`; empty if `names` is empty."""
     ordered = sorted(names)
     more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     return f"{what} {', '.join(ordered[:SHOWN])}{more}" if ordered else ""

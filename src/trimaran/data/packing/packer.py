@@ -10,7 +10,6 @@ number of workers.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -263,7 +262,7 @@ def _move(part: Path, folder: Path) -> None:
         target = folder / path.name
         if target.is_dir():  # an LMDB shard; a rename cannot replace a folder with files
             shutil.rmtree(target)
-        os.replace(path, target)  # noqa: PTH105 - Path.replace is for files
+        path.replace(target)
 
 
 def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:

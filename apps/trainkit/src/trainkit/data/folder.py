@@ -65,7 +65,7 @@ class ImageFolder:
 
         Raises:
             DataError: the file cannot be read.
-            UndecodableError: the file is no image.
+            UndecodableError: the file is not an image.
         """
         path = self.path / self._images[number][1]
         try:
