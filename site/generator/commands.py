@@ -12,8 +12,8 @@ from trimaran.engines import BuiltImage, gpu
 from trimaran.engines.apptainer import Apptainer
 from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.launch import apptainer
-from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
-from trimaran.launch.words import Variable, Word, join, shell_source
+from trimaran.launch.specification import LaunchSpec, Mount, Node
+from trimaran.launch.words import Variable, join, shell_source
 from trimaran.run import initial, inputs, pipeline
 from trimaran.run.launch_spec import Places
 from trimaran.run.pipeline import Request
@@ -21,9 +21,6 @@ from trimaran.site_file import Cluster
 
 WIDTH = 96
 """Number of columns of a command; further words of the app begin a new line."""
-
-_STARTS = ("apptainer", "--containall", "--no-mount", "--pwd", "--mount", "--nv", "--rocm")
-"""Words of the command that begin a new line."""
 
 
 def run(one: RecipeStatus) -> str | None:
@@ -87,9 +84,11 @@ def _command(one: RecipeStatus, named: dict[str, str]) -> str:
                 options=() if vendor is None else (gpu.APPTAINER[vendor],))
     out = join(Variable("PWD", simple=True), "/run")
     spec = launch(one, node, Places(data, out, first))
-    line = apptainer.render(spec)
+    environment = apptainer.render(spec).environment
+    variables = [join(f"{name}=", value) for name, value in environment.items()]
+    lines = [variables, *apptainer.groups(spec)]
     return " \\\n    ".join(
-        row for part in _parts(spec, line) for row in _wrapped(list(map(shell_source, part)))
+        row for line in lines for row in _wrapped(list(map(shell_source, line)))
     )
 
 
@@ -104,22 +103,6 @@ def launch(one: RecipeStatus, node: Node, places: Places) -> LaunchSpec:
         return pipeline.specify(request, built, node, places)
     job = Job(request, Cluster(), built, [], Path())
     return job.started(job.task(node, places))
-
-
-def _parts(spec: LaunchSpec, line: CommandLine) -> list[list[Word]]:
-    """Split a command into lines: variables, isolation, each mount, image, app and arguments."""
-    # Words of srun or another launcher come first and have their own line.
-    parts: list[list[Word]] = [
-        [join(f"{name}=", value) for name, value in line.environment.items()], []
-    ]
-    place = line.words.index(spec.node.image)
-    for word in line.words[:place]:
-        if word in _STARTS:
-            parts.append([])
-        parts[-1].append(word)
-    inside = list(line.words[place + 1 :])
-    verb = len(inside) - len(spec.arguments) + 1
-    return [*parts, [spec.node.image], inside[:verb], inside[verb:]]
 
 
 def _wrapped(words: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from trimaran.launch.specification import CommandLine, LaunchSpec, Mount
 from trimaran.launch.words import CsvField, Text, Variable, Word, join, pieces
@@ -33,17 +34,27 @@ def render(spec: LaunchSpec) -> CommandLine:
 
     Without a launcher, the `%runscript` of the SIF gets the arguments.
     """
-    node = spec.node
-    isolation = (*SHARED_NODE, *ISOLATION[1:]) if spec.shared_node else ISOLATION
-    overlay = () if spec.overlay is None else ("--overlay", f"{spec.overlay}:ro")
     return CommandLine(
-        (
-            *spec.task_starter, node.program, "--quiet", "exec" if spec.launcher else "run",
-            *isolation, *node.options, *spec.site_options, "--pwd", spec.workdir,
-            *mount_options(spec.mounts), *overlay, node.image, *spec.in_container, *spec.arguments,
-        ),
-        {**given(spec.site_environment), **node.environment, **given(spec.environment)},
+        tuple(chain.from_iterable(groups(spec))),
+        {**given(spec.site_environment), **spec.node.environment, **given(spec.environment)},
     )
+
+
+def groups(spec: LaunchSpec) -> list[tuple[Word, ...]]:
+    """Return the words of the command in groups that belong together, for display in lines.
+
+    The groups are: task starter, engine, isolation, options, working directory, each mount,
+    overlay, image, start of the app with its verb, and options of the app. A group may be empty.
+    """
+    node = spec.node
+    return [
+        spec.task_starter, (node.program, "--quiet", "exec" if spec.launcher else "run"),
+        (*SHARED_NODE, *ISOLATION[1:]) if spec.shared_node else ISOLATION,
+        (*node.options, *spec.site_options), ("--pwd", spec.workdir),
+        *(("--mount", _mount(mount)) for mount in spec.mounts),
+        () if spec.overlay is None else ("--overlay", f"{spec.overlay}:ro"),
+        (node.image,), (*spec.in_container, *spec.arguments[:1]), spec.arguments[1:],
+    ]
 
 
 def given(env: Mapping[str, str]) -> dict[str, str]:
