@@ -162,6 +162,26 @@ def test_frames_of_a_folder_come_in_the_order_of_their_numbers(tmp_path: Path) -
     assert shades == [(0, 0, 0), (40, 40, 40), (200, 200, 200)]
 
 
+def test_files_of_a_folder_that_are_not_read_are_named(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = tmp_path / "frames"
+    frames.mkdir()
+    for at in range(8):
+        Image.new("RGB", (16, 16), (20 * at, 0, 0)).save(frames / f"{at}.png")
+    words = ["predict", "--data", frames, "--out", run, "--device", "cpu", "--to"]
+    assert command(capsys, *words, tmp_path / "a.png")[::2] == (0, "")
+    (frames / "notes.txt").write_text("notes")
+    (frames / "more").mkdir()
+    (frames / ".hidden").write_text("metadata")
+    for at in range(5):
+        (frames / f"z{at}.mp4").write_text("film")
+    code, _, err = command(capsys, *words, tmp_path / "b.png")
+    assert code == 0
+    assert err.endswith(": more, notes.txt, z0.mp4, z1.mp4, z2.mp4 and 2 more\n")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
 def spoilt(kind: str, place: Path, video: Path) -> Path:
     """Return video_input that is not as it should be."""
     if "video" in kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,11 @@ from futuregan.restore import Restored
 from futuregan.settings import PredictSettings
 from trainkit import atomic
 from trainkit.exits import ArgumentError
+from trainkit.streams import say
 from trainkit.torch.start import start
 
 VISIBLE = 128  # smallest side of a frame in the picture, in pixels
+SHOWN = 5  # names of ignored files in the warning
 
 
 def main(settings: PredictSettings) -> None:
@@ -32,6 +35,10 @@ def main(settings: PredictSettings) -> None:
     source = video_input.open_video_input(
         settings.data, settings.split, model, frames, settings.every or model.every
     )
+    if names := video_input.ignored(settings.data):
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        listed = ", ".join(names[:SHOWN])
+        say(sys.stderr, f"warning: {settings.data}: not images, ignored: {listed}{more}\n")
     clips = [
         predict_clip(model, source.read(number), frames, strategy.device)
         for number in settings.clip or [0]

@@ -120,6 +120,17 @@ def folder_frames(folder: Path) -> Iterator[Image.Image]:
             raise DataError(f"{file} {error}") from error
 
 
+def ignored(path: Path) -> list[str]:
+    """Return the names in a folder of frames that are not read; empty for any other input.
+
+    Hidden files are omitted: they are metadata of file systems.
+    """
+    if not path.is_dir() or (path / "dataset.json").is_file():
+        return []
+    return sorted(file.name for file in path.iterdir()
+                  if not _is_frame(file) and not file.name.startswith("."))
+
+
 def _is_frame(file: Path) -> bool:
     """Return whether `file` is an image; hidden files are metadata of file systems."""
     return is_image(file.name) and not file.name.startswith(".")
