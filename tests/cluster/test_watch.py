@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobplaces import CHECKPOINT, Place, make, warn
+from jobplaces import CHECKPOINT, Place, make, warn, write_program
 from refusals import refused
 from trimaran.cluster import jobs, watch
 from trimaran.cluster.watch import Watched
@@ -123,6 +123,23 @@ def test_a_batch_system_that_nobody_knows_is_told(place: Place) -> None:
         watch.look([place.out])
     with refused("file-invalid", "'oar'", kind=UsageError):
         watch.follow(place.out, print, on=True)
+
+
+@pytest.mark.parametrize("answer", ["", "7|COMPLETED|None"])
+def test_a_job_that_ends_while_the_batch_system_is_asked_has_completed(
+    place: Place, answer: str
+) -> None:
+    place.run()
+    end = place.out / "job/link-0001.end.json"
+    kept = end.rename(place.root / "end")
+    write_program(place.root / "bin/squeue", f"#!/bin/sh\nmv '{kept}' '{end}'\necho '{answer}'\n")
+    [row] = watch.overview([place.out])
+    assert (row.state, row.reason) == ("completed", "")
+    end.rename(kept)
+    assert stands(place).state == "completed"
+    end.rename(kept)
+    with refused("run-completed", str(place.out), kind=UsageError):
+        jobs.again(place.out)
 
 
 @pytest.mark.parametrize("left", ["", "exit 75"])

@@ -168,18 +168,23 @@ def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
     record = submitted(directory)
     scheduler = scheduler_of(record)
     scheduler.check()
-    if record.status == "completed":
-        raise UsageError(f"the run in {directory} has already completed", code="run-completed",
-                         hint=f"`trimaran report {directory}` judges it")
+    _refuse_completed(directory, record)
     with run_directory.alone(directory) as lock, asking(scheduler, reporter):
         run_directory.refuse_foreign(directory)
         if active := still_active(directory, record, scheduler):
             job, state = active[0]
             raise UsageError(f"job {job} of the run in {directory} is {state.name}",
                              code="job-active", hint=f"`trimaran cancel {directory}` ends it")
+        _refuse_completed(directory, submitted(directory))  # its job may have ended just now
         assert record.job is not None  # noqa: S101 - `submitted` refuses None
         _check_submitted(directory, record.job)
         return _queue(directory, record.job, scheduler, lock)
+
+
+def _refuse_completed(directory: Path, record: RunRecord) -> None:
+    if record.status == "completed":
+        raise UsageError(f"the run in {directory} has already completed", code="run-completed",
+                         hint=f"`trimaran report {directory}` judges it")
 
 
 def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[str]:

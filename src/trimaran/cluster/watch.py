@@ -113,7 +113,7 @@ def look(directories: list[Path], reporter: Reporter | None = None) -> list[Watc
     """
     records = {directory: jobs.submitted(directory) for directory in directories}
     answers = _ask(records, {run: jobs.numbers(run) for run in records}, reporter)
-    return [_watched(run, record, answers[run]) for run, record in records.items()]
+    return [_watched(run, answers[run]) for run in records]
 
 
 def overview(directories: list[Path], reporter: Reporter | None = None) -> list[Watched]:
@@ -128,9 +128,9 @@ def overview(directories: list[Path], reporter: Reporter | None = None) -> list[
             own[directory] = jobs.numbers(directory)
             records[directory] = record
     answers = _ask(records, own, reporter)
-    for directory, record in records.items():
+    for directory in records:
         with _unknown(rows, directory):
-            rows[directory] = _watched(directory, record, answers[directory])
+            rows[directory] = _watched(directory, answers[directory])
     return [rows[directory] for directory in directories]
 
 
@@ -172,7 +172,9 @@ def _ask(
     return answers
 
 
-def _watched(directory: Path, record: RunRecord, answer: _Answer) -> Watched:
+def _watched(directory: Path, answer: _Answer) -> Watched:
+    # Read after the answer: a job may write its end between an earlier reading and the answer.
+    record = jobs.submitted(directory)
     chain, job, now = job_chain.read(directory), answer.job, answer.state
     state: str = record.status
     reason = chain[-1].end.reason if chain and chain[-1].end else ""
