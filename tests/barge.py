@@ -15,8 +15,7 @@ from trimaran.engines.selection import Row
 from trimaran.engines.store import Record
 from trimaran.files import sha256
 from trimaran.images.definition import Image
-from trimaran.launch.specification import Command, CommandLine, LaunchSpec, Node
-from trimaran.launch.words import join
+from trimaran.launch.specification import Command, CommandLine, LaunchSpec, Node, join
 from trimaran.reporting import Reporter
 
 ROW = Row("barge:Barge", "barge:render", ("barge",))

@@ -18,7 +18,7 @@ from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import UsageError, unknown_name
 from trimaran.images import definition
 from trimaran.inventory import catalog
-from trimaran.recipes import library, options
+from trimaran.recipes import cards, library
 from trimaran.recipes.command import parse_changes
 from trimaran.run import inputs
 
@@ -85,10 +85,10 @@ def _of_recipe(file: library.RecipeFile, given: Mapping[str, Any]) -> None:
     """
     inputs.given(file, given.get("data") or [])
     recipe = file.recipe
-    known = options.verbs(recipe.app)[recipe.verb].options
+    known = cards.verbs(recipe.app)[recipe.verb].options
     changes = {
         key: value for key, value in parse_changes(given.get("settings") or []).items()
         if not (key in known and OPEN.fullmatch(str(value)))
     }
-    for key, wrong in options.faults(recipe.app, recipe.verb, changes).items():
+    for key, wrong in cards.argument_faults(recipe.app, recipe.verb, changes).items():
         raise UsageError(f"--set {key}: {wrong}")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from finished import SIF, start
+from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.options import Argument
 from trimaran.report import report
 from trimaran.run import run_directory
 from trimaran.verdict import run_verdict

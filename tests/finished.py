@@ -14,13 +14,12 @@ from trimaran.data.packing.labelled_idx import Images
 from trimaran.files import sha256
 from trimaran.launch.specification import LaunchSpec, Node
 from trimaran.recipes import library
+from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.options import Argument
 from trimaran.run import inputs, job_chain, launch_spec, run_directory
-from trimaran.run.extensions import Extension
+from trimaran.run.additions import Extension, SiteSettings
 from trimaran.run.launch_spec import Places
 from trimaran.run.record import DataRecord, ImageRecord, JobRecord, RunRecord
-from trimaran.run.site_settings import SiteSettings
 
 IMAGE = ImageRecord(
     name="resnet-imagenet-torch-cpu", engine="host", reference="/venv", digest=None,

@@ -18,7 +18,7 @@ from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.files import sha256
 from trimaran.recipes import library
-from trimaran.recipes.options import Argument
+from trimaran.recipes.cards import Argument
 from trimaran.recipes.recipe import Resources
 from trimaran.run import job_chain, run_directory
 from trimaran.run.pipeline import Request

@@ -12,9 +12,8 @@ from trimaran.engines import BuiltImage, gpu
 from trimaran.engines.apptainer import Apptainer
 from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.launch import apptainer
-from trimaran.launch.specification import LaunchSpec, Mount, Node
-from trimaran.launch.words import Variable, join, shell_source
-from trimaran.run import initial, inputs, pipeline
+from trimaran.launch.specification import LaunchSpec, Mount, Node, Variable, join, shell_source
+from trimaran.run import inputs, pipeline
 from trimaran.run.launch_spec import Places
 from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
@@ -75,7 +74,7 @@ def _command(one: RecipeStatus, named: dict[str, str]) -> str:
     recipe = one.file.recipe
     first = []
     if recipe.initial is not None:
-        place = f"{initial.INSIDE}{PurePath(_first(one)).suffix}"
+        place = f"{inputs.INITIAL_INSIDE}{PurePath(_first(one)).suffix}"
         first = [Mount(Variable("INITIAL", simple=True), place)]
     data = {name: inputs.mount(recipe, name, Variable(variable, simple=True))
             for name, variable in named.items()}

@@ -28,7 +28,7 @@ from trimaran.errors import UsageError
 from trimaran.files import sha256
 from trimaran.hostfacts import host_facts
 from trimaran.recipes import library
-from trimaran.recipes.options import Argument
+from trimaran.recipes.cards import Argument
 from trimaran.run import node_scripts, pipeline, run_directory
 from trimaran.run.record import GitRecord, RunRecord
 

@@ -13,7 +13,7 @@ from hostile import is_harmless
 from jobplaces import ENGINE, make, write_program
 from trimaran import cli
 from trimaran.errors import UsageError
-from trimaran.launch.words import quote
+from trimaran.launch.specification import quote
 
 TWO_NODES = "resnet-imagenet/cpu-2node-smoke"
 MARKS = ["\u202e", "\u200f", "\u2066", "\u061c", "\u2028", "\ufeff", "\u00ad", "\U000e0001"]

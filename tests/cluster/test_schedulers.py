@@ -21,7 +21,7 @@ from trimaran.cluster.scheduler import Scheduler, Shape, State
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.cluster.slurm import Slurm
 from trimaran.errors import RunError, UsageError
-from trimaran.launch.words import plain
+from trimaran.launch.specification import plain
 from trimaran.site_file import Cluster
 
 NODES_448 = Shape(448, 2, 24, 0, "02:00:00", sockets=2, ranks_told=True)

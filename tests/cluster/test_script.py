@@ -25,7 +25,7 @@ from trimaran.cluster.scheduler import Scheduler, Shape
 from trimaran.engines import commands
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
-from trimaran.launch.words import quote
+from trimaran.launch.specification import quote
 from trimaran.recipes import library
 from trimaran.run import job_chain, run_directory
 from trimaran.site_file import Cluster

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import comparable
+from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.options import Argument
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from refusals import refused
 from trimaran.errors import UsageError
 from trimaran.launch.apptainer import mount_options
-from trimaran.launch.specification import Mount
-from trimaran.launch.words import (
+from trimaran.launch.specification import (
     IfSet,
     Joined,
+    Mount,
     ShellJson,
     Text,
     Variable,

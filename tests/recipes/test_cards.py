@@ -14,8 +14,7 @@ from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.images import definition
 from trimaran.recipes import cards
-from trimaran.recipes.cards import Metric
-from trimaran.recipes.options import AppOptions
+from trimaran.recipes.cards import AppOptions, Metric
 
 CARD: dict[str, Any] = {
     "schema": 1, "title": "A made-up app", "framework": "torch", "module": "made_up",

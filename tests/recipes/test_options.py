@@ -14,7 +14,7 @@ from refusals import refused
 from samples import GOOD
 from trimaran.engines.host import Host
 from trimaran.errors import UsageError
-from trimaran.recipes import library, options
+from trimaran.recipes import cards, library
 from trimaran.reporting import Silent
 from trimaran.run import inputs, pipeline
 
@@ -40,7 +40,7 @@ def write(checkout: Path, args: dict[str, Any]) -> library.RecipeFile:
 def test_every_app_says_which_options_it_has() -> None:
     """Every app of a committed recipe has `options.json`, so that its arguments are checked."""
     apps = {library.definition(name).app for name in library.names()}
-    assert [why for app in apps if (why := options.unchecked(app))] == []
+    assert [why for app in apps if (why := cards.unchecked_options(app))] == []
 
 
 @pytest.mark.parametrize(

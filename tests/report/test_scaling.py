@@ -16,7 +16,7 @@ from trimaran.errors import RunError, UsageError
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report, scaling
-from trimaran.run import recorded_recipe
+from trimaran.run import run_directory
 from trimaran.run.record import RunRecord
 
 
@@ -96,7 +96,7 @@ def test_the_rate_is_the_median_without_the_first_epoch(series: Path) -> None:
 
 
 def test_ranks_are_those_of_all_nodes(series: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = recorded_recipe.recipe_as_run
+    read = run_directory.recipe_as_run
 
     def several(directory: Path, record: RunRecord) -> RecipeFile:
         found = read(directory, record)
@@ -106,7 +106,7 @@ def test_ranks_are_those_of_all_nodes(series: Path, monkeypatch: pytest.MonkeyPa
 
     judged = {path: report.write(path) for path in scaling.folders(series).values()}
     monkeypatch.setattr(report, "write", judged.__getitem__)
-    monkeypatch.setattr(recorded_recipe, "recipe_as_run", several)
+    monkeypatch.setattr(run_directory, "recipe_as_run", several)
     assert [one.ranks for one in scaling.write(series)[0]] == [3, 6, 12]
 
 

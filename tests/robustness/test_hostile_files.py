@@ -25,7 +25,7 @@ from trimaran.images import debian, definition, indexes, lock
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import logins
-from trimaran.recipes import cards, library, options, targets
+from trimaran.recipes import cards, library, targets
 from trimaran.recipes.command import parse_changes
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report
@@ -138,7 +138,7 @@ JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "options": (
         "apps/resnet-imagenet/options.json",
         json.loads((REPOSITORY / "apps/resnet-imagenet/options.json").read_text()),
-        lambda path: options.faults("resnet-imagenet", "train", GOOD["args"]),
+        lambda path: cards.argument_faults("resnet-imagenet", "train", GOOD["args"]),
     ),
 }
 

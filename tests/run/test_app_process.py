@@ -23,7 +23,7 @@ from trimaran.errors import Interrupted, RunError
 from trimaran.launch.specification import Command
 from trimaran.recipes import library
 from trimaran.reporting import Silent
-from trimaran.run import app_process, exit_diagnosis, run_directory
+from trimaran.run import app_process, run_directory
 from trimaran.run.record import DataRecord, ImageRecord, RunRecord
 
 IMAGE = ImageRecord(
@@ -71,7 +71,7 @@ def test_each_exit_code_of_the_contract_has_an_error_code(
     out: Path, begun: tuple[RunRecord, int]
 ) -> None:
     for status, (code, _) in app_process.APP_ERRORS.items():
-        error = app_process._failure(out, status, exit_diagnosis.oom_kills(), "")
+        error = app_process._failure(out, status, app_process.oom_kills(), "")
         assert (error.code, code in CODES) == (code, True)
 
 
@@ -85,8 +85,8 @@ def failure(out: Path, begun: tuple[RunRecord, int], code: str) -> RunError:
 def test_a_killed_app_names_the_signal_and_what_to_do(
     out: Path, begun: tuple[RunRecord, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kills = iter((exit_diagnosis.OomKills(0, 4), exit_diagnosis.OomKills(1, 5)))
-    monkeypatch.setattr(exit_diagnosis, "oom_kills", lambda: next(kills))
+    kills = iter((app_process.OomKills(0, 4), app_process.OomKills(1, 5)))
+    monkeypatch.setattr(app_process, "oom_kills", lambda: next(kills))
     error = failure(out, begun, "os.kill(os.getpid(), signal.SIGKILL)")
     assert error.code == "app-killed"
     assert "(SIGKILL)" in error.message
@@ -99,8 +99,8 @@ def test_a_killed_app_names_the_signal_and_what_to_do(
 def test_a_launcher_whose_rank_was_killed_for_memory_says_so(
     out: Path, begun: tuple[RunRecord, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kills = iter((exit_diagnosis.OomKills(0, 4), exit_diagnosis.OomKills(1, 5)))
-    monkeypatch.setattr(exit_diagnosis, "oom_kills", lambda: next(kills))
+    kills = iter((app_process.OomKills(0, 4), app_process.OomKills(1, 5)))
+    monkeypatch.setattr(app_process, "oom_kills", lambda: next(kills))
     error = failure(out, begun, "sys.exit(1)")
     assert error.code == "app-failed"
     assert "killed 1 in" in error.message

@@ -20,7 +20,7 @@ from trimaran.errors import UsageError
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
-from trimaran.run import initial, pipeline
+from trimaran.run import inputs, pipeline
 
 FIRST, SECOND = "resnet-imagenet/cpu-smoke", "resnet-imagenet/cpu-2core-collapsed-smoke"
 FILE = "step-00007638.npz"
@@ -58,40 +58,40 @@ def test_the_checkpoint_is_bound_read_only_and_given_to_the_app(
 
 
 def test_run_json_says_which_checkpoint_it_was(checkpoint: Path) -> None:
-    found = initial.record(checkpoint)
+    found = inputs.initial_record(checkpoint)
     assert found is not None
     assert json.loads(found.model_dump_json()) == {
         "path": str(checkpoint), "sha256": hashlib.sha256(b"weights").hexdigest()
     }
-    assert initial.record(None) is None
+    assert inputs.initial_record(None) is None
 
 
 def test_without_the_checkpoint_the_error_names_it(second: RecipeFile) -> None:
     with refused("initial-missing", f"step 7638 of {FIRST}") as caught:
-        initial.check(second, None)
+        inputs.check_initial(second, None)
     assert f"--initial RUN/checkpoints/{FILE}" in str(caught.value.hint)
 
 
 def test_what_is_only_printed_says_what_comes_first(
     second: RecipeFile, checkpoint: Path, tmp_path: Path
 ) -> None:
-    initial.check(second, None, to_print=True)
-    path, [missing] = initial.planned(second, None)
+    inputs.check_initial(second, None, to_print=True)
+    path, [missing] = inputs.planned_initial(second, None)
     assert path == Path("/RUN/checkpoints") / FILE
     for named in (FIRST, f"--initial RUN/checkpoints/{FILE}", "/RUN/checkpoints"):
         assert named in missing
-    assert initial.planned(second, checkpoint) == (checkpoint, [])
+    assert inputs.planned_initial(second, checkpoint) == (checkpoint, [])
     with refused("file-missing", tmp_path / "a"):  # a given file is checked
-        initial.check(second, tmp_path / "a", to_print=True)
+        inputs.check_initial(second, tmp_path / "a", to_print=True)
 
 
 def test_a_checkpoint_of_another_step_is_refused(second: RecipeFile, tmp_path: Path) -> None:
     other = tmp_path / "step-00007650.npz"
     with refused("file-missing", other):
-        initial.check(second, other)
+        inputs.check_initial(second, other)
     other.touch()
     with refused("initial-invalid", other, "step 7638"):
-        initial.check(second, other)
+        inputs.check_initial(second, other)
 
 
 def test_of_a_series_each_point_has_its_own_step(
@@ -110,9 +110,9 @@ def test_of_a_series_each_point_has_its_own_step(
     found = library.load(SECOND)
     for name in ("step-00000200.npz", "step-00000100.npz"):
         (tmp_path / name).touch()
-        initial.check(found, tmp_path / name)
+        inputs.check_initial(found, tmp_path / name)
     with refused("initial-missing", f"step 200 of {FIRST}@1", f"step 100 of {FIRST}@2"):
-        initial.check(found, None)
+        inputs.check_initial(found, None)
     (checkout / f"recipes/{FIRST}.yaml").write_text(yaml.safe_dump(GOOD))
     with pytest.raises(UsageError, match="not a series"):
         library.load(SECOND)
@@ -140,8 +140,8 @@ def test_a_recipe_without_a_first_stage_takes_no_checkpoint(
     second: RecipeFile, checkpoint: Path
 ) -> None:
     with refused("arguments-conflict", checkpoint, FIRST):
-        initial.check(library.load(FIRST), checkpoint)
-    initial.check(library.load(FIRST), None)
+        inputs.check_initial(library.load(FIRST), checkpoint)
+    inputs.check_initial(library.load(FIRST), None)
 
 
 def test_a_second_stage_is_not_bundled(second: RecipeFile, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import yaml
 import commandlines
 from documents import DOCUMENTS, ROOT, commands, inside, made, mentions, scripts
 from showncommands import Block, tried
-from trimaran.recipes import options
+from trimaran.recipes import cards
 
 LAUNCHERS = ("torchrun", "mpirun", "horovodrun")
 OF_THE_SHELL = ("cd", "export", "mkdir", "sed", "sh")
@@ -51,7 +51,7 @@ def of_pytest(words: list[str]) -> str | None:
 
 def of_app(app: str, words: list[str]) -> str | None:
     """Return what the app has against a verb and its options, values included."""
-    verb, given = words[0], options.verbs(app)[words[0]].options
+    verb, given = words[0], cards.verbs(app)[words[0]].options
     for part in " ".join(["", *words[1:]]).split(" --")[1:]:
         option, *values = part.split()
         name = option if option in given else option.removeprefix("no-")
@@ -76,7 +76,7 @@ def of_benchmark(program: Path, words: list[str]) -> str | None:
 def of_engine(app: str | None, words: list[str]) -> str | None:
     """Return what is wrong with what an image is to run, whose own words are the app's."""
     within = inside(words)
-    if not within or within[0] not in ("python", *(options.verbs(app) if app else ())):
+    if not within or within[0] not in ("python", *(cards.verbs(app) if app else ())):
         return None
     return fault(app, within) if within[0] == "python" else of_app(str(app), within)
 

@@ -16,7 +16,6 @@ from trimaran import cli
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import USERNS, Apptainer
 from trimaran.evidence.recipe_status import RecipeStatus
-from trimaran.run import initial as first
 from trimaran.run import inputs, launch_spec
 from trimaran.run.launch_spec import Places
 
@@ -50,7 +49,9 @@ def test_apptainer_alone_gets_the_words_of_a_run(name: str, own_place: Path) -> 
     folders = {key: own_place / key for key in recipe.data}
     engine = Apptainer("apptainer")
     built = BuiltImage(recipe.image.name, "apptainer", "/images/a.sif", None, "", 0)
-    places = Places(inputs.mounts(recipe, folders), str(own_place / "run"), first.mounts(initial))
+    places = Places(
+        inputs.mounts(recipe, folders), str(own_place / "run"), inputs.initial_mounts(initial)
+    )
     exact = launch_spec.command(commands.launch(one, engine.node(built), places))
     given = [f"{key}={value}" for key, value in exact.env.items() if key.startswith("APPTAINERENV")]
     wanted = [*given, *exact.argv]

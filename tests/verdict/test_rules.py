@@ -14,7 +14,7 @@ from samples import CARD, GOOD
 from trimaran.errors import RunError
 from trimaran.recipes.recipe import Recipe
 from trimaran.verdict.metrics_log import Event, measure, read_events
-from trimaran.verdict.rules import EXIT_CODES, judge
+from trimaran.verdict.run_verdict import EXIT_CODES, judge_metrics
 
 
 def event(key: str, value: Any, **metadata: int) -> Event:
@@ -50,20 +50,22 @@ def test_measures_end_best_and_median_after_an_epoch() -> None:
 def test_what_is_no_fraction_is_a_failure_and_not_skipped(value: Any, at: str) -> None:
     events = [event("eval_accuracy", 0.95), event("eval_accuracy", value)]
     assert math.isnan(measure(events, CARD.metrics["val_top1"], at) or 0)
-    verdict = judge(recipe({**ACCURACY, "at": at}), CARD, events, changed=[], unlike=[])
+    verdict = judge_metrics(recipe({**ACCURACY, "at": at}), CARD, events, changed=[], unlike=[])
     assert verdict.outcome == "FAIL"
     assert verdict.rows[0].measured_text == "not valid"
 
 
 def test_a_speed_that_is_no_number_is_not_left_out_of_the_median() -> None:
     speeds = [event("throughput", v, epoch_num=2) for v in (1000, math.nan, 1000)]
-    verdict = judge(recipe(SPEED), CARD, speeds, changed=[], unlike=[])
+    verdict = judge_metrics(recipe(SPEED), CARD, speeds, changed=[], unlike=[])
     assert verdict.outcome == "FAIL"
 
 
 def test_other_data_have_no_reference() -> None:
     events = [event("eval_accuracy", 0.95)]
-    verdict = judge(recipe(ACCURACY), CARD, events, changed=[], unlike=[], other_data="other data")
+    verdict = judge_metrics(
+        recipe(ACCURACY), CARD, events, changed=[], unlike=[], other_data="other data",
+    )
     assert (verdict.outcome, verdict.reasons) == ("NO REFERENCE", ["other data"])
 
 
@@ -74,7 +76,7 @@ def test_a_value_below_its_bound_or_not_reported_fails(
     accuracy: float | None, outcome: str
 ) -> None:
     events = [] if accuracy is None else [event("eval_accuracy", accuracy)]
-    assert judge(recipe(ACCURACY), CARD, events, changed=[], unlike=[]).outcome == outcome
+    assert judge_metrics(recipe(ACCURACY), CARD, events, changed=[], unlike=[]).outcome == outcome
 
 
 @pytest.mark.parametrize(("speed", "outcome"), [
@@ -83,7 +85,7 @@ def test_a_value_below_its_bound_or_not_reported_fails(
 def test_bounds_belong_to_what_is_accepted(speed: float, outcome: str) -> None:
     """1000 img/s, -10 % to +50 %."""
     events = [event("throughput", speed, epoch_num=2)]
-    verdict = judge(recipe(SPEED), CARD, events, changed=[], unlike=[])
+    verdict = judge_metrics(recipe(SPEED), CARD, events, changed=[], unlike=[])
     assert verdict.outcome == outcome
     row = verdict.rows[0]
     assert (row.low, row.high) == (pytest.approx(900), pytest.approx(1500))
@@ -92,7 +94,7 @@ def test_bounds_belong_to_what_is_accepted(speed: float, outcome: str) -> None:
 
 def test_without_an_upper_bound_no_value_is_too_good() -> None:
     events = [event("eval_accuracy", 1.0)]
-    assert judge(recipe(ACCURACY), CARD, events, changed=[], unlike=[]).outcome == "PASS"
+    assert judge_metrics(recipe(ACCURACY), CARD, events, changed=[], unlike=[]).outcome == "PASS"
 
 
 def test_each_metric_is_read_from_its_own_key_in_its_unit() -> None:
@@ -123,7 +125,8 @@ def test_a_missing_metric_fails_whatever_the_machine_does_not_judge() -> None:
         (ACCURACY, [], "FAIL"), (SPEED, [], "FAIL"), (ACCURACY, ["8 cores"], "FAIL"),
         (SPEED, ["8 cores"], "NO REFERENCE"),
     ):
-        assert judge(recipe(expected), CARD, [], changed=[], unlike=unlike).outcome == outcome
+        verdict = judge_metrics(recipe(expected), CARD, [], changed=[], unlike=unlike)
+        assert verdict.outcome == outcome
 
 
 def test_a_failure_counts_more_than_a_missing_reference_and_both_than_a_pass() -> None:
@@ -133,7 +136,7 @@ def test_a_failure_counts_more_than_a_missing_reference_and_both_than_a_pass() -
         (good + speed, [], "PASS"), (good + speed, ["8 cores"], "NO REFERENCE"),
         (bad + speed, ["8 cores"], "FAIL"), (bad + speed, [], "FAIL"),
     ):
-        verdict = judge(recipe(ACCURACY, SPEED), CARD, events, changed=[], unlike=unlike)
+        verdict = judge_metrics(recipe(ACCURACY, SPEED), CARD, events, changed=[], unlike=unlike)
         assert verdict.outcome == outcome
 
 
@@ -151,7 +154,7 @@ def test_the_basis_tells_publications_from_measurements() -> None:
         },
     }
     rows = [
-        judge(recipe(one), CARD, [], changed=[], unlike=[]).rows[0].basis
+        judge_metrics(recipe(one), CARD, [], changed=[], unlike=[]).rows[0].basis
         for one in (ACCURACY, measured)
     ]
     assert rows == ["published: a paper", "measured 2026-11-01 on a host, 2 seeds"]
@@ -159,16 +162,18 @@ def test_the_basis_tells_publications_from_measurements() -> None:
 
 def test_values_are_shown_with_their_unit_and_range() -> None:
     events = [event("eval_accuracy", 0.9123), event("throughput", 1234.5, epoch_num=2)]
-    top1, speed = judge(recipe(ACCURACY, SPEED), CARD, events, changed=[], unlike=[]).rows
+    top1, speed = judge_metrics(recipe(ACCURACY, SPEED), CARD, events, changed=[], unlike=[]).rows
     assert (top1.measured_text, top1.accepted_text) == ("91.23 %", ">= 89.10 %")
     assert (speed.measured_text, speed.accepted_text) == ("1,234 img/s", "900 img/s to 1,500 img/s")
-    missing = judge(recipe(ACCURACY), CARD, [], changed=[], unlike=[]).rows[0]
+    missing = judge_metrics(recipe(ACCURACY), CARD, [], changed=[], unlike=[]).rows[0]
     assert missing.measured_text == "not reported"
 
 
 def test_throughput_has_no_reference_on_other_hardware_and_says_why() -> None:
     events = [event("eval_accuracy", 0.91), event("throughput", 1, epoch_num=2)]
-    verdict = judge(recipe(ACCURACY, SPEED), CARD, events, changed=[], unlike=["8 cores, not 2"])
+    verdict = judge_metrics(
+        recipe(ACCURACY, SPEED), CARD, events, changed=[], unlike=["8 cores, not 2"],
+    )
     assert [row.outcome for row in verdict.rows] == ["PASS", "NO REFERENCE"]
     assert verdict.outcome == "NO REFERENCE"
     assert verdict.reasons == ["this machine is not cpu-2core: 8 cores, not 2"]
@@ -176,7 +181,8 @@ def test_throughput_has_no_reference_on_other_hardware_and_says_why() -> None:
 
 def test_accuracy_is_judged_on_any_hardware() -> None:
     events = [event("eval_accuracy", 0.91)]
-    assert judge(recipe(ACCURACY), CARD, events, changed=[], unlike=["8 cores"]).outcome == "PASS"
+    verdict = judge_metrics(recipe(ACCURACY), CARD, events, changed=[], unlike=["8 cores"])
+    assert verdict.outcome == "PASS"
 
 
 LOSS = {"metric": "val_loss", "at": "end", "value": 0.5, "upper": 0.1, "source": "a paper"}
@@ -187,7 +193,7 @@ LOSS = {"metric": "val_loss", "at": "end", "value": 0.5, "upper": 0.1, "source":
 ])
 def test_a_metric_that_is_better_lower_is_bounded_above(loss: Any, outcome: str) -> None:
     events = [] if loss is None else [event("eval_loss", loss)]
-    verdict = judge(recipe(LOSS), CARD, events, changed=[], unlike=["8 cores"])
+    verdict = judge_metrics(recipe(LOSS), CARD, events, changed=[], unlike=["8 cores"])
     assert verdict.outcome == outcome
     assert verdict.rows[0].accepted_text == "<= 0.5500"
 
@@ -213,7 +219,7 @@ def test_a_reference_of_another_image_is_told_and_changes_nothing(
         "date": "2026-11-01", "host": "a host", "command": "c", "image_digest": digest(reference),
         "seeds": {1: 90.0},
     }
-    verdict = judge(
+    verdict = judge_metrics(
         recipe({**ACCURACY, "source": None, "measured": measured}), CARD,
         [event("eval_accuracy", 0.9)], changed=[], unlike=[], image_digest=digest(used),
     )
@@ -223,7 +229,7 @@ def test_a_reference_of_another_image_is_told_and_changes_nothing(
 
 def test_a_published_number_was_measured_with_no_image_of_ours() -> None:
     events = [event("eval_accuracy", 0.9)]
-    verdict = judge(
+    verdict = judge_metrics(
         recipe(ACCURACY), CARD, events, changed=[], unlike=[], image_digest="sha256:" + "a" * 64
     )
     assert verdict.notes == []
@@ -231,14 +237,14 @@ def test_a_published_number_was_measured_with_no_image_of_ours() -> None:
 
 def test_a_changed_recipe_has_no_reference() -> None:
     events = [event("eval_accuracy", 0.2)]
-    verdict = judge(recipe(ACCURACY), CARD, events, changed=["epochs"], unlike=[])
+    verdict = judge_metrics(recipe(ACCURACY), CARD, events, changed=["epochs"], unlike=[])
     assert verdict.outcome == "NO REFERENCE"
     assert "epochs" in verdict.reasons[0]
 
 
 def test_a_recipe_that_nobody_has_measured_shows_and_judges_nothing() -> None:
     events = [event("throughput", 500, epoch_num=2)]
-    verdict = judge(recipe(), CARD, events, changed=[], unlike=[])
+    verdict = judge_metrics(recipe(), CARD, events, changed=[], unlike=[])
     assert verdict.outcome == "NO REFERENCE"
     [reason] = verdict.reasons
     assert "no expectations" in reason
@@ -247,14 +253,14 @@ def test_a_recipe_that_nobody_has_measured_shows_and_judges_nothing() -> None:
 
 def test_one_failure_makes_the_whole_a_failure() -> None:
     events = [event("eval_accuracy", 0.2), event("throughput", 1000, epoch_num=2)]
-    verdict = judge(recipe(SPEED, ACCURACY), CARD, events, changed=[], unlike=[])
+    verdict = judge_metrics(recipe(SPEED, ACCURACY), CARD, events, changed=[], unlike=[])
     assert [row.outcome for row in verdict.rows][:2] == ["PASS", "FAIL"]
     assert verdict.outcome == "FAIL"
 
 
 def test_reported_metrics_without_a_number_are_shown_but_not_judged() -> None:
     events = [event("eval_accuracy", 0.9), event("throughput", 500, epoch_num=1)]
-    verdict = judge(recipe(ACCURACY), CARD, events, changed=[], unlike=[])
+    verdict = judge_metrics(recipe(ACCURACY), CARD, events, changed=[], unlike=[])
     assert verdict.outcome == "PASS"
     assert [(row.metric, row.required) for row in verdict.rows] == [
         ("val_top1", True), ("throughput", False),
@@ -265,7 +271,9 @@ def test_reported_metrics_without_a_number_are_shown_but_not_judged() -> None:
 def test_more_accuracy_never_turns_pass_into_fail(first: float, second: float) -> None:
     low, high = sorted((first, second))
     outcomes = [
-        judge(recipe(ACCURACY), CARD, [event("eval_accuracy", v)], changed=[], unlike=[]).outcome
+        judge_metrics(
+            recipe(ACCURACY), CARD, [event("eval_accuracy", v)], changed=[], unlike=[],
+        ).outcome
         for v in (low, high)
     ]
     assert outcomes != ["PASS", "FAIL"]

@@ -14,7 +14,7 @@ from samples import CARD, GOOD
 from trimaran.recipes.cards import Metric
 from trimaran.recipes.recipe import Recipe
 from trimaran.verdict.metrics_log import Event, measure
-from trimaran.verdict.rules import judge, worst
+from trimaran.verdict.run_verdict import judge_metrics, worst
 
 SPEED = CARD.metrics["throughput"]
 
@@ -132,7 +132,7 @@ RUN = [
 
 
 def test_each_expectation_is_judged_at_its_own_moment() -> None:
-    found = judge(recipe("val_top1", "throughput"), CARD, RUN, changed=[], unlike=[])
+    found = judge_metrics(recipe("val_top1", "throughput"), CARD, RUN, changed=[], unlike=[])
     assert [(row.measured, row.low, row.outcome) for row in found.rows] == [
         (pytest.approx(95), pytest.approx(88.2), "PASS"), (950.0, pytest.approx(900), "PASS"),
     ]
@@ -150,7 +150,7 @@ def test_what_was_another_experiment_is_not_judged_and_says_why(
     how: dict[str, Any], outcomes: list[str], reasons: int
 ) -> None:
     given = {"changed": [], "unlike": [], **how}
-    found = judge(recipe("val_top1", "throughput"), CARD, RUN, **given)
+    found = judge_metrics(recipe("val_top1", "throughput"), CARD, RUN, **given)
     assert [row.outcome for row in found.rows] == outcomes
     assert len(found.reasons) == reasons
     assert found.outcome == ("PASS" if outcomes == ["PASS"] * 2 else "NO REFERENCE")
@@ -159,7 +159,7 @@ def test_what_was_another_experiment_is_not_judged_and_says_why(
 def test_what_the_recipe_does_not_expect_is_shown_at_the_cards_moment() -> None:
     """The app card shows the median throughput of all epochs, here of 1 and 950."""
     assert SPEED.shown == "median-after-epoch-0"
-    found = judge(recipe("val_top1"), CARD, RUN, changed=[], unlike=[])
+    found = judge_metrics(recipe("val_top1"), CARD, RUN, changed=[], unlike=[])
     assert [(row.metric, row.measured) for row in found.rows[1:]] == [("throughput", 475.5)]
 
 
@@ -176,4 +176,4 @@ def test_a_run_that_went_on_with_other_ranks_says_so(
         event("resumed_from_step" if step else "run_start", None, step=step, ranks=count)
         for step, count in ranks
     ]
-    assert judge(recipe(), CARD, events, changed=[], unlike=[]).notes == notes
+    assert judge_metrics(recipe(), CARD, events, changed=[], unlike=[]).notes == notes

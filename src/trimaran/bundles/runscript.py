@@ -16,10 +16,17 @@ from trimaran.data import contracts, places
 from trimaran.engines import BuiltImage, commands
 from trimaran.engines.apptainer import Apptainer
 from trimaran.launch import apptainer
-from trimaran.launch.specification import Command, LaunchSpec
-from trimaran.launch.words import ShellJson, Variable, join, json_source, shell_source
+from trimaran.launch.specification import (
+    Command,
+    LaunchSpec,
+    ShellJson,
+    Variable,
+    join,
+    json_source,
+    shell_source,
+)
+from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.options import Argument
 from trimaran.run import inputs, node_scripts, pipeline, run_directory
 from trimaran.run.launch_spec import Places
 from trimaran.run.record import DataRecord, GitRecord, ImageRecord, SignatureRecord

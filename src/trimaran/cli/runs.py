@@ -87,14 +87,14 @@ def run(
     from trimaran.engines.selection import select
     from trimaran.recipes import library
     from trimaran.recipes.command import parse_changes
-    from trimaran.run import extensions, inputs, pipeline
+    from trimaran.run import additions, inputs, pipeline
 
     chosen, file = select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=parse_changes(settings or []),
         folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
         offline=offline, site=site,
-        extension=extensions.extension(
+        extension=additions.extension(
             load_image(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),
     )
@@ -169,8 +169,8 @@ def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoRe
         UsageError: evidence is requested, or (after the table) runs have not completed.
     """
     from trimaran.report import scaling
-    from trimaran.verdict.rules import EXIT_CODES as VERDICT_CODES
-    from trimaran.verdict.rules import worst
+    from trimaran.verdict.run_verdict import EXIT_CODES as VERDICT_CODES
+    from trimaran.verdict.run_verdict import worst
 
     if evidence is not None:
         raise UsageError(f"--evidence: {folder} is a scaling series, and evidence is written for"

@@ -17,7 +17,7 @@ from trimaran.cli.progress import Bars
 from trimaran.errors import Interrupted, TrimaranError
 from trimaran.reporting import Advance
 from trimaran.terminal_safety import message
-from trimaran.verdict.rules import Outcome, Verdict
+from trimaran.verdict.run_verdict import Outcome, Verdict
 
 NARROWEST = 12
 """Smallest width, in characters, of a table column on a narrow terminal."""

@@ -12,7 +12,7 @@ from trimaran.errors import UsageError
 from trimaran.images.parts import Gpu
 from trimaran.launch.specification import LaunchSpec, Mount, Node
 from trimaran.process import shell_line
-from trimaran.run import initial, inputs, pipeline, run_directory
+from trimaran.run import inputs, pipeline, run_directory
 from trimaran.run.launch_spec import Places
 from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
@@ -52,10 +52,10 @@ def render(request: Request, cluster: Cluster) -> str:
                          hint="set registry: HOST/NAMESPACE in the site file, or TRIMARAN_REGISTRY")
     image = request.image
     built = BuiltImage(image.name, "podman", f"{place}/{image.name}:{image.tag}", None, "", 0)
-    begins, lacking = initial.planned(request.recipe, request.initial)
+    begins, lacking = inputs.planned_initial(request.recipe, request.initial)
     out = str(run_directory.new_directory(request.recipe, request.out))
     folders = inputs.places(request.recipe, request.folders)
-    places = Places(inputs.mounts(recipe, folders), out, initial.mounts(begins))
+    places = Places(inputs.mounts(recipe, folders), out, inputs.initial_mounts(begins))
     spec = pipeline.specify(request, built, Node("", built.reference), places)
     return "\n".join([
         "#!/bin/sh",

@@ -18,7 +18,7 @@ from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.files import add_line, read_plain, sha256, touch_plain, write_atomic
 from trimaran.report import scaling
 from trimaran.reporting import Reporter, Silent
-from trimaran.run import initial, inputs, job_chain, pipeline, run_directory
+from trimaran.run import inputs, job_chain, pipeline, run_directory
 from trimaran.run.job_chain import CANCELLED, QUEUED
 from trimaran.run.pipeline import Request
 from trimaran.run.record import DataRecord, JobRecord, RunRecord
@@ -121,7 +121,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
                               name=job.name)
             run_directory.start(
                 directory, request.recipe, request.changes, used, data, job.launch(),
-                request.extension.modifications(), initial.record(request.initial),
+                request.extension.modifications(), inputs.initial_record(request.initial),
                 job.site_settings(), begun,
             )
             (directory / job_chain.FOLDER).mkdir()

@@ -14,7 +14,7 @@ from trimaran.cluster import scheduler
 from trimaran.cluster.scheduler import Scheduler, Shape, State, host_mpirun
 from trimaran.errors import RunError, UsageError
 from trimaran.files import read_text
-from trimaran.launch.words import Text
+from trimaran.launch.specification import Text
 from trimaran.parsing import Malformed, parse_json
 from trimaran.process import Result
 

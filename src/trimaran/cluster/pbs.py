@@ -19,7 +19,7 @@ from trimaran.cluster.scheduler import (
     host_mpirun,
 )
 from trimaran.errors import RunError, UsageError
-from trimaran.launch.words import Text
+from trimaran.launch.specification import Text
 from trimaran.parsing import Malformed, parse_json
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trimaran import process
 from trimaran.errors import RunError, UsageError
-from trimaran.launch.words import Text, Variable
+from trimaran.launch.specification import Text, Variable
 
 if TYPE_CHECKING:
     from trimaran.recipes.recipe import Recipe

@@ -17,16 +17,27 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.launch import apptainer
 from trimaran.launch.apptainer import given
-from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Node
-from trimaran.launch.words import IfSet, Text, Variable, Word, join, quote, shell_source
-from trimaran.recipes import options, targets
+from trimaran.launch.specification import (
+    CommandLine,
+    IfSet,
+    LaunchSpec,
+    Mount,
+    Node,
+    Text,
+    Variable,
+    Word,
+    join,
+    quote,
+    shell_source,
+)
+from trimaran.recipes import cards, targets
 from trimaran.recipes.recipe import Recipe
-from trimaran.run import initial, inputs, job_chain, node_scripts, pipeline
+from trimaran.run import inputs, job_chain, node_scripts, pipeline
+from trimaran.run.additions import SiteSettings
 from trimaran.run.launch_spec import Places
 from trimaran.run.pipeline import Request
 from trimaran.run.record import DataRecord
 from trimaran.run.resume import OPTION
-from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import Cluster
 
 SCRIPT, FUNCTIONS = job_chain.SCRIPT, job_chain.FUNCTIONS
@@ -123,7 +134,7 @@ class Job:
     @property
     def first(self) -> list[Mount]:
         """The mount of the checkpoint that the run begins with, if there is one."""
-        return initial.mounts(self.request.initial)
+        return inputs.initial_mounts(self.request.initial)
 
     def task(self, node: Node, places: Places) -> LaunchSpec:
         """Return the launch specification of one task, without the settings of the cluster."""
@@ -156,7 +167,7 @@ def check(job: Job) -> None:
     if wanted.min_nodes is None:
         return
     for name, value in (("resume", "auto"), (PLANNED, 2)):
-        if fault := options.faults(recipe.app, recipe.verb, {name: value}).get(name):
+        if fault := cards.argument_faults(recipe.app, recipe.verb, {name: value}).get(name):
             raise UsageError(f"min_nodes: {recipe.app} {recipe.verb} is not elastic: {fault}",
                              code="app-not-elastic", hint="leave min_nodes out of the recipe")
 
@@ -173,7 +184,7 @@ def render(job: Job) -> str:
     line = _command(job)
     elastic = recipe.resources.min_nodes is not None
     by_srun = scheduler.name == "slurm" and shape.ranks_told and not shape.mpirun
-    unknown = options.faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume")
+    unknown = cards.argument_faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume")
     starts = scheduler.ranks(shape, cluster, NODES, TASKS)
     each = scheduler.each_node(NODES)
     alone = elastic and not shape.restarts  # the script itself continues without lost nodes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trimaran.cluster import scheduler
 from trimaran.cluster.scheduler import Scheduler, Shape, State, host_mpirun
 from trimaran.errors import RunError
-from trimaran.launch.words import Text, join
+from trimaran.launch.specification import Text, join
 
 if TYPE_CHECKING:
     from trimaran.site_file import Cluster

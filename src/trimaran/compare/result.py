@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from trimaran.compare import noise
-from trimaran.recipes.options import Argument
-from trimaran.verdict.rules import Outcome
+from trimaran.recipes.cards import Argument
+from trimaran.verdict.run_verdict import Outcome
 
 
 class Run(BaseModel):

@@ -10,17 +10,15 @@ from pathlib import Path
 from trimaran import strict
 from trimaran.errors import UsageError
 from trimaran.recipes import cards
-from trimaran.recipes.cards import Card
+from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.command import real_changes
-from trimaran.recipes.options import Argument
 from trimaran.report import curve_points
 from trimaran.report.curve_points import KeptCurve
 from trimaran.report.page import short
 from trimaran.report.panels import LARGEST
 from trimaran.report.run_evidence import Machine, RunEvidence, describe
 from trimaran.verdict import metrics_log, run_verdict
-from trimaran.verdict.rules import Row, Verdict
-from trimaran.verdict.run_verdict import JudgedRun
+from trimaran.verdict.run_verdict import JudgedRun, Row, Verdict
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from trimaran.files import set_aside, sha256
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.apptainer import ISOLATION, USERNS, given, mount_options
-from trimaran.launch.specification import Command, Node
-from trimaran.launch.words import plain
+from trimaran.launch.specification import Command, Node, plain
 from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 

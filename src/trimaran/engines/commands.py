@@ -15,7 +15,7 @@ from trimaran.errors import BuildError
 from trimaran.images import definition
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
-from trimaran.launch.words import Text, join, plain
+from trimaran.launch.specification import Text, join, plain
 from trimaran.reporting import Reporter
 
 PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")

@@ -21,8 +21,7 @@ from trimaran.images import definition, stages
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.podman import run_options
-from trimaran.launch.specification import Command, Node
-from trimaran.launch.words import plain
+from trimaran.launch.specification import Command, Node, plain
 from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 

@@ -7,8 +7,17 @@ import io
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from trimaran.launch.specification import CommandLine, LaunchSpec, Mount
-from trimaran.launch.words import CsvField, Text, Variable, Word, join, pieces
+from trimaran.launch.specification import (
+    CommandLine,
+    CsvField,
+    LaunchSpec,
+    Mount,
+    Text,
+    Variable,
+    Word,
+    join,
+    pieces,
+)
 
 ISOLATION = ("--containall", "--no-home", "--cleanenv", "--no-eval")
 """Options of every run.

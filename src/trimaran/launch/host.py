@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.launch.specification import CommandLine, LaunchSpec
-from trimaran.launch.words import Text
+from trimaran.launch.specification import CommandLine, LaunchSpec, Text
 
 
 def render(spec: LaunchSpec) -> CommandLine:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from trimaran.launch.specification import CommandLine, LaunchSpec, Mount
-from trimaran.launch.words import Word, join
+from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Word, join
 
 
 def render(spec: LaunchSpec) -> CommandLine:

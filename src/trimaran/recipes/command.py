@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 from trimaran.errors import UsageError
 from trimaran.parsing import Malformed, NotYaml, parse_yaml
-from trimaran.recipes.cards import Card
-from trimaran.recipes.options import Argument
+from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.recipe import OWN_OPTIONS, Recipe
 from trimaran.terminal_safety import excerpt
 

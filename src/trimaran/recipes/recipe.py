@@ -11,8 +11,7 @@ from pydantic import Field, StrictStr, ValidationError, model_validator
 from shards.kinds import FormatName
 from trimaran import strict
 from trimaran.parsing import Location
-from trimaran.recipes.cards import Number, When, Word
-from trimaran.recipes.options import Argument
+from trimaran.recipes.cards import Argument, Number, When, Word
 from trimaran.site_file import Fingerprint
 from trimaran.strict import Digest
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from trimaran import __version__
 from trimaran.hostfacts import HostFacts
+from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.options import Argument
 from trimaran.report import charts, history, time_breakdown
 from trimaran.report.history import MOST, Earlier
 from trimaran.report.page import short
@@ -22,7 +22,7 @@ from trimaran.run.job_chain import Link
 from trimaran.run.record import RunRecord
 from trimaran.verdict import consistency, explain
 from trimaran.verdict.metrics_log import Event
-from trimaran.verdict.rules import Row, Verdict
+from trimaran.verdict.run_verdict import Row, Verdict
 
 LINK_COLUMNS = ("link", "job", "nodes", "from step", "to step", "why it ended")
 

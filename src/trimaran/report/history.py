@@ -10,12 +10,11 @@ from pathlib import Path
 from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
-from trimaran.recipes.cards import Card
+from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.options import Argument
 from trimaran.report.run_evidence import Machine, RunEvidence
-from trimaran.verdict.rules import Row
+from trimaran.verdict.run_verdict import Row
 
 RESULTS = "site/results"
 """Folder of evidence in a checkout, in a wheel and in folders of the user."""

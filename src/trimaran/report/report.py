@@ -17,10 +17,9 @@ from trimaran.report.curve_points import KeptCurve
 from trimaran.report.panels import collect
 from trimaran.run import run_directory
 from trimaran.run.record import RunRecord
-from trimaran.run.recorded_recipe import recipe_as_run
-from trimaran.verdict import chain_consistency, metrics_log
-from trimaran.verdict.rules import Verdict
-from trimaran.verdict.run_verdict import JudgedRun, judge
+from trimaran.run.run_directory import recipe_as_run
+from trimaran.verdict import consistency, metrics_log
+from trimaran.verdict.run_verdict import JudgedRun, Verdict, judge
 
 if TYPE_CHECKING:
     from pydantic.main import IncEx
@@ -117,7 +116,7 @@ def _write(judged: JudgedRun) -> None:
         (directory / "curves.svg").unlink(missing_ok=True)
     values = context.collect(
         directory, recipe, record, judged.verdict, judged.events, panels,
-        [*notes(record), *(chain_consistency.notes(directory) if record.job else [])],
+        [*notes(record), *(consistency.chain_notes(directory) if record.job else [])],
     )
     for name in ("report.md", "report.html"):
         write_atomic(directory / name, page.render(f"{name}.j2", values))

@@ -13,9 +13,9 @@ from trimaran.recipes.cards import CardFile
 from trimaran.report import charts, page, report
 from trimaran.report.charts import Chart
 from trimaran.report.panels import Line, Panel, Point
-from trimaran.run import recorded_recipe, run_directory
+from trimaran.run import run_directory
 from trimaran.verdict import metrics_log
-from trimaran.verdict.rules import Outcome
+from trimaran.verdict.run_verdict import Outcome
 
 FILE = "scaling.json"
 """Name of the file in the folder of a series that lists its runs."""
@@ -123,7 +123,7 @@ def write(directory: Path) -> tuple[list[ScalingRun], list[UsageError]]:
 
 def _point(nodes: int, run: Path, first: ScalingRun | None) -> ScalingRun:
     record, judged = report.write(run)
-    recipe = recorded_recipe.recipe_as_run(run, record)
+    recipe = run_directory.recipe_as_run(run, record)
     metric, rate, unit = _rate(run, recipe.card)
     speedup = rate / first.rate if first else 1.0
     return ScalingRun(

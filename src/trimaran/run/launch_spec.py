@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from trimaran.engines import selection
 from trimaran.errors import UsageError
 from trimaran.images.reference import ImageReference
-from trimaran.launch.specification import Command, LaunchSpec, Mount, Node
-from trimaran.launch.words import Text, join
+from trimaran.launch.specification import Command, LaunchSpec, Mount, Node, Text, join
+from trimaran.recipes.cards import Argument
 from trimaran.recipes.command import app_arguments, launcher
-from trimaran.recipes.options import Argument
 from trimaran.recipes.recipe import Recipe
 from trimaran.run import inputs
-from trimaran.run.extensions import Extension
-from trimaran.run.site_settings import SiteSettings
+from trimaran.run.additions import Extension, SiteSettings
 
 OUT_INSIDE = "/out"
 """Path of the run directory in the container."""

@@ -14,8 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from trimaran.engines import commands, gpu
 from trimaran.launch.apptainer import USERNS
-from trimaran.launch.specification import Node
-from trimaran.launch.words import IfSet, Text, Variable, join, shell_source
+from trimaran.launch.specification import IfSet, Node, Text, Variable, join, shell_source
 
 
 def fill(package: str, name: str, values: Mapping[str, object]) -> str:

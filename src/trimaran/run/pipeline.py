@@ -13,15 +13,14 @@ from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command, LaunchSpec, Node
-from trimaran.recipes import options
+from trimaran.recipes import cards
+from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.options import Argument
 from trimaran.reporting import Reporter
-from trimaran.run import app_process, initial, inputs, launch_spec, run_directory
-from trimaran.run.extensions import Extension
+from trimaran.run import app_process, inputs, launch_spec, run_directory
+from trimaran.run.additions import Extension, SiteSettings
 from trimaran.run.launch_spec import Places
 from trimaran.run.record import DataRecord, ImageRecord, SignatureRecord
-from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import Site
 
 STEPS = 4
@@ -100,7 +99,7 @@ def plan(request: Request) -> Plan:
     directory = run_directory.new_directory(request.recipe, request.out)
     image = request.image
     folders = inputs.places(request.recipe, request.folders)
-    first, lacking = initial.planned(request.recipe, request.initial)
+    first, lacking = inputs.planned_initial(request.recipe, request.initial)
     request = replace(request, initial=first)
     missing = [*inputs.missing(request.recipe, request.folders), *lacking]
     # The image is not hashed here: `execute` and the nodes of a job hash it before they run it.
@@ -118,7 +117,7 @@ def plan(request: Request) -> Plan:
         )
     exact = launch_spec.command(specification(request, built, folders, directory))
     return Plan(exact, built, directory, tuple(missing),
-                options.unchecked(request.recipe.recipe.app), first)
+                cards.unchecked_options(request.recipe.recipe.app), first)
 
 
 def execute(request: Request, reporter: Reporter) -> Path:
@@ -142,7 +141,7 @@ def execute(request: Request, reporter: Reporter) -> Path:
             reporter.note(f"  {directory}")
             begun = run_directory.start(
                 directory, request.recipe, request.changes, used, data, launch,
-                request.extension.modifications(), initial.record(request.initial),
+                request.extension.modifications(), inputs.initial_record(request.initial),
                 site_settings(request),
             )
             app_process.perform(directory, begun, launch_spec.command(launch), lock, reporter)
@@ -162,14 +161,14 @@ def prepare(
         BuildError: the image could not be built or pulled.
         RunError: the data or the checkpoint could not be prepared, or the image is not signed.
     """
-    if unchecked := options.unchecked(request.recipe.recipe.app):
+    if unchecked := cards.unchecked_options(request.recipe.recipe.app):
         reporter.warn(unchecked)
     image = request.image
     with reporter.step(1, steps, data_title(request.recipe)):
         data = inputs.prepare(
             request.recipe, request.folders, offline=request.offline, reporter=reporter
         )
-        request = replace(request, initial=initial.prepare(
+        request = replace(request, initial=inputs.prepare_initial(
             request.recipe, request.initial, offline=request.offline, reporter=reporter
         ))
     with reporter.step(2, steps, f"image: {image.name} ({request.engine.name})"):
@@ -262,7 +261,7 @@ def check(request: Request, *, to_print: bool = False) -> None:
         UsageError: an argument, the engine, the data or a bind of the site file is not suitable.
     """
     recipe = request.recipe.recipe
-    faults = options.faults(recipe.app, recipe.verb, request.changes)
+    faults = cards.argument_faults(recipe.app, recipe.verb, request.changes)
     if faults:
         raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()),
                          code="argument-invalid")
@@ -282,7 +281,7 @@ def check(request: Request, *, to_print: bool = False) -> None:
             hint="use --engine apptainer; the recipe (image.signed_by) or the site file demands it",
         )
     inputs.check(request.recipe, request.folders, request.engine)
-    initial.check(request.recipe, request.initial, to_print=to_print)
+    inputs.check_initial(request.recipe, request.initial, to_print=to_print)
     for source in request.site.binds:
         if not source.exists():
             raise UsageError(f"binds of the site file: {source} does not exist",
@@ -302,7 +301,7 @@ def specification(
     """
     places = Places(
         inputs.mounts(request.recipe.recipe, folders), str(directory),
-        initial.mounts(request.initial),
+        inputs.initial_mounts(request.initial),
     )
     return specify(request, built, request.engine.node(built), places)
 

@@ -10,10 +10,8 @@ from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.images.reference import EngineImage, ImageReference
 from trimaran.launch.specification import LaunchSpec
-from trimaran.recipes.options import Argument
-from trimaran.run.extensions import Modification
-from trimaran.run.initial import InitialRecord
-from trimaran.run.site_settings import SiteSettings
+from trimaran.recipes.cards import Argument
+from trimaran.run.additions import Modification, SiteSettings
 from trimaran.strict import Digest, Sha256
 
 Status = Literal["queued", "running", "completed", "failed", "interrupted"]
@@ -78,6 +76,13 @@ class ImageRecord(BaseModel, ImageReference, frozen=True):
     def publishable(self) -> bool:
         """Whether the image ran in a container and has a digest; the value in a file is ignored."""
         return selection.is_container(self.engine) and self.digest is not None
+
+
+class InitialRecord(BaseModel):
+    """The file that a run started from."""
+
+    path: str
+    sha256: str
 
 
 class DataRecord(BaseModel):

@@ -9,18 +9,10 @@ from trimaran.engines import BuiltImage
 from trimaran.engines.selection import select
 from trimaran.errors import RunError, UsageError
 from trimaran.launch.specification import LaunchSpec
-from trimaran.recipes import options
+from trimaran.recipes import cards
 from trimaran.reporting import Reporter
-from trimaran.run import (
-    app_process,
-    initial,
-    inputs,
-    launch_spec,
-    pipeline,
-    recorded_recipe,
-    run_directory,
-)
-from trimaran.run.extensions import Extension
+from trimaran.run import app_process, inputs, launch_spec, pipeline, run_directory
+from trimaran.run.additions import Extension
 from trimaran.run.pipeline import STEPS, Request
 from trimaran.run.record import RunRecord
 from trimaran.site_file import Site
@@ -76,17 +68,19 @@ def _request(directory: Path, record: RunRecord, site: Site) -> Request:
                          + ", ".join(one.path for one in record.modified), code="run-changed",
                          hint="restore them, or run the recipe again")
     first = Path(record.initial.path) if record.initial else None
-    if first is not None and (not first.is_file() or initial.record(first) != record.initial):
+    if first is not None and not (
+        first.is_file() and inputs.initial_record(first) == record.initial
+    ):
         raise UsageError(f"{first}, from which the run started, is missing or has changed",
                          code="run-changed", hint="restore the file, or run the recipe again")
     request = Request(
-        recipe=recorded_recipe.recipe_as_run(directory, record), engine=select(record.image.engine),
+        recipe=run_directory.recipe_as_run(directory, record), engine=select(record.image.engine),
         changes=record.recipe.changed, initial=first, site=site, extension=extension,
         folders={data.name: Path(data.path) for data in record.data},
     )
     pipeline.check(request)
     recipe = request.recipe.recipe
-    if fault := options.faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume"):
+    if fault := cards.argument_faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume"):
         raise UsageError(f"a run of {record.recipe.name} cannot be resumed: {fault}",
                          code="run-not-resumable",
                          hint=f"run it again: trimaran run {record.recipe.name}")

@@ -29,23 +29,23 @@ from trimaran.files import (
 from trimaran.hostfacts import host_facts
 from trimaran.launch.specification import Command, LaunchSpec
 from trimaran.parsing import parse_json
+from trimaran.recipes import cards, library
+from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.options import Argument
 from trimaran.run import job_chain, launch_spec
-from trimaran.run.extensions import Modification
-from trimaran.run.initial import InitialRecord
+from trimaran.run.additions import Modification, SiteSettings
 from trimaran.run.record import (
     CommandRecord,
     DataRecord,
     GitRecord,
     ImageRecord,
+    InitialRecord,
     JobRecord,
     RecipeRecord,
     ResumptionRecord,
     RunRecord,
     Status,
 )
-from trimaran.run.site_settings import SiteSettings
 
 RUNS = "runs"
 """Folder in which run directories are made, unless the user names one."""
@@ -334,3 +334,32 @@ def git_state(folder: Path) -> GitRecord:
     head = commands.git(folder, "rev-parse", "HEAD")
     changes = commands.git(folder, "status", "--porcelain", "--untracked-files=no")
     return GitRecord(revision=head, dirty=None if head is None else bool(changes))
+
+
+def recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
+    """Load the copies of recipe and app card in the run directory, and check their hashes.
+
+    For a run of an older version, which has no copy of the card, the card of this checkout is used.
+
+    Raises:
+        UsageError: a copy cannot be read, or differs from its hash in `run.json`.
+    """
+    used = record.recipe
+    recipe = _intact_copy(directory / RECIPE, "recipe", used.sha256)
+    if used.card_sha256 is None:
+        card = cards.load(used.name.partition("/")[0])
+    else:
+        copy = _intact_copy(directory / CARD, "app card", used.card_sha256)
+        card = cards.load_copy(copy)
+    return library.on_nodes(library.load_copy(recipe, used.name, card), used.nodes)
+
+
+def _intact_copy(path: Path, what: str, digest: str) -> Path:
+    try:
+        found = hashlib.sha256(read_plain(path)).hexdigest()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if found != digest:
+        raise UsageError(f"{path} is not the {what} of the run: run.json has another SHA-256",
+                         code="run-changed", hint="use an undamaged copy of the run")
+    return path

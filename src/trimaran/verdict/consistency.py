@@ -6,7 +6,10 @@ forgery of all files.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from trimaran.data import contracts
@@ -19,13 +22,12 @@ from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Card
 from trimaran.recipes.command import real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
-from trimaran.run import initial, inputs, launch_spec, run_directory
-from trimaran.run.extensions import Extension
+from trimaran.run import inputs, job_chain, launch_spec, run_directory
+from trimaran.run.additions import Extension, SiteSettings
+from trimaran.run.job_chain import Link
 from trimaran.run.launch_spec import Places
-from trimaran.run.record import RunRecord
+from trimaran.run.record import JobRecord, RunRecord
 from trimaran.run.run_directory import METRICS, RESULT
-from trimaran.run.site_settings import SiteSettings
-from trimaran.verdict import chain_consistency
 from trimaran.verdict.metrics_log import Event
 
 
@@ -52,7 +54,7 @@ def check(
         *ended(record), *_changed_files(directory, record), *_command(record, recipe),
         *_image(record), *_metrics(record, recipe, card, events),
         *_outcome(events, result, card),
-        *(chain_consistency.faults(directory, record, recipe, last_step(events))
+        *(chain_faults(directory, record, recipe, last_step(events))
           if record.job else []),
     ]
     if faults:
@@ -161,7 +163,7 @@ def _expected(record: RunRecord, launch: LaunchSpec, recipe: Recipe) -> LaunchSp
         {data.name: inputs.mount(recipe, data.name, data.path, image=data.path in images)
          for data in record.data},
         next((mount.source for mount in launch.mounts if mount.writable), ""),
-        initial.mounts(first),
+        inputs.initial_mounts(first),
     )
     return launch_spec.specification(
         recipe, record.recipe.changed, record.image.image, launch.node, places,
@@ -237,3 +239,74 @@ def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) 
 def last_step(events: Sequence[Event]) -> int | None:
     """Return the step of the last event; None: there is none."""
     return events[-1].number("step") if events else None
+
+
+def chain_faults(
+    directory: Path, record: RunRecord, recipe: Recipe, last_step: int | None
+) -> Iterator[str]:
+    """Yield the disagreements between the files of a submitted run that has completed.
+
+    Args:
+        directory: the run directory.
+        record: content of `run.json`, combined with the links.
+        recipe: the recipe, with the requested number of nodes.
+        last_step: last step in the metrics; None: they have no step.
+    """
+    if record.job is not None:
+        yield from _script(directory, record.job)
+    links = job_chain.read(directory)
+    if not links:
+        yield f"run.json: the status is {record.status}, but {job_chain.FOLDER} has no link"
+        return
+    queued = {_sequence(number) for number in job_chain.numbers(directory)}
+    for link in links:
+        name = f"{job_chain.FOLDER}/link-{link.number:04}.json"
+        yield from (f"{name}: {fault}" for fault in _link(link, recipe, last_step))
+        if _sequence(link.job) not in queued:
+            place = f"{job_chain.FOLDER}/{job_chain.QUEUED}"
+            yield f"{name}: the job is {link.job}, which {place} does not list"
+    missing = {METRICS, RESULT} - set(record.files)
+    if missing:
+        yield (f"{job_chain.FOLDER}/link-{links[-1].number:04}.end.json: the SHA-256 of"
+               f" {' and '.join(sorted(missing))} is missing")
+
+
+def chain_notes(directory: Path) -> list[str]:
+    """Return a note for each link that began at an earlier step than its predecessor had reached.
+
+    The user may have removed checkpoints; the training is complete, but readers must be informed.
+    """
+    return [
+        f"link {link.number} began at step {link.step}, but the previous link ended at step"
+        f" {previous.end.step}: checkpoints were removed between them"
+        for previous, link in pairwise(job_chain.read(directory))
+        if previous.end is not None and link.step < previous.end.step
+    ]
+
+
+def _script(directory: Path, job: JobRecord) -> Iterator[str]:
+    """Yield the differences between the scripts of the job and those that were submitted."""
+    for name, submitted in job_chain.submitted_files(job).items():
+        try:
+            digest = hashlib.sha256(read_plain(directory / name)).hexdigest()
+        except (OSError, UsageError) as error:
+            yield f"{name} cannot be read: {error}"
+            continue
+        if digest != submitted:
+            yield f"{name}: the SHA-256 is {digest}, but run.json has {submitted}"
+
+
+def _link(link: Link, recipe: Recipe, last_step: int | None) -> Iterator[str]:
+    wanted, least = recipe.resources.nodes, recipe.resources.min_nodes
+    if not (least or wanted) <= len(link.hosts) <= wanted:
+        yield f"the job had {len(link.hosts)} nodes, the recipe has {wanted}"
+    steps = [link.step] if link.end is None else [link.step, link.end.step]
+    if max(steps) > (last_step or 0):
+        yield f"the step is {max(steps)}, but {METRICS} ends at step {last_step}"
+    if link.end is not None and link.end.ended < link.started:
+        yield f"the job started {link.started}, but ended {link.end.ended}"
+
+
+def _sequence(number: str) -> str:
+    """Return the number of a job without the name of its server, which some commands add."""
+    return re.split(r"[.;]", number, maxsplit=1)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from trimaran.verdict.rules import Row, Verdict
+from trimaran.verdict.run_verdict import Row, Verdict
 
 _DEPTH = 3
 _LONGEST = 300

@@ -1,25 +1,23 @@
-"""Extend an image for one run without rebuilding it: by an overlay or a virtual environment.
-
-Both are read-only in the run, and `run.json` records their hashes. Such a run is marked as
-modified, and is not evidence.
-"""
+"""Additions to the launch of a run: overlays and packages of the user, binds and site flags."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, computed_field
 
 from trimaran.engines import Engine, selection
 from trimaran.errors import UsageError, unreadable
 from trimaran.files import sha256
 from trimaran.launch.specification import Mount
+from trimaran.site_file import hides
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image
@@ -149,3 +147,126 @@ def _packages(image: Image, venv: Path) -> Path:
             code="argument-invalid", hint=PAGE,
         )
     return packages
+
+
+FLAGS = frozenset({
+    "--ipc", "--no-privs", "--nv", "--nvccli", "--pid", "--rocm", "--underlay", "--unsquash",
+    "--userns", "--uts", "--writable-tmpfs",
+})
+"""Flags of Apptainer that show a GPU or decide how a container is started."""
+
+LEFT_OUT = frozenset({"bind-paths", "cwd", "devpts", "home", "hostfs", "tmp"})
+"""Values of `--no-mount` that only leave out folders of the host."""
+
+BINDS = ("--bind", "--mount")
+
+DEVICES = "/dev/"
+
+VARIABLES = re.compile(
+    r"(FI|GLOO|MPICH|MV2|NCCL|OMPI_MCA|PMIX_MCA|PSM|PSM2|PSM3|RCCL|TP|UCC|UCX)_[A-Z0-9a-z_]+"
+    r"|HOROVOD_(AUTOTUNE|BATCH_D2D_MEMCOPIES|CACHE_CAPACITY|CYCLE_TIME|FUSION_THRESHOLD|GLOO_IFACE"
+    r"|GLOO_TIMEOUT_SECONDS|HIERARCHICAL_ALL(GATHER|REDUCE)|LOG_LEVEL|NUM_NCCL_STREAMS"
+    r"|STALL_CHECK_(DISABLE|TIME_SECONDS)|THREAD_AFFINITY)"
+    r"|GOMP_CPU_AFFINITY|KMP_AFFINITY|OMP_(DISPLAY_AFFINITY|PLACES|PROC_BIND)"
+)
+"""Variables of network libraries, and variables that place threads on cores.
+
+Variables of launchers, such as `OMPI_COMM_WORLD_RANK` and `HOROVOD_RANK`, are not included, because
+apps read them.
+"""
+
+READ_ONLY = frozenset({"NCCL_GRAPH_FILE", "NCCL_TOPO_FILE", "NCCL_DEBUG_FILE"})
+"""Variables whose value may be a path, because it does not name code, unlike that of a plugin."""
+
+_MOUNT = re.compile(r"type=bind,(?:source|src)=([^,]+),(?:destination|dst|target)=([^,]+)(?:,ro)?")
+
+_PATH = re.compile(r"(^|[:;,= ])[.~]*/")
+
+
+class SiteSettings(BaseModel):
+    """The additions of the site file to a run.
+
+    Attributes:
+        flags: flags of the engine, as in the command.
+        env: variables of the app, without those that the recipe sets, which take precedence.
+        binds: path in the container -> folder of the host.
+        devices: network devices that jobs on several nodes mount under the same path.
+    """
+
+    flags: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
+    binds: dict[str, str] = Field(default_factory=dict)
+    devices: list[str] = Field(default_factory=list)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def changes(self) -> list[str]:
+        """The additions that change the experiment, without their values, which may be private."""
+        return [
+            *(f"the flag {_named(flag)}" for flag in self.flags if not _is_neutral(flag)),
+            *(f"the variable {name}" for name, value in self.env.items()
+              if not is_network(name, value)),
+            *(f"the bind to {place}" for place in self.binds if hides(place)),
+        ]
+
+    @property
+    def words(self) -> list[str]:
+        """All additions as text."""
+        return [
+            *self.flags, *(f"{name}={value}" for name, value in self.env.items()),
+            *(f"{source} at {place}" for place, source in self.binds.items()), *self.devices,
+        ]
+
+    def private(self) -> dict[str, set[str] | set[int]]:
+        """Return the parts that published evidence leaves out: folders, and unusual values."""
+        return {
+            "flags": {at for at, flag in enumerate(self.flags)
+                      if not _is_neutral(flag) or "/" in flag},
+            "env": {name for name, value in self.env.items()
+                    if not is_network(name, value) or _PATH.search(value)},
+            "binds": set(self.binds),
+        }
+
+
+def is_network(name: str, value: str) -> bool:
+    """Return whether a variable is one of `VARIABLES` and its value loads no code from a path."""
+    if VARIABLES.fullmatch(name) is None:
+        return False
+    return name in READ_ONLY or _PATH.search(value) is None
+
+
+def _is_neutral(flag: str) -> bool:
+    name, equals, value = flag.partition("=")
+    if name == "--no-mount":
+        return bool(equals) and set(value.split(",")) <= LEFT_OUT
+    if name in BINDS:
+        return bool(equals) and all(map(_shows_a_place, _binds(name, value)))
+    return flag in FLAGS
+
+
+def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
+    """Yield source and target of each bind; the target is "" if the bind cannot be parsed."""
+    if name == "--mount":
+        # Only this order of fields is parsed, without quotes.
+        found = _MOUNT.fullmatch(value)
+        yield (found[1], found[2]) if found else ("", "")
+        return
+    for one in value.split(","):
+        source, _, rest = one.partition(":")
+        target, _, options = rest.partition(":")
+        yield (source, target or source) if options in ("", "ro", "rw") else ("", "")
+
+
+def _shows_a_place(bind: tuple[str, str]) -> bool:
+    """Return whether a bind hides nothing of the container, or keeps the path of a device."""
+    source, target = bind
+    if target.startswith(DEVICES) and ".." not in target:
+        return source == target
+    return bool(target) and not hides(target)
+
+
+def _named(flag: str) -> str:
+    name, _, value = flag.partition("=")
+    if name not in BINDS:
+        return name
+    return f"{name} to {', '.join(target or '?' for _, target in _binds(name, value))}"
