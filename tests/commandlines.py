@@ -19,7 +19,7 @@ from trimaran.errors import UsageError, unknown_name
 from trimaran.images import definition
 from trimaran.inventory import catalog
 from trimaran.recipes import cards, library
-from trimaran.recipes.command import parse_changes
+from trimaran.recipes.library import parse_changes
 from trimaran.run import inputs
 
 QUOTED = r"""'[^'\n]*'|"[^"\n]*\""""

@@ -26,8 +26,7 @@ from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import logins
 from trimaran.recipes import cards, library, targets
-from trimaran.recipes.command import parse_changes
-from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.library import RecipeFile, parse_changes
 from trimaran.report import report
 from trimaran.report.run_evidence import RunEvidence
 from trimaran.run import run_directory

@@ -38,7 +38,7 @@ def bundle(
     from trimaran.bundles import pack
     from trimaran.engines.apptainer import Apptainer
     from trimaran.recipes import library
-    from trimaran.recipes.command import parse_changes
+    from trimaran.recipes.library import parse_changes
     from trimaran.run.pipeline import Request
 
     request = Request(

@@ -138,7 +138,7 @@ def submit(
     from trimaran.cluster import docker, jobs
     from trimaran.engines import apptainer
     from trimaran.recipes import library
-    from trimaran.recipes.command import parse_changes
+    from trimaran.recipes.library import parse_changes
     from trimaran.run import inputs
     from trimaran.run.pipeline import Request
 

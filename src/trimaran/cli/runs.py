@@ -86,7 +86,7 @@ def run(
     """
     from trimaran.engines.selection import select
     from trimaran.recipes import library
-    from trimaran.recipes.command import parse_changes
+    from trimaran.recipes.library import parse_changes
     from trimaran.run import additions, inputs, pipeline
 
     chosen, file = select(engine), library.load(recipe)

@@ -11,7 +11,7 @@ from trimaran import strict
 from trimaran.errors import UsageError
 from trimaran.recipes import cards
 from trimaran.recipes.cards import Argument, Card
-from trimaran.recipes.command import real_changes
+from trimaran.recipes.library import real_changes
 from trimaran.report import curve_points
 from trimaran.report.curve_points import KeptCurve
 from trimaran.report.page import short

@@ -11,10 +11,11 @@ from trimaran import paths, strict
 from trimaran.data import contracts, weights
 from trimaran.errors import UsageError, nearest
 from trimaran.files import sha256
-from trimaran.parsing import Location
+from trimaran.parsing import Location, Malformed, NotYaml, parse_yaml
 from trimaran.recipes import cards, targets
-from trimaran.recipes.cards import Card, CardFile, Metric
-from trimaran.recipes.recipe import SYNTHETIC, Expectation, Initial, Recipe
+from trimaran.recipes.cards import Argument, Card, CardFile, Metric
+from trimaran.recipes.recipe import OWN_OPTIONS, SYNTHETIC, Expectation, Initial, Recipe
+from trimaran.terminal_safety import excerpt
 
 
 @dataclass(frozen=True)
@@ -276,3 +277,43 @@ def _place(recipe: Recipe, point: int | None, key: str) -> Location:
     if recipe.series is None or point is None or key not in recipe.series.points[point].args:
         return ("args", key)
     return ("series", "points", point, "args", key)
+
+
+def parse_changes(settings: list[str]) -> dict[str, Argument]:
+    """Parse `--set key=value` options; values are YAML scalars (`3`, `0.1`, `true`, `text`).
+
+    Raises:
+        UsageError: A setting is not `key=value`, its value is not a scalar, or Trimaran sets the
+            option itself.
+    """
+    changes: dict[str, Argument] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {setting}: not key=value", code="argument-invalid",
+                             hint="for example --set epochs=1")
+        if key in OWN_OPTIONS:
+            raise UsageError(f"--set {key}: Trimaran sets this option", code="argument-invalid",
+                             hint=f"use --{key} instead")
+        try:
+            value = parse_yaml(text).content
+        except NotYaml:
+            value = text
+        except Malformed as error:
+            raise UsageError(f"--set {key}: {error}", code="argument-invalid") from error
+        if not isinstance(value, bool | int | float | str):
+            raise UsageError(
+                f"--set {key}: {excerpt(text)} is not one number, one word, true or false",
+                code="argument-invalid",
+            )
+        changes[key] = value
+    return changes
+
+
+def real_changes(recipe: Recipe, card: Card, changes: Mapping[str, Argument]) -> list[str]:
+    """Return the changed options that make the run a different experiment from the recipe's."""
+    return [
+        key
+        for key, value in changes.items()
+        if key not in card.neutral_options and recipe.args.get(key) != value
+    ]

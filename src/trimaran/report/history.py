@@ -11,8 +11,7 @@ from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes.cards import Argument, Card
-from trimaran.recipes.command import real_changes
-from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.library import RecipeFile, real_changes
 from trimaran.report.run_evidence import Machine, RunEvidence
 from trimaran.verdict.run_verdict import Row
 

@@ -14,7 +14,6 @@ from trimaran.errors import UsageError
 from trimaran.images.reference import ImageReference
 from trimaran.launch.specification import Command, LaunchSpec, Mount, Node, Text, join
 from trimaran.recipes.cards import Argument
-from trimaran.recipes.command import app_arguments, launcher
 from trimaran.recipes.recipe import Recipe
 from trimaran.run import inputs
 from trimaran.run.additions import Extension, SiteSettings
@@ -73,6 +72,58 @@ def specification(
         overlay=None if extension.overlay is None else str(extension.overlay),
         site_options=tuple(site.flags), site_environment=site.env,
     )
+
+
+def app_arguments(
+    recipe: Recipe, changes: Mapping[str, Argument], *, data: str | None, out: str
+) -> list[str]:
+    """Return the arguments of the app: verb, folders, and the recipe's arguments in their order.
+
+    A true value becomes `--key`, a false value `--no-key`, any other value `--key=value`. Each is
+    one word, so that a value cannot be parsed as an option.
+
+    Args:
+        recipe: the recipe.
+        changes: options in place of those of the recipe, or in addition.
+        data: folder of the data, in the container; None: the app reads no data.
+        out: output folder, in the container.
+    """
+    words = [recipe.verb, *([] if data is None else [f"--data={data}"]), f"--out={out}"]
+    for key, value in {**recipe.args, **changes}.items():
+        if isinstance(value, bool):
+            words.append(f"--{key}" if value else f"--no-{key}")
+        else:
+            words.append(f"--{key}={value}")
+    return words
+
+
+def launcher(recipe: Recipe) -> list[str]:
+    """Return the words that start the ranks inside a container, including the interpreter.
+
+    torchrun, Open MPI or Horovod of the image starts all ranks of the node inside one container. If
+    the batch system or the host's mpirun starts one container for each rank, the list is empty, and
+    the entry point of the image runs.
+    """
+    wanted = recipe.resources
+    tasks = str(wanted.tasks_per_node)
+    if recipe.launcher == "torchrun" and wanted.nodes > 1:
+        # The job sets PET_RDZV_ENDPOINT, the rendezvous address, when its nodes are known.
+        nodes, restarts = str(wanted.nodes), []
+        if wanted.min_nodes:
+            nodes = f"{wanted.min_nodes}:{nodes}"
+            restarts = ["--max-restarts", str(wanted.nodes - wanted.min_nodes)]
+        return ["python", "-m", "torch.distributed.run", "--nnodes", nodes,
+                "--nproc-per-node", tasks, "--rdzv-backend", "c10d", *restarts]
+    if recipe.launcher == "torchrun":
+        return ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", tasks]
+    if recipe.launcher == "mpirun" and wanted.nodes == 1:
+        # By default, Open MPI binds each rank to one core; the recipe's env places threads.
+        return ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", tasks, "python"]
+    if recipe.launcher == "horovodrun":
+        # horovodrun keeps its cache in the home folder, which a container does not have.
+        return ["horovodrun", "--gloo", "--disable-cache", "--network-interfaces", "lo",
+                "-np", tasks, "python"]
+    return []
 
 
 def _path(text: Text) -> str:

@@ -20,7 +20,7 @@ from trimaran.files import read_plain
 from trimaran.launch.specification import LaunchSpec
 from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Card
-from trimaran.recipes.command import real_changes
+from trimaran.recipes.library import real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
 from trimaran.run import inputs, job_chain, launch_spec, run_directory
 from trimaran.run.additions import Extension, SiteSettings

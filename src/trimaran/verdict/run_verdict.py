@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from trimaran.errors import ExitCode, UsageError
 from trimaran.recipes import targets
 from trimaran.recipes.cards import Card
-from trimaran.recipes.command import real_changes
-from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.library import RecipeFile, real_changes
 from trimaran.recipes.recipe import Expectation, Recipe
 from trimaran.run import run_directory
 from trimaran.run.record import RunRecord

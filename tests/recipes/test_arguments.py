@@ -12,8 +12,9 @@ from refusals import refused
 from samples import CARD, GOOD
 from trimaran.errors import UsageError
 from trimaran.launch.specification import Command
-from trimaran.recipes.command import app_arguments, launcher, parse_changes, real_changes
+from trimaran.recipes.library import parse_changes, real_changes
 from trimaran.recipes.recipe import Recipe
+from trimaran.run.launch_spec import app_arguments, launcher
 from trimaran.run.run_directory import paste_line
 
 RECIPE = Recipe.model_validate(
