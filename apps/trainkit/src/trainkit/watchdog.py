@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from itertools import count, groupby
 from pathlib import Path
 
-from trainkit.exits import ExitCode
+from trainkit.exits import ExitCode, reported
 from trainkit.streams import say
 
 NOTICE = 20.0
@@ -115,7 +115,8 @@ class Watchdog:
         else:
             silent = now - max(self._since, self._busy)  # the slow activity may have ended just now
         if silent >= self._patience * (SLOW if slow else 1):
-            self._say("ended", f"nothing has moved for {silent:.0f} s, and the training ends")
+            what = f"nothing has moved for {silent:.0f} s, and the training ends"
+            self._say("ended", reported("rank-lost", what))
             self._end(int(ExitCode.PEER_LOST))
         elif not self._told and silent >= (self._patience if slow else self._unusual()):
             self._told = True
