@@ -118,7 +118,8 @@ class Checkpoints:
             set_aside: whether to rename refused files; False for commands that only read.
 
         Raises:
-            DataError: there are checkpoints, but none can be used; all keep their names.
+            DataError: there are checkpoints, but none can be used; all keep their names. The code
+                is that of the newest one.
         """
         self._refuse_old()
         refused: dict[Path, DataError] = {}
@@ -139,7 +140,7 @@ class Checkpoints:
         raise DataError(
             f"{self.folder}: none of its {len(refused)} checkpoints can be used; of the newest, "
             f"{newest}",
-            code="checkpoint-damaged",
+            code=newest.code,
         )
 
     def abandon(self, step: int, warn: Callable[[str], None]) -> None:

@@ -36,6 +36,9 @@ wait of each kind, in which code is compiled and ranks connect."""
 BUSY = "busy"
 """Name of a file that exists while a rank does a slow activity, for which the other ranks wait."""
 
+SILENT = "silent: stopped, or its node is gone"
+"""The description of a rank that wrote no file."""
+
 GATHER = 3.0
 """Seconds that a rank waits for the files of the other ranks before it prints them."""
 
@@ -189,7 +192,7 @@ def summary(found: dict[int, tuple[str, str] | None]) -> str:
     """Return the activities of all ranks as text, the rarest first; None: a rank wrote no file."""
     groups: dict[str, list[int]] = {}
     for rank, said in found.items():
-        text = f"{said[0]} ({said[1]})" if said else "silent: stopped, or its node is gone"
+        text = f"{said[0]} ({said[1]})" if said else SILENT
         groups.setdefault(text, []).append(rank)
     order = sorted(groups.items(), key=lambda group: len(group[1]))
     return "; ".join(
